@@ -73,14 +73,16 @@ class GetServerInfoResponse(_message.Message):
     node: _builtins.str
     """Name of the node."""
     service_config_json: _builtins.str
-    """A gRPC service config (JSON) with which a channel over all nodes finds the leader and retries."""
+    """gRPC service config in JSON. A channel over all nodes that uses it finds the leader and
+    retries.
+    """
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Limits by name, for example payload_bytes_max."""
 
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of features that this server has beyond the first version of the contract."""
+        """Names of the features that this server has beyond the first version of the contract."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ Global___GetClusterStateRequest: _TypeAlias = GetClusterStateRequest  # noqa: Y0
 
 @_typing.final
 class Member(_message.Message):
-    """A node of the cluster."""
+    """A member of the cluster."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -131,19 +133,19 @@ class Member(_message.Message):
         SUFFRAGE_UNSPECIFIED: Member._Suffrage.ValueType  # 0
         """Not used."""
         VOTER: Member._Suffrage.ValueType  # 1
-        """Votes and counts for the majority."""
+        """Votes in elections and counts for the quorum."""
         LEARNER: Member._Suffrage.ValueType  # 2
-        """Follows only."""
+        """Replicates the log without a vote."""
 
     class Suffrage(_Suffrage, metaclass=_SuffrageEnumTypeWrapper):
-        """What a member counts for."""
+        """Voting right of a member."""
 
     SUFFRAGE_UNSPECIFIED: Member.Suffrage.ValueType  # 0
     """Not used."""
     VOTER: Member.Suffrage.ValueType  # 1
-    """Votes and counts for the majority."""
+    """Votes in elections and counts for the quorum."""
     LEARNER: Member.Suffrage.ValueType  # 2
-    """Follows only."""
+    """Replicates the log without a vote."""
 
     ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -155,23 +157,25 @@ class Member(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     id: _builtins.int
-    """Its number, never reused."""
+    """Id of the member, never reused."""
     name: _builtins.str
-    """Its name."""
+    """Name of the member."""
     address: _builtins.str
-    """Where clients reach it."""
+    """Address for clients."""
     suffrage: Global___Member.Suffrage.ValueType
-    """What it counts for."""
+    """Voting right."""
     leader: _builtins.bool
-    """It leads."""
+    """True: the member is the leader."""
     match_index: _builtins.int
-    """Seen by the leader only: its log agrees with the leader's up to here."""
+    """Last log index up to which the member's log is known to equal the leader's. Reported by the
+    leader only.
+    """
     active: _builtins.bool
-    """Seen by the leader only: it has answered lately."""
+    """True: the member has responded recently. Reported by the leader only."""
     peer_address: _builtins.str
-    """Where the other members reach it."""
+    """Address for other members."""
     joined: _builtins.bool
-    """It has come with a data directory, by which it is known from now on."""
+    """True: the member has joined with a data directory, which identifies it from then on."""
     def __init__(
         self,
         *,
@@ -195,7 +199,7 @@ Global___Member: _TypeAlias = Member  # noqa: Y015
 
 @_typing.final
 class NodeState(_message.Message):
-    """What a node does."""
+    """State of a node."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -208,31 +212,35 @@ class NodeState(_message.Message):
         PHASE_UNSPECIFIED: NodeState._Phase.ValueType  # 0
         """Not used."""
         INIT: NodeState._Phase.ValueType  # 1
-        """Starting: replays its log; answers health and state only."""
+        """Starting: replays its log and serves only health checks and GetClusterState."""
         STARTUP: NodeState._Phase.ValueType  # 2
-        """Elected: settles what the leader before left."""
+        """Elected as leader: applies all entries up to the first one of its own term, and serves no
+        calls yet.
+        """
         RUNNING: NodeState._Phase.ValueType  # 3
-        """Leads and serves."""
+        """Leader: serves all calls."""
         ENDING: NodeState._Phase.ValueType  # 4
-        """Leadership lost or being handed over."""
+        """Has lost leadership or transfers it."""
         WAITING: NodeState._Phase.ValueType  # 5
-        """Follows: forwards and serves local reads."""
+        """Follower: forwards calls to the leader and serves local reads."""
 
     class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
-        """The five states of a node."""
+        """Phase of a node."""
 
     PHASE_UNSPECIFIED: NodeState.Phase.ValueType  # 0
     """Not used."""
     INIT: NodeState.Phase.ValueType  # 1
-    """Starting: replays its log; answers health and state only."""
+    """Starting: replays its log and serves only health checks and GetClusterState."""
     STARTUP: NodeState.Phase.ValueType  # 2
-    """Elected: settles what the leader before left."""
+    """Elected as leader: applies all entries up to the first one of its own term, and serves no
+    calls yet.
+    """
     RUNNING: NodeState.Phase.ValueType  # 3
-    """Leads and serves."""
+    """Leader: serves all calls."""
     ENDING: NodeState.Phase.ValueType  # 4
-    """Leadership lost or being handed over."""
+    """Has lost leadership or transfers it."""
     WAITING: NodeState.Phase.ValueType  # 5
-    """Follows: forwards and serves local reads."""
+    """Follower: forwards calls to the leader and serves local reads."""
 
     PHASE_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
@@ -242,19 +250,19 @@ class NodeState(_message.Message):
     LAST_INDEX_FIELD_NUMBER: _builtins.int
     DURABLE_INDEX_FIELD_NUMBER: _builtins.int
     phase: Global___NodeState.Phase.ValueType
-    """What it does."""
+    """Current phase."""
     term: _builtins.int
-    """Its term."""
+    """Current Raft term."""
     commit_index: _builtins.int
-    """The last entry that is committed as far as it knows."""
+    """Index of the last entry that the node knows to be committed."""
     applied_index: _builtins.int
-    """The last entry that it has applied."""
+    """Index of the last applied entry."""
     first_index: _builtins.int
-    """The first entry that its log still has."""
+    """Index of the first entry in the log."""
     last_index: _builtins.int
-    """The last entry that its log has."""
+    """Index of the last entry in the log."""
     durable_index: _builtins.int
-    """The last entry whose effects are on its disk without the log."""
+    """Index of the last entry whose effects are durable outside the log."""
     def __init__(
         self,
         *,
@@ -291,22 +299,22 @@ class GetClusterStateResponse(_message.Message):
     cluster_id: _builtins.str
     """Identity of the cluster."""
     node: _builtins.str
-    """Name of the node that answers."""
+    """Name of the called node."""
     leader: _builtins.str
-    """Name of the leader. Empty: none is known."""
+    """Name of the leader. Empty: no leader is known."""
     leader_address: _builtins.str
-    """Where clients reach the leader."""
+    """Client address of the leader."""
     now_ms: _builtins.int
-    """The cluster's clock as the node has applied it."""
+    """Cluster time that the called node has applied."""
     version: _builtins.str
-    """Version of the answering node."""
+    """Version of the called node."""
     @_builtins.property
     def state(self) -> Global___NodeState:
-        """What the answering node does."""
+        """State of the called node."""
 
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
-        """The members in order of their ids."""
+        """The members in the order of their ids."""
 
     def __init__(
         self,
@@ -341,19 +349,19 @@ class AddMemberRequest(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the new member."""
+    """Name of the member: 1 to 128 ASCII letters, digits, "_", "-" and "."."""
     peer_address: _builtins.str
-    """Where the other members reach it."""
+    """Address for other members."""
     address: _builtins.str
-    """Where clients reach it."""
+    """Address for clients."""
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     directory_id: _builtins.str
-    """Given by a node that joins: identity of its data directory. Whoever has this directory is the
-    member from now on, and nobody else.
+    """Set by a node that joins: identity of its data directory. From then on, only a node with this
+    directory can be this member.
     """
     cluster_id: _builtins.str
-    """Given by a node that joins: the cluster that it means. Empty: any."""
+    """Set by a node that joins: expected identity of the cluster. Empty: any."""
     def __init__(
         self,
         *,
@@ -407,7 +415,7 @@ class PromoteMemberRequest(_message.Message):
     name: _builtins.str
     """Name of the member."""
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     def __init__(
         self,
         *,
@@ -457,7 +465,7 @@ class RemoveMemberRequest(_message.Message):
     name: _builtins.str
     """Name of the member."""
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     def __init__(
         self,
         *,
@@ -498,9 +506,11 @@ class TransferLeadershipRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the member that shall lead. Empty: the one that has come farthest."""
+    """Name of the new leader, a voter. Empty: the responding voter with the longest log."""
     request_id: _builtins.str
-    """Allows nodes on the way to repeat the call; who leads already keeps the leadership."""
+    """Idempotency key: allows nodes that forward the call to retry it. A transfer to the current
+    leader changes nothing.
+    """
     def __init__(
         self,
         *,
@@ -539,7 +549,9 @@ Global___TransferLeadershipResponse: _TypeAlias = TransferLeadershipResponse  # 
 
 @_typing.final
 class ClusterSettings(_message.Message):
-    """Settings of the whole cluster."""
+    """Settings of the whole cluster. A setting that was never configured has the default below or,
+    where the node's configuration has one, that of the leader.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -551,21 +563,23 @@ class ClusterSettings(_message.Message):
     AUTO_CREATE_PROFILE_FIELD_NUMBER: _builtins.int
     SESSION_TTR_MS_FIELD_NUMBER: _builtins.int
     failover_grace_ms: _builtins.int
-    """How long sessions outlive a change of leader at least. Default 15 000."""
+    """Minimum time for which sessions survive a change of leader. Default: 15 000."""
     auto_create_tubes: _builtins.bool
-    """Tubes that do not exist are made by the first put, also by one of a batch."""
+    """True: a put into a tube that does not exist creates the tube, also in a batch."""
     auto_create_kind: _tube_service_pb2.Tube.Kind.ValueType
-    """Kind of tubes that are made by the first put: FIFO, FIFOTTL, UTUBE or UTUBETTL. Default FIFOTTL."""
+    """Kind of automatically created tubes: FIFO, FIFOTTL, UTUBE or UTUBETTL. Default: FIFOTTL."""
     feed_retention_ms: _builtins.int
-    """Feed: events older than this may go. Default 7 days."""
+    """Change feed: older events may be removed. Default: 7 days."""
     feed_bytes_max: _builtins.int
-    """Feed: the oldest events go when a node's feed is larger. Default 16 GiB."""
+    """Change feed: maximum size on a node in bytes; beyond it, the oldest events are removed.
+    Default: 16 GiB.
+    """
     auto_create_profile: _builtins.str
-    """Profile of tubes that are made by the first put, see CreateTubeRequest. Default: taskraft's own."""
+    """Profile of automatically created tubes, see CreateTubeRequest.profile. Default: none."""
     session_ttr_ms: _builtins.int
-    """How long sessions that name no time of their own outlive their last stream or heartbeat. Default:
-    15 000, and 0 for those opened by a stream. Open sessions follow a change; one that is running
-    out keeps its end.
+    """How long sessions without a ttr_ms of their own live after their last stream or heartbeat, up
+    to 86 400 000. Default: 15 000, and 0 for sessions that a stream opened. A change applies to
+    open sessions too, except to sessions that are already expiring.
     """
     def __init__(
         self,
@@ -622,10 +636,10 @@ class ConfigureRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     @_builtins.property
     def settings(self) -> Global___ClusterSettings:
-        """The settings to change; absent ones stay as they are."""
+        """The settings to change. Absent settings stay unchanged."""
 
     def __init__(
         self,
@@ -650,10 +664,10 @@ class ConfigureResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def settings(self) -> Global___ClusterSettings:
-        """The settings in force."""
+        """The settings in effect."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClusterServiceStub(object):
-    """Shows and changes the cluster itself.
+    """Describes and changes the cluster: its nodes, its leader and its settings.
     """
 
     def __init__(self, channel):
@@ -73,54 +73,58 @@ class ClusterServiceStub(object):
 
 
 class ClusterServiceServicer(object):
-    """Shows and changes the cluster itself.
+    """Describes and changes the cluster: its nodes, its leader and its settings.
     """
 
     def GetServerInfo(self, request, context):
-        """Tells what this server is: version, limits, features.
+        """Returns version, limits and features of the called node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetClusterState(self, request, context):
-        """Shows the members, who leads, and how far each has come.
+        """Returns the members of the cluster, the leader, and the progress of each member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddMember(self, request, context):
-        """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
-        that was added under its name before, or a new one.
+        """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+        becomes the member that was added under its name before, or else a new member. Refused with
+        MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
+        beyond 15 members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PromoteMember(self, request, context):
-        """Makes a learner that has caught up a voter.
+        """Makes a learner a voter. Refused with NODE_BEHIND until the learner has joined and caught up.
+        Does nothing for a voter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveMember(self, request, context):
-        """Removes a member for good.
+        """Removes a member permanently; its node stops and cannot rejoin with the same data directory.
+        Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TransferLeadership(self, request, context):
-        """Hands leadership to another voter.
+        """Transfers leadership to another voter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Configure(self, request, context):
-        """Changes settings of the whole cluster: all or none.
+        """Changes settings of the whole cluster, all or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,7 +177,7 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClusterService(object):
-    """Shows and changes the cluster itself.
+    """Describes and changes the cluster: its nodes, its leader and its settings.
     """
 
     @staticmethod

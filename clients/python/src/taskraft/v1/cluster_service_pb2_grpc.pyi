@@ -27,53 +27,65 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClusterServiceStub:
-    """Shows and changes the cluster itself."""
+    """Describes and changes the cluster: its nodes, its leader and its settings."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetServerInfoRequest, _cluster_service_pb2.GetServerInfoResponse]
-    """Tells what this server is: version, limits, features."""
+    """Returns version, limits and features of the called node."""
     GetClusterState: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]
-    """Shows the members, who leads, and how far each has come."""
+    """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]
-    """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
-    that was added under its name before, or a new one.
+    """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+    becomes the member that was added under its name before, or else a new member. Refused with
+    MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
+    beyond 15 members.
     """
     PromoteMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.PromoteMemberRequest, _cluster_service_pb2.PromoteMemberResponse]
-    """Makes a learner that has caught up a voter."""
+    """Makes a learner a voter. Refused with NODE_BEHIND until the learner has joined and caught up.
+    Does nothing for a voter.
+    """
     RemoveMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.RemoveMemberRequest, _cluster_service_pb2.RemoveMemberResponse]
-    """Removes a member for good."""
+    """Removes a member permanently; its node stops and cannot rejoin with the same data directory.
+    Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
+    """
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]
-    """Hands leadership to another voter."""
+    """Transfers leadership to another voter."""
     Configure: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]
-    """Changes settings of the whole cluster: all or none."""
+    """Changes settings of the whole cluster, all or none."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
-    """Shows and changes the cluster itself."""
+    """Describes and changes the cluster: its nodes, its leader and its settings."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetServerInfoRequest, _cluster_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """Tells what this server is: version, limits, features."""
+    """Returns version, limits and features of the called node."""
     GetClusterState: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]  # type: ignore[assignment]
-    """Shows the members, who leads, and how far each has come."""
+    """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]  # type: ignore[assignment]
-    """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
-    that was added under its name before, or a new one.
+    """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+    becomes the member that was added under its name before, or else a new member. Refused with
+    MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
+    beyond 15 members.
     """
     PromoteMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.PromoteMemberRequest, _cluster_service_pb2.PromoteMemberResponse]  # type: ignore[assignment]
-    """Makes a learner that has caught up a voter."""
+    """Makes a learner a voter. Refused with NODE_BEHIND until the learner has joined and caught up.
+    Does nothing for a voter.
+    """
     RemoveMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.RemoveMemberRequest, _cluster_service_pb2.RemoveMemberResponse]  # type: ignore[assignment]
-    """Removes a member for good."""
+    """Removes a member permanently; its node stops and cannot rejoin with the same data directory.
+    Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
+    """
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]  # type: ignore[assignment]
-    """Hands leadership to another voter."""
+    """Transfers leadership to another voter."""
     Configure: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]  # type: ignore[assignment]
-    """Changes settings of the whole cluster: all or none."""
+    """Changes settings of the whole cluster, all or none."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Shows and changes the cluster itself."""
+    """Describes and changes the cluster: its nodes, its leader and its settings."""
 
     @_abc_1.abstractmethod
     def GetServerInfo(
@@ -81,7 +93,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetServerInfoResponse, _abc.Awaitable[_cluster_service_pb2.GetServerInfoResponse]]:
-        """Tells what this server is: version, limits, features."""
+        """Returns version, limits and features of the called node."""
 
     @_abc_1.abstractmethod
     def GetClusterState(
@@ -89,7 +101,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.GetClusterStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetClusterStateResponse, _abc.Awaitable[_cluster_service_pb2.GetClusterStateResponse]]:
-        """Shows the members, who leads, and how far each has come."""
+        """Returns the members of the cluster, the leader, and the progress of each member."""
 
     @_abc_1.abstractmethod
     def AddMember(
@@ -97,8 +109,10 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.AddMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.AddMemberResponse, _abc.Awaitable[_cluster_service_pb2.AddMemberResponse]]:
-        """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
-        that was added under its name before, or a new one.
+        """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+        becomes the member that was added under its name before, or else a new member. Refused with
+        MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
+        beyond 15 members.
         """
 
     @_abc_1.abstractmethod
@@ -107,7 +121,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.PromoteMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.PromoteMemberResponse, _abc.Awaitable[_cluster_service_pb2.PromoteMemberResponse]]:
-        """Makes a learner that has caught up a voter."""
+        """Makes a learner a voter. Refused with NODE_BEHIND until the learner has joined and caught up.
+        Does nothing for a voter.
+        """
 
     @_abc_1.abstractmethod
     def RemoveMember(
@@ -115,7 +131,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.RemoveMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.RemoveMemberResponse, _abc.Awaitable[_cluster_service_pb2.RemoveMemberResponse]]:
-        """Removes a member for good."""
+        """Removes a member permanently; its node stops and cannot rejoin with the same data directory.
+        Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
+        """
 
     @_abc_1.abstractmethod
     def TransferLeadership(
@@ -123,7 +141,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.TransferLeadershipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.TransferLeadershipResponse, _abc.Awaitable[_cluster_service_pb2.TransferLeadershipResponse]]:
-        """Hands leadership to another voter."""
+        """Transfers leadership to another voter."""
 
     @_abc_1.abstractmethod
     def Configure(
@@ -131,6 +149,6 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.ConfigureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.ConfigureResponse, _abc.Awaitable[_cluster_service_pb2.ConfigureResponse]]:
-        """Changes settings of the whole cluster: all or none."""
+        """Changes settings of the whole cluster, all or none."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,9 +23,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class Error(_message.Message):
     """Says why an operation, or one item of it, was refused. A refused item has had no effect.
 
-    A call that fails as a whole answers with a gRPC status that carries a google.rpc.ErrorInfo whose
-    domain is "taskraft.v1" and whose reason is the name of one of these values; one item of a list
-    that fails is told in place, with this message.
+    A call that fails as a whole returns a gRPC status with a google.rpc.ErrorInfo. The domain of the
+    ErrorInfo is "taskraft.v1", and its reason is the name of a value of Reason. A refused item of a
+    list is reported with this message in an ItemError; the call itself succeeds.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -39,205 +39,219 @@ class Error(_message.Message):
         REASON_UNSPECIFIED: Error._Reason.ValueType  # 0
         """Not used."""
         TUBE_NOT_FOUND: Error._Reason.ValueType  # 1
-        """No tube has this name. gRPC code NOT_FOUND."""
+        """There is no tube with this name. NOT_FOUND."""
         TASK_NOT_FOUND: Error._Reason.ValueType  # 2
-        """No task has this id or key in this tube, or not any more. NOT_FOUND."""
+        """There is no task with this id or unique key in the tube. NOT_FOUND."""
         SESSION_NOT_FOUND: Error._Reason.ValueType  # 3
         """The session was never opened, was closed, or has expired. NOT_FOUND."""
         GROUP_NOT_FOUND: Error._Reason.ValueType  # 4
-        """No group has this name. NOT_FOUND."""
+        """There is no group with this name. NOT_FOUND."""
         SCHEDULE_NOT_FOUND: Error._Reason.ValueType  # 5
-        """No schedule has this name. NOT_FOUND."""
+        """There is no schedule with this name. NOT_FOUND."""
         MEMBER_NOT_FOUND: Error._Reason.ValueType  # 6
-        """No member of the cluster has this name or id. NOT_FOUND."""
+        """There is no member of the cluster with this name or id. NOT_FOUND."""
         DEPENDENCY_NOT_FOUND: Error._Reason.ValueType  # 7
-        """A task that a new one depends on does not exist, or not any more, or its item was refused. NOT_FOUND."""
+        """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
         TUBE_EXISTS: Error._Reason.ValueType  # 10
-        """A tube of this name exists and if_not_exists was not set. ALREADY_EXISTS."""
+        """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
         KEY_TAKEN: Error._Reason.ValueType  # 11
-        """An unfinished task has this unique key; metadata task_id names it. ALREADY_EXISTS."""
+        """Another task has this unique key; metadata task_id is its id. ALREADY_EXISTS."""
         REQUEST_ID_REUSED: Error._Reason.ValueType  # 12
-        """This request_id was used before with another request. ALREADY_EXISTS."""
+        """This request_id was used before with a different request. ALREADY_EXISTS."""
         GROUP_EXISTS: Error._Reason.ValueType  # 13
-        """A group of this name exists. ALREADY_EXISTS."""
+        """A group with this name exists. ALREADY_EXISTS."""
         SCHEDULE_EXISTS: Error._Reason.ValueType  # 14
-        """A schedule of this name exists. ALREADY_EXISTS."""
+        """A schedule with this name exists. ALREADY_EXISTS."""
         MEMBER_EXISTS: Error._Reason.ValueType  # 15
-        """A member of this name exists; metadata member names its number. ALREADY_EXISTS."""
+        """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
         LEASE_STALE: Error._Reason.ValueType  # 20
-        """The lease token is not valid any more, or never was. Stop working on the task; never retry.
-        FAILED_PRECONDITION.
+        """The lease token is no longer valid, or never was. The holder must stop processing the task
+        and must not retry the call. FAILED_PRECONDITION.
         """
         WRONG_STATE: Error._Reason.ValueType  # 21
-        """The task is in a state that does not allow this operation; metadata state names it.
+        """The state of the task does not allow this operation; metadata state is the state.
         FAILED_PRECONDITION.
         """
         TUBE_BUSY: Error._Reason.ValueType  # 22
-        """The tube has taken tasks, or consumers wait on it, and force was not set. FAILED_PRECONDITION."""
+        """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
+        or an empty tube. FAILED_PRECONDITION.
+        """
         KIND_UNSUITABLE: Error._Reason.ValueType  # 23
-        """The task's tube is of a kind that does not know this operation. FAILED_PRECONDITION."""
+        """The kind or the profile of the tube does not support this operation. FAILED_PRECONDITION."""
         DRIVER_MISSING: Error._Reason.ValueType  # 24
-        """The driver of this tube kind is not installed on this node. FAILED_PRECONDITION."""
+        """The driver of the tube is not installed on this node. FAILED_PRECONDITION."""
         MEMBER_NEEDED: Error._Reason.ValueType  # 25
-        """The cluster could not go on without this member. FAILED_PRECONDITION."""
+        """The voters that remain without this member would not have a quorum. FAILED_PRECONDITION."""
         TUBE_FULL: Error._Reason.ValueType  # 30
-        """The tube holds as many tasks or bytes as it may. RESOURCE_EXHAUSTED, with RetryInfo."""
+        """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
         RATE_LIMITED: Error._Reason.ValueType  # 31
-        """A rate limit was reached. RESOURCE_EXHAUSTED, with RetryInfo."""
+        """A rate limit was reached. RESOURCE_EXHAUSTED with RetryInfo."""
         LIMIT_REACHED: Error._Reason.ValueType  # 32
-        """The cluster holds as many tubes, sessions, groups or schedules as it may, or the leader as much
-        in temporary tubes. RESOURCE_EXHAUSTED.
+        """The cluster has reached its maximum number of tubes, sessions, groups, schedules or feed
+        consumers, or the leader its memory limit for temporary tubes. RESOURCE_EXHAUSTED.
         """
         OVERLOADED: Error._Reason.ValueType  # 33
-        """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
+        """The node has reached its maximum number of concurrent requests. RESOURCE_EXHAUSTED with
+        RetryInfo.
+        """
         DISK_LOW: Error._Reason.ValueType  # 34
-        """The disk is below its low-water mark: puts, new groups and schedules, and updates of content
-        are refused; acks and deletes still work.
-        RESOURCE_EXHAUSTED.
+        """The free disk space is below the low-water mark. Puts, new groups and schedules, and updates
+        of content are refused; acknowledgements and deletions still work. RESOURCE_EXHAUSTED.
         """
         PAYLOAD_TOO_LARGE: Error._Reason.ValueType  # 40
-        """A payload, the headers or the whole message is larger than allowed; metadata limit and actual.
-        INVALID_ARGUMENT.
+        """A payload, the headers or the message exceeds its maximum size; metadata limit and actual are
+        sizes in bytes. INVALID_ARGUMENT.
         """
         INVALID_FIELD: Error._Reason.ValueType  # 41
-        """A field is missing, malformed or out of range; the BadRequest detail lists all violations.
+        """A field is missing, malformed or out of range. The BadRequest detail lists all violations.
         INVALID_ARGUMENT.
         """
         TUBE_PAUSED: Error._Reason.ValueType  # 50
-        """The tube does not accept puts, or does not hand out tasks, at present. UNAVAILABLE."""
+        """The tube is paused for puts or for takes. UNAVAILABLE."""
         DRAINING: Error._Reason.ValueType  # 51
-        """The node is stopping. UNAVAILABLE, with RetryInfo."""
+        """The node is stopping. UNAVAILABLE with RetryInfo."""
         NO_LEADER: Error._Reason.ValueType  # 52
-        """There is no leader at present. UNAVAILABLE, with RetryInfo."""
+        """No leader is known at present. UNAVAILABLE with RetryInfo."""
         NOT_LEADER: Error._Reason.ValueType  # 53
-        """This node does not lead and could not forward; metadata leader names who does. UNAVAILABLE."""
+        """This node is not the leader and could not forward the call; metadata leader is the address of
+        the leader. UNAVAILABLE.
+        """
         COMMIT_UNKNOWN: Error._Reason.ValueType  # 54
-        """The outcome is not known: ask again with the same request_id. UNAVAILABLE or
-        DEADLINE_EXCEEDED.
+        """The outcome is unknown: the operation may or may not take effect. Retry with the same
+        request_id. UNAVAILABLE or DEADLINE_EXCEEDED.
         """
         NODE_BEHIND: Error._Reason.ValueType  # 55
-        """The replica has not applied what was asked for in time. UNAVAILABLE, with RetryInfo."""
+        """The node did not apply the requested state in time. UNAVAILABLE with RetryInfo."""
         MEMBERS_CHANGING: Error._Reason.ValueType  # 56
-        """An earlier change of the members is not finished. UNAVAILABLE, with RetryInfo."""
+        """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
         CURSOR_TRIMMED: Error._Reason.ValueType  # 60
-        """The position was trimmed by retention; metadata low names the oldest that is left.
-        OUT_OF_RANGE.
+        """Retention has removed the position from the feed; metadata low is the oldest position that is
+        left. OUT_OF_RANGE.
         """
         FEED_MISMATCH: Error._Reason.ValueType  # 61
-        """The position belongs to another feed: history was broken in between. FAILED_PRECONDITION."""
+        """The position belongs to another feed, because the cluster was restored from a backup.
+        FAILED_PRECONDITION.
+        """
         NOT_IMPLEMENTED: Error._Reason.ValueType  # 70
-        """Part of the contract that this server does not implement yet. UNIMPLEMENTED."""
+        """This server does not implement this part of the contract. UNIMPLEMENTED."""
         NO_CREDENTIALS: Error._Reason.ValueType  # 80
-        """No, or no valid, credentials. UNAUTHENTICATED."""
+        """The credentials are missing or invalid. UNAUTHENTICATED."""
         NOT_ALLOWED: Error._Reason.ValueType  # 81
-        """The caller may not do this; metadata principal, verb and tube say who and what.
-        PERMISSION_DENIED.
+        """The principal has no permission for this call; metadata principal, verb and tube describe the
+        missing grant. PERMISSION_DENIED.
         """
         INTERNAL_ERROR: Error._Reason.ValueType  # 90
-        """A defect of the server. INTERNAL."""
+        """A bug of the server. INTERNAL."""
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
-        """The stable names of all refusals."""
+        """Reason of a refusal. The names are stable. Each description ends with the gRPC status code."""
 
     REASON_UNSPECIFIED: Error.Reason.ValueType  # 0
     """Not used."""
     TUBE_NOT_FOUND: Error.Reason.ValueType  # 1
-    """No tube has this name. gRPC code NOT_FOUND."""
+    """There is no tube with this name. NOT_FOUND."""
     TASK_NOT_FOUND: Error.Reason.ValueType  # 2
-    """No task has this id or key in this tube, or not any more. NOT_FOUND."""
+    """There is no task with this id or unique key in the tube. NOT_FOUND."""
     SESSION_NOT_FOUND: Error.Reason.ValueType  # 3
     """The session was never opened, was closed, or has expired. NOT_FOUND."""
     GROUP_NOT_FOUND: Error.Reason.ValueType  # 4
-    """No group has this name. NOT_FOUND."""
+    """There is no group with this name. NOT_FOUND."""
     SCHEDULE_NOT_FOUND: Error.Reason.ValueType  # 5
-    """No schedule has this name. NOT_FOUND."""
+    """There is no schedule with this name. NOT_FOUND."""
     MEMBER_NOT_FOUND: Error.Reason.ValueType  # 6
-    """No member of the cluster has this name or id. NOT_FOUND."""
+    """There is no member of the cluster with this name or id. NOT_FOUND."""
     DEPENDENCY_NOT_FOUND: Error.Reason.ValueType  # 7
-    """A task that a new one depends on does not exist, or not any more, or its item was refused. NOT_FOUND."""
+    """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
     TUBE_EXISTS: Error.Reason.ValueType  # 10
-    """A tube of this name exists and if_not_exists was not set. ALREADY_EXISTS."""
+    """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
     KEY_TAKEN: Error.Reason.ValueType  # 11
-    """An unfinished task has this unique key; metadata task_id names it. ALREADY_EXISTS."""
+    """Another task has this unique key; metadata task_id is its id. ALREADY_EXISTS."""
     REQUEST_ID_REUSED: Error.Reason.ValueType  # 12
-    """This request_id was used before with another request. ALREADY_EXISTS."""
+    """This request_id was used before with a different request. ALREADY_EXISTS."""
     GROUP_EXISTS: Error.Reason.ValueType  # 13
-    """A group of this name exists. ALREADY_EXISTS."""
+    """A group with this name exists. ALREADY_EXISTS."""
     SCHEDULE_EXISTS: Error.Reason.ValueType  # 14
-    """A schedule of this name exists. ALREADY_EXISTS."""
+    """A schedule with this name exists. ALREADY_EXISTS."""
     MEMBER_EXISTS: Error.Reason.ValueType  # 15
-    """A member of this name exists; metadata member names its number. ALREADY_EXISTS."""
+    """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
     LEASE_STALE: Error.Reason.ValueType  # 20
-    """The lease token is not valid any more, or never was. Stop working on the task; never retry.
-    FAILED_PRECONDITION.
+    """The lease token is no longer valid, or never was. The holder must stop processing the task
+    and must not retry the call. FAILED_PRECONDITION.
     """
     WRONG_STATE: Error.Reason.ValueType  # 21
-    """The task is in a state that does not allow this operation; metadata state names it.
+    """The state of the task does not allow this operation; metadata state is the state.
     FAILED_PRECONDITION.
     """
     TUBE_BUSY: Error.Reason.ValueType  # 22
-    """The tube has taken tasks, or consumers wait on it, and force was not set. FAILED_PRECONDITION."""
+    """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
+    or an empty tube. FAILED_PRECONDITION.
+    """
     KIND_UNSUITABLE: Error.Reason.ValueType  # 23
-    """The task's tube is of a kind that does not know this operation. FAILED_PRECONDITION."""
+    """The kind or the profile of the tube does not support this operation. FAILED_PRECONDITION."""
     DRIVER_MISSING: Error.Reason.ValueType  # 24
-    """The driver of this tube kind is not installed on this node. FAILED_PRECONDITION."""
+    """The driver of the tube is not installed on this node. FAILED_PRECONDITION."""
     MEMBER_NEEDED: Error.Reason.ValueType  # 25
-    """The cluster could not go on without this member. FAILED_PRECONDITION."""
+    """The voters that remain without this member would not have a quorum. FAILED_PRECONDITION."""
     TUBE_FULL: Error.Reason.ValueType  # 30
-    """The tube holds as many tasks or bytes as it may. RESOURCE_EXHAUSTED, with RetryInfo."""
+    """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
     RATE_LIMITED: Error.Reason.ValueType  # 31
-    """A rate limit was reached. RESOURCE_EXHAUSTED, with RetryInfo."""
+    """A rate limit was reached. RESOURCE_EXHAUSTED with RetryInfo."""
     LIMIT_REACHED: Error.Reason.ValueType  # 32
-    """The cluster holds as many tubes, sessions, groups or schedules as it may, or the leader as much
-    in temporary tubes. RESOURCE_EXHAUSTED.
+    """The cluster has reached its maximum number of tubes, sessions, groups, schedules or feed
+    consumers, or the leader its memory limit for temporary tubes. RESOURCE_EXHAUSTED.
     """
     OVERLOADED: Error.Reason.ValueType  # 33
-    """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
+    """The node has reached its maximum number of concurrent requests. RESOURCE_EXHAUSTED with
+    RetryInfo.
+    """
     DISK_LOW: Error.Reason.ValueType  # 34
-    """The disk is below its low-water mark: puts, new groups and schedules, and updates of content
-    are refused; acks and deletes still work.
-    RESOURCE_EXHAUSTED.
+    """The free disk space is below the low-water mark. Puts, new groups and schedules, and updates
+    of content are refused; acknowledgements and deletions still work. RESOURCE_EXHAUSTED.
     """
     PAYLOAD_TOO_LARGE: Error.Reason.ValueType  # 40
-    """A payload, the headers or the whole message is larger than allowed; metadata limit and actual.
-    INVALID_ARGUMENT.
+    """A payload, the headers or the message exceeds its maximum size; metadata limit and actual are
+    sizes in bytes. INVALID_ARGUMENT.
     """
     INVALID_FIELD: Error.Reason.ValueType  # 41
-    """A field is missing, malformed or out of range; the BadRequest detail lists all violations.
+    """A field is missing, malformed or out of range. The BadRequest detail lists all violations.
     INVALID_ARGUMENT.
     """
     TUBE_PAUSED: Error.Reason.ValueType  # 50
-    """The tube does not accept puts, or does not hand out tasks, at present. UNAVAILABLE."""
+    """The tube is paused for puts or for takes. UNAVAILABLE."""
     DRAINING: Error.Reason.ValueType  # 51
-    """The node is stopping. UNAVAILABLE, with RetryInfo."""
+    """The node is stopping. UNAVAILABLE with RetryInfo."""
     NO_LEADER: Error.Reason.ValueType  # 52
-    """There is no leader at present. UNAVAILABLE, with RetryInfo."""
+    """No leader is known at present. UNAVAILABLE with RetryInfo."""
     NOT_LEADER: Error.Reason.ValueType  # 53
-    """This node does not lead and could not forward; metadata leader names who does. UNAVAILABLE."""
+    """This node is not the leader and could not forward the call; metadata leader is the address of
+    the leader. UNAVAILABLE.
+    """
     COMMIT_UNKNOWN: Error.Reason.ValueType  # 54
-    """The outcome is not known: ask again with the same request_id. UNAVAILABLE or
-    DEADLINE_EXCEEDED.
+    """The outcome is unknown: the operation may or may not take effect. Retry with the same
+    request_id. UNAVAILABLE or DEADLINE_EXCEEDED.
     """
     NODE_BEHIND: Error.Reason.ValueType  # 55
-    """The replica has not applied what was asked for in time. UNAVAILABLE, with RetryInfo."""
+    """The node did not apply the requested state in time. UNAVAILABLE with RetryInfo."""
     MEMBERS_CHANGING: Error.Reason.ValueType  # 56
-    """An earlier change of the members is not finished. UNAVAILABLE, with RetryInfo."""
+    """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
     CURSOR_TRIMMED: Error.Reason.ValueType  # 60
-    """The position was trimmed by retention; metadata low names the oldest that is left.
-    OUT_OF_RANGE.
+    """Retention has removed the position from the feed; metadata low is the oldest position that is
+    left. OUT_OF_RANGE.
     """
     FEED_MISMATCH: Error.Reason.ValueType  # 61
-    """The position belongs to another feed: history was broken in between. FAILED_PRECONDITION."""
+    """The position belongs to another feed, because the cluster was restored from a backup.
+    FAILED_PRECONDITION.
+    """
     NOT_IMPLEMENTED: Error.Reason.ValueType  # 70
-    """Part of the contract that this server does not implement yet. UNIMPLEMENTED."""
+    """This server does not implement this part of the contract. UNIMPLEMENTED."""
     NO_CREDENTIALS: Error.Reason.ValueType  # 80
-    """No, or no valid, credentials. UNAUTHENTICATED."""
+    """The credentials are missing or invalid. UNAUTHENTICATED."""
     NOT_ALLOWED: Error.Reason.ValueType  # 81
-    """The caller may not do this; metadata principal, verb and tube say who and what.
-    PERMISSION_DENIED.
+    """The principal has no permission for this call; metadata principal, verb and tube describe the
+    missing grant. PERMISSION_DENIED.
     """
     INTERNAL_ERROR: Error.Reason.ValueType  # 90
-    """A defect of the server. INTERNAL."""
+    """A bug of the server. INTERNAL."""
 
     @_typing.final
     class MetadataEntry(_message.Message):
@@ -263,12 +277,12 @@ class Error(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     reason: Global___Error.Reason.ValueType
-    """Which refusal it is."""
+    """Why the operation was refused."""
     message: _builtins.str
-    """One sentence for people, in English. It may change at any version."""
+    """Description for people: one sentence in English. The text can change with any version."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The variables of the message by name, for programs."""
+        """Values that the message contains, by name, for programs."""
 
     def __init__(
         self,
@@ -287,17 +301,17 @@ Global___Error: _TypeAlias = Error  # noqa: Y015
 
 @_typing.final
 class ItemError(_message.Message):
-    """Tells that one item of a request was refused; all items that no ItemError names have succeeded."""
+    """Reports that one item of a request was refused. Items without an ItemError have succeeded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEM_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     item: _builtins.int
-    """Position of the item in the request, from 0."""
+    """Index of the item in the request, from 0."""
     @_builtins.property
     def error(self) -> Global___Error:
-        """Why it was refused."""
+        """Why the item was refused."""
 
     def __init__(
         self,

@@ -49,10 +49,10 @@ class FeedCursor(_message.Message):
     FEED_ID_FIELD_NUMBER: _builtins.int
     NEXT_SEQ_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
-    """Identity of the feed; it changes if and only if history is broken (restore from a backup)."""
+    """Identity of the feed. It changes only when history is broken by a restore from a backup."""
     @_builtins.property
     def next_seq(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """By partition: the next sequence number to read."""
+        """Next sequence number to read, by partition."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class DescribeFeedRequest(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh the ends of the partitions are."""
+        """How current the ends of the partitions must be."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ Global___DescribeFeedRequest: _TypeAlias = DescribeFeedRequest  # noqa: Y015
 
 @_typing.final
 class FeedPartition(_message.Message):
-    """A part of the feed."""
+    """A partition of the feed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -104,15 +104,15 @@ class FeedPartition(_message.Message):
     HIGH_MS_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """Its number, from 0."""
+    """Number of the partition, from 0."""
     low_seq: _builtins.int
-    """The oldest sequence number that is left."""
+    """Sequence number of the oldest event."""
     high_seq: _builtins.int
-    """One more than the newest sequence number."""
+    """Sequence number of the newest event plus 1."""
     high_ms: _builtins.int
     """Time of the newest event."""
     bytes: _builtins.int
-    """Bytes it occupies on this node."""
+    """Size of the partition on this node in bytes."""
     def __init__(
         self,
         *,
@@ -140,11 +140,11 @@ class FeedNode(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """Name of the node."""
     address: _builtins.str
-    """Where clients reach it."""
+    """Address for clients."""
     leader: _builtins.bool
-    """It leads at present."""
+    """True: the node is the leader."""
     def __init__(
         self,
         *,
@@ -175,9 +175,9 @@ class DescribeFeedResponse(_message.Message):
     feed_id: _builtins.str
     """Identity of the feed."""
     revision: _builtins.int
-    """Position in the log that the answer shows."""
+    """Log index of the state that the response shows."""
     now_ms: _builtins.int
-    """The cluster's clock."""
+    """Cluster time."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedPartition]:
         """The partitions in order."""
@@ -188,7 +188,7 @@ class DescribeFeedResponse(_message.Message):
 
     @_builtins.property
     def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedConsumer]:
-        """The consumers that have stored positions and were heard of in their time, by name."""
+        """The consumers in the order of their names; without consumers that the caller may not read."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ Global___DescribeFeedResponse: _TypeAlias = DescribeFeedResponse  # noqa: Y015
 
 @_typing.final
 class FeedConsumer(_message.Message):
-    """Somebody who reads the feed and tells how far it has come."""
+    """A named reader of the feed with its stored position."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -219,14 +219,14 @@ class FeedConsumer(_message.Message):
     COMMITTED_MS_FIELD_NUMBER: _builtins.int
     IDLE_TTL_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """Name of the consumer."""
     committed_ms: _builtins.int
-    """When it was last heard of."""
+    """Instant of the last CommitCursor."""
     idle_ttl_ms: _builtins.int
-    """It is forgotten after so long without a call."""
+    """The consumer is removed if it does not commit for this long."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """How far it has come, in the partitions that it has named."""
+        """Stored position, in the partitions that the consumer has committed."""
 
     def __init__(
         self,
@@ -253,10 +253,10 @@ class WatchFeedRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     wait_ms: _builtins.int
-    """How long to wait, 60 s at most."""
+    """Maximum wait, up to 60 000."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """What the caller knows."""
+        """Position of the caller. Partitions that are not listed are at position 0."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class WatchFeedResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedPartition]:
-        """The partitions."""
+        """All partitions, also when the wait ended without new events."""
 
     def __init__(
         self,
@@ -311,19 +311,19 @@ class ReadChangesRequest(_message.Message):
         ENCODING_UNSPECIFIED: ReadChangesRequest._Encoding.ValueType  # 0
         """The same as MESSAGES."""
         MESSAGES: ReadChangesRequest._Encoding.ValueType  # 1
-        """One ChangeEvent each."""
+        """One ChangeEvent per event."""
         COLUMNS: ReadChangesRequest._Encoding.ValueType  # 2
-        """As columns, for bulk readers."""
+        """Columns, for bulk readers."""
 
     class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-        """How events are written."""
+        """Encoding of the events."""
 
     ENCODING_UNSPECIFIED: ReadChangesRequest.Encoding.ValueType  # 0
     """The same as MESSAGES."""
     MESSAGES: ReadChangesRequest.Encoding.ValueType  # 1
-    """One ChangeEvent each."""
+    """One ChangeEvent per event."""
     COLUMNS: ReadChangesRequest.Encoding.ValueType  # 2
-    """As columns, for bulk readers."""
+    """Columns, for bulk readers."""
 
     FEED_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
@@ -335,26 +335,32 @@ class ReadChangesRequest(_message.Message):
     CHUNK_BYTES_MAX_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
-    """Identity of the feed. Empty: whatever it is."""
+    """Expected identity of the feed; another identity is refused with FEED_MISMATCH. Empty: any."""
     partition: _builtins.int
-    """The partition."""
+    """Number of the partition."""
     from_seq: _builtins.int
-    """The first sequence number to read."""
+    """First sequence number to read."""
     to_seq: _builtins.int
-    """One more than the last. 0: for ever, as changes come."""
+    """Last sequence number to read plus 1. 0: no end; the stream stays open and sends new events."""
     encoding: Global___ReadChangesRequest.Encoding.ValueType
-    """How events are written."""
+    """Encoding of the events."""
     wait_ms: _builtins.int
-    """Wait so long, 60 s at most, for sequence numbers that this node has not applied yet; then NODE_BEHIND."""
+    """Maximum wait, up to 60 000, for sequence numbers that this node has not applied yet. After it,
+    the stream ends with NODE_BEHIND.
+    """
     chunk_bytes_max: _builtins.int
-    """At most so many bytes a chunk, 4 KiB to 4 MiB. 0: 1 MiB."""
+    """Maximum size of a chunk in bytes, 4 096 to 4 194 304. 0: 1 048 576."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only events of these tubes; the others are counted by the range that a chunk covers. Empty: all."""
+        """Sends only events of these tubes, at most 1 000. Events that are left out still count in the
+        range of a chunk. Empty: all.
+        """
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ChangeEvent.Kind.ValueType]:
-        """Only events of these kinds; the others are counted by the range that a chunk covers. Empty: all."""
+        """Sends only events of these kinds. Events that are left out still count in the range of a chunk.
+        Empty: all.
+        """
 
     def __init__(
         self,
@@ -379,7 +385,7 @@ Global___ReadChangesRequest: _TypeAlias = ReadChangesRequest  # noqa: Y015
 
 @_typing.final
 class ReadChangesResponse(_message.Message):
-    """A piece of a partition, in order, without a gap to the piece before."""
+    """A chunk of a partition. Chunks are in order, and each continues where the previous one ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -390,20 +396,20 @@ class ReadChangesResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """The partition."""
+    """Number of the partition."""
     from_seq: _builtins.int
-    """The piece covers from_seq to next_seq - 1."""
+    """First sequence number that the chunk covers."""
     next_seq: _builtins.int
-    """See from_seq."""
+    """Last sequence number that the chunk covers plus 1."""
     rows: _builtins.int
-    """How many events the piece has; fewer than it covers when filtered."""
+    """Number of events in the chunk. Less than next_seq - from_seq if events were left out."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeEvent]:
-        """With MESSAGES."""
+        """The events, with the encoding MESSAGES."""
 
     @_builtins.property
     def columns(self) -> Global___ChangeColumns:
-        """With COLUMNS."""
+        """The events, with the encoding COLUMNS."""
 
     def __init__(
         self,
@@ -425,7 +431,7 @@ Global___ReadChangesResponse: _TypeAlias = ReadChangesResponse  # noqa: Y015
 
 @_typing.final
 class ChangeEvent(_message.Message):
-    """One transition of one task."""
+    """One state transition of one task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -450,7 +456,7 @@ class ChangeEvent(_message.Message):
         KICK: ChangeEvent._Kind.ValueType  # 6
         """Kicked."""
         TOUCH: ChangeEvent._Kind.ValueType  # 7
-        """Lease prolonged."""
+        """Lease extended, or progress reported."""
         DELETE: ChangeEvent._Kind.ValueType  # 8
         """Deleted."""
         DELAY_DUE: ChangeEvent._Kind.ValueType  # 9
@@ -462,36 +468,37 @@ class ChangeEvent(_message.Message):
         SESSION_RELEASE: ChangeEvent._Kind.ValueType  # 12
         """Released because its session ended."""
         STARTUP_RELEASE: ChangeEvent._Kind.ValueType  # 13
-        """Released because the leader changed."""
+        """Released because no client resumed its session after a change of leader."""
         TRUNCATE: ChangeEvent._Kind.ValueType  # 14
-        """Removed with the content of its tube."""
+        """Removed by TruncateTube or DropTube."""
         UPDATE: ChangeEvent._Kind.ValueType  # 15
-        """Content changed."""
+        """Changed by UpdateTasks, or replaced by a put with REPLACE_IF_WAITING."""
         RETENTION_EXPIRED: ChangeEvent._Kind.ValueType  # 16
-        """The retention of a finished task ended."""
+        """Removed because the retention time of a finished task ended."""
         SNATCH: ChangeEvent._Kind.ValueType  # 17
-        """Taken from its holder."""
+        """Lease revoked by SnatchTasks."""
         RESTART: ChangeEvent._Kind.ValueType  # 18
-        """Started again."""
+        """Restarted."""
         SWITCH: ChangeEvent._Kind.ValueType  # 19
-        """Moved by an administrator."""
+        """State changed by SwitchTasks."""
         MOVE: ChangeEvent._Kind.ValueType  # 20
-        """Moved to another tube, or from one. A task that was given up and went to the dead letters has the
-        kind of what gave it up in its own tube, and MOVE in the other. The reason names the other place.
+        """Moved to or from another tube; reason names the task in the other tube. A task that becomes a
+        dead letter has MOVE in the dead-letter tube, and in its own tube the kind of the transition
+        that used up its attempts.
         """
         RELEASE_ALL: ChangeEvent._Kind.ValueType  # 21
-        """Released by all-release."""
+        """Released by ReleaseAll."""
         GROUP_START: ChangeEvent._Kind.ValueType  # 22
-        """Its group was started."""
+        """No longer held because its group was started."""
         CANCEL: ChangeEvent._Kind.ValueType  # 23
-        """Its holder was asked to stop."""
+        """The holder was asked to stop."""
         DEPENDENCIES_DONE: ChangeEvent._Kind.ValueType  # 24
-        """The last task that it depended on ended, and nothing else holds it."""
+        """No longer held because its last dependency ended."""
         DEPENDENCY_FAILED: ChangeEvent._Kind.ValueType  # 25
-        """Cancelled because a task that it depended on failed; the reason names that one."""
+        """Cancelled because a dependency failed; reason names that dependency."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-        """What happened."""
+        """Cause of a transition."""
 
     KIND_UNSPECIFIED: ChangeEvent.Kind.ValueType  # 0
     """Not used."""
@@ -508,7 +515,7 @@ class ChangeEvent(_message.Message):
     KICK: ChangeEvent.Kind.ValueType  # 6
     """Kicked."""
     TOUCH: ChangeEvent.Kind.ValueType  # 7
-    """Lease prolonged."""
+    """Lease extended, or progress reported."""
     DELETE: ChangeEvent.Kind.ValueType  # 8
     """Deleted."""
     DELAY_DUE: ChangeEvent.Kind.ValueType  # 9
@@ -520,33 +527,34 @@ class ChangeEvent(_message.Message):
     SESSION_RELEASE: ChangeEvent.Kind.ValueType  # 12
     """Released because its session ended."""
     STARTUP_RELEASE: ChangeEvent.Kind.ValueType  # 13
-    """Released because the leader changed."""
+    """Released because no client resumed its session after a change of leader."""
     TRUNCATE: ChangeEvent.Kind.ValueType  # 14
-    """Removed with the content of its tube."""
+    """Removed by TruncateTube or DropTube."""
     UPDATE: ChangeEvent.Kind.ValueType  # 15
-    """Content changed."""
+    """Changed by UpdateTasks, or replaced by a put with REPLACE_IF_WAITING."""
     RETENTION_EXPIRED: ChangeEvent.Kind.ValueType  # 16
-    """The retention of a finished task ended."""
+    """Removed because the retention time of a finished task ended."""
     SNATCH: ChangeEvent.Kind.ValueType  # 17
-    """Taken from its holder."""
+    """Lease revoked by SnatchTasks."""
     RESTART: ChangeEvent.Kind.ValueType  # 18
-    """Started again."""
+    """Restarted."""
     SWITCH: ChangeEvent.Kind.ValueType  # 19
-    """Moved by an administrator."""
+    """State changed by SwitchTasks."""
     MOVE: ChangeEvent.Kind.ValueType  # 20
-    """Moved to another tube, or from one. A task that was given up and went to the dead letters has the
-    kind of what gave it up in its own tube, and MOVE in the other. The reason names the other place.
+    """Moved to or from another tube; reason names the task in the other tube. A task that becomes a
+    dead letter has MOVE in the dead-letter tube, and in its own tube the kind of the transition
+    that used up its attempts.
     """
     RELEASE_ALL: ChangeEvent.Kind.ValueType  # 21
-    """Released by all-release."""
+    """Released by ReleaseAll."""
     GROUP_START: ChangeEvent.Kind.ValueType  # 22
-    """Its group was started."""
+    """No longer held because its group was started."""
     CANCEL: ChangeEvent.Kind.ValueType  # 23
-    """Its holder was asked to stop."""
+    """The holder was asked to stop."""
     DEPENDENCIES_DONE: ChangeEvent.Kind.ValueType  # 24
-    """The last task that it depended on ended, and nothing else holds it."""
+    """No longer held because its last dependency ended."""
     DEPENDENCY_FAILED: ChangeEvent.Kind.ValueType  # 25
-    """Cancelled because a task that it depended on failed; the reason names that one."""
+    """Cancelled because a dependency failed; reason names that dependency."""
 
     SEQ_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
@@ -568,43 +576,47 @@ class ChangeEvent(_message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
-    """Dense within the partition, from 0."""
+    """Sequence number, from 0 and without gaps within the partition."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the entry that caused the event."""
     place: _builtins.int
-    """Place among the events of the same revision, from 0; with the revision a total order."""
+    """Position among the events of the same revision, from 0. revision and place together define a
+    total order of all events.
+    """
     at_ms: _builtins.int
-    """When it happened, by the cluster's clock; never goes back."""
+    """Cluster time of the event. Never decreases."""
     tube: _builtins.str
     """Name of the tube."""
     task_id: _builtins.int
-    """The task."""
+    """Id of the task."""
     kind: Global___ChangeEvent.Kind.ValueType
-    """What happened."""
+    """Cause of the transition."""
     from_state: _task_pb2.Task.State.ValueType
-    """From which state. STATE_UNSPECIFIED: it was put."""
+    """State before. STATE_UNSPECIFIED: the task did not exist in this tube."""
     to_state: _task_pb2.Task.State.ValueType
-    """To which state. STATE_UNSPECIFIED: it is gone."""
+    """State after. STATE_UNSPECIFIED: the task no longer exists in this tube."""
     attempt: _builtins.int
-    """How often it had been taken."""
+    """Number of times that the task had been taken."""
     priority: _builtins.int
-    """Its priority."""
+    """Priority of the task."""
     created_ms: _builtins.int
-    """When it was put."""
+    """Instant of the put."""
     since_ms: _builtins.int
-    """When it entered from_state: at_ms - since_ms is the time it waited or ran."""
+    """Instant at which the task entered from_state. at_ms - since_ms is the time spent in from_state."""
     subqueue: _builtins.str
-    """Its sub-queue."""
+    """Sub-queue of the task."""
     session: _builtins.str
-    """Name of the session that holds or held it; where it has none, the first characters of its id."""
+    """Name of the session that holds or held the task. For a session without a name: the first
+    characters of its id.
+    """
     reason: _builtins.str
-    """Class of the failure, with releases and burials."""
+    """Class of the failure, for releases and burials."""
     type: _builtins.str
-    """Its type."""
+    """Type of the task."""
     payload_bytes: _builtins.int
-    """Bytes of its payload."""
+    """Size of the payload in bytes."""
     outcome: _task_pb2.Task.Outcome.ValueType
-    """How it ended, or BURIED_OUT, where this event ended or buried it."""
+    """How the task ended, or BURIED_OUT, if this event ended or buried it."""
     def __init__(
         self,
         *,
@@ -638,7 +650,7 @@ Global___ChangeEvent: _TypeAlias = ChangeEvent  # noqa: Y015
 
 @_typing.final
 class ChangeColumns(_message.Message):
-    """Events as columns: little-endian arrays with one value per event."""
+    """Events as columns. A column of bytes is an array of little-endian integers, one per event."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -666,48 +678,48 @@ class ChangeColumns(_message.Message):
     seq: _builtins.bytes
     """Int64: sequence numbers. Empty: from_seq, from_seq + 1, and so on."""
     revision: _builtins.bytes
-    """Int64: positions in the log."""
+    """Int64: log indexes."""
     place: _builtins.bytes
-    """Int32: places."""
+    """Int32: positions among the events of the same revision."""
     at_ms: _builtins.bytes
-    """Int64: times."""
+    """Int64: cluster times."""
     tube: _builtins.bytes
-    """Int32: positions in tubes."""
+    """Int32: indexes into tubes."""
     task_id: _builtins.bytes
-    """Int64: ids."""
+    """Int64: task ids."""
     kind: _builtins.bytes
-    """Int8: ChangeEvent.Kind."""
+    """Int8: values of ChangeEvent.Kind."""
     from_state: _builtins.bytes
-    """Int8: Task.State."""
+    """Int8: values of Task.State."""
     to_state: _builtins.bytes
-    """Int8: Task.State."""
+    """Int8: values of Task.State."""
     attempt: _builtins.bytes
     """Int32: attempts."""
     priority: _builtins.bytes
     """Int64: priorities."""
     created_ms: _builtins.bytes
-    """Int64: times of the puts."""
+    """Int64: instants of the puts."""
     since_ms: _builtins.bytes
-    """Int64: times since which the task was in from_state."""
+    """Int64: instants at which the tasks entered from_state."""
     subqueue: _builtins.bytes
-    """Int32: positions in texts."""
+    """Int32: indexes into texts."""
     session: _builtins.bytes
-    """Int32: positions in texts."""
+    """Int32: indexes into texts."""
     reason: _builtins.bytes
-    """Int32: positions in texts."""
+    """Int32: indexes into texts."""
     type: _builtins.bytes
-    """Int32: positions in texts."""
+    """Int32: indexes into texts."""
     payload_bytes: _builtins.bytes
-    """Int32: bytes of the payloads."""
+    """Int32: sizes of the payloads in bytes."""
     outcome: _builtins.bytes
-    """Int8: Task.Outcome."""
+    """Int8: values of Task.Outcome."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tubes."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts of the columns above; the first is ""."""
+        """Texts of the columns above. The first is empty."""
 
     def __init__(
         self,
@@ -750,7 +762,7 @@ class ResolveTimestampRequest(_message.Message):
 
     AT_MS_FIELD_NUMBER: _builtins.int
     at_ms: _builtins.int
-    """The time."""
+    """The instant, in milliseconds since the Unix epoch."""
     def __init__(
         self,
         *,
@@ -773,8 +785,9 @@ class ResolveTimestampResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """The first events at or after it: the oldest that is left, where older ones were removed; the end
-        of what the node has applied, where there is none yet.
+        """Position of the first event at or after the instant, by partition. The oldest event if
+        retention has removed earlier ones. The end of the partition, as the node has applied it, if
+        there is no such event yet.
         """
 
     def __init__(
@@ -801,15 +814,15 @@ class CommitCursorRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     IDLE_TTL_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     consumer: _builtins.str
     """Name of the consumer, 1 to 128 bytes."""
     idle_ttl_ms: _builtins.int
-    """Forget the consumer after so long without a call, 366 days at most. 0: 7 days."""
+    """The consumer is removed if it does not commit for this long, up to 366 days. 0: 7 days."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """How far it has come; positions below those that are stored change nothing, partitions that are
-        not named stay as they are. Absent: forget the consumer.
+        """Position to store. A sequence number below the stored one changes nothing; partitions that are
+        not listed stay unchanged. Absent: remove the consumer.
         """
 
     def __init__(
@@ -837,10 +850,10 @@ class CommitCursorResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """What is stored now. Absent: nothing, the consumer was forgotten."""
+        """Stored position after the change. Absent: the consumer was removed."""
 
     def __init__(
         self,

@@ -26,12 +26,13 @@ if _version_not_supported:
 
 
 class FeedServiceStub(object):
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     def __init__(self, channel):
@@ -68,45 +69,47 @@ class FeedServiceStub(object):
 
 
 class FeedServiceServicer(object):
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     def DescribeFeed(self, request, context):
-        """Describes the feed: partitions, what they hold, and who serves them.
+        """Describes the feed: its partitions with their ranges, the nodes, and the consumers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchFeed(self, request, context):
-        """Waits until a partition holds more than the caller knows.
+        """Waits until a partition has events beyond the caller's position.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadChanges(self, request, context):
-        """Reads a range of one partition.
+        """Streams a range of one partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveTimestamp(self, request, context):
-        """Finds the position at a time, as far as the asked node has applied.
+        """Finds the position at an instant, in the events that the called node has applied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitCursor(self, request, context):
-        """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
-        bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+        """Stores the position of a named consumer. Retention by age does not remove events that a
+        consumer has not read. The limit on the feed's size still removes them; a consumer that then
+        reads below the oldest event gets CURSOR_TRIMMED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,12 +152,13 @@ def add_FeedServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FeedService(object):
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     @staticmethod

@@ -27,12 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FeedServiceStub:
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     @_typing.overload
@@ -40,49 +41,53 @@ class FeedServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FeedServiceAsyncStub: ...
     DescribeFeed: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.DescribeFeedRequest, _feed_service_pb2.DescribeFeedResponse]
-    """Describes the feed: partitions, what they hold, and who serves them."""
+    """Describes the feed: its partitions with their ranges, the nodes, and the consumers."""
     WatchFeed: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.WatchFeedRequest, _feed_service_pb2.WatchFeedResponse]
-    """Waits until a partition holds more than the caller knows."""
+    """Waits until a partition has events beyond the caller's position."""
     ReadChanges: _grpc.UnaryStreamMultiCallable[_feed_service_pb2.ReadChangesRequest, _feed_service_pb2.ReadChangesResponse]
-    """Reads a range of one partition."""
+    """Streams a range of one partition."""
     ResolveTimestamp: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.ResolveTimestampRequest, _feed_service_pb2.ResolveTimestampResponse]
-    """Finds the position at a time, as far as the asked node has applied."""
+    """Finds the position at an instant, in the events that the called node has applied."""
     CommitCursor: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.CommitCursorRequest, _feed_service_pb2.CommitCursorResponse]
-    """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
-    bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+    """Stores the position of a named consumer. Retention by age does not remove events that a
+    consumer has not read. The limit on the feed's size still removes them; a consumer that then
+    reads below the oldest event gets CURSOR_TRIMMED.
     """
 
 @_typing.type_check_only
 class FeedServiceAsyncStub(FeedServiceStub):
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeFeed: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.DescribeFeedRequest, _feed_service_pb2.DescribeFeedResponse]  # type: ignore[assignment]
-    """Describes the feed: partitions, what they hold, and who serves them."""
+    """Describes the feed: its partitions with their ranges, the nodes, and the consumers."""
     WatchFeed: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.WatchFeedRequest, _feed_service_pb2.WatchFeedResponse]  # type: ignore[assignment]
-    """Waits until a partition holds more than the caller knows."""
+    """Waits until a partition has events beyond the caller's position."""
     ReadChanges: _aio.UnaryStreamMultiCallable[_feed_service_pb2.ReadChangesRequest, _feed_service_pb2.ReadChangesResponse]  # type: ignore[assignment]
-    """Reads a range of one partition."""
+    """Streams a range of one partition."""
     ResolveTimestamp: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.ResolveTimestampRequest, _feed_service_pb2.ResolveTimestampResponse]  # type: ignore[assignment]
-    """Finds the position at a time, as far as the asked node has applied."""
+    """Finds the position at an instant, in the events that the called node has applied."""
     CommitCursor: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.CommitCursorRequest, _feed_service_pb2.CommitCursorResponse]  # type: ignore[assignment]
-    """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
-    bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+    """Stores the position of a named consumer. Retention by age does not remove events that a
+    consumer has not read. The limit on the feed's size still removes them; a consumer that then
+    reads below the oldest event gets CURSOR_TRIMMED.
     """
 
 class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the change feed: one event for each transition of each task.
+    """Reads the change feed: one event for each state transition of each task.
 
-    The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
-    tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
-    that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
+    The feed has a fixed number of partitions. All events of a task are in one partition, in order;
+    the partition is chosen by the tube and the id of the task. Sequence numbers of a partition start
+    at 0 and have no gaps, so a reader can verify that it has each event exactly once. Every node
+    serves every partition, and a position is valid on all nodes. Tasks of temporary tubes have no
+    events.
     """
 
     @_abc_1.abstractmethod
@@ -91,7 +96,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.DescribeFeedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.DescribeFeedResponse, _abc.Awaitable[_feed_service_pb2.DescribeFeedResponse]]:
-        """Describes the feed: partitions, what they hold, and who serves them."""
+        """Describes the feed: its partitions with their ranges, the nodes, and the consumers."""
 
     @_abc_1.abstractmethod
     def WatchFeed(
@@ -99,7 +104,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.WatchFeedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.WatchFeedResponse, _abc.Awaitable[_feed_service_pb2.WatchFeedResponse]]:
-        """Waits until a partition holds more than the caller knows."""
+        """Waits until a partition has events beyond the caller's position."""
 
     @_abc_1.abstractmethod
     def ReadChanges(
@@ -107,7 +112,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.ReadChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_feed_service_pb2.ReadChangesResponse], _abc.AsyncIterator[_feed_service_pb2.ReadChangesResponse]]:
-        """Reads a range of one partition."""
+        """Streams a range of one partition."""
 
     @_abc_1.abstractmethod
     def ResolveTimestamp(
@@ -115,7 +120,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.ResolveTimestampRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.ResolveTimestampResponse, _abc.Awaitable[_feed_service_pb2.ResolveTimestampResponse]]:
-        """Finds the position at a time, as far as the asked node has applied."""
+        """Finds the position at an instant, in the events that the called node has applied."""
 
     @_abc_1.abstractmethod
     def CommitCursor(
@@ -123,8 +128,9 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.CommitCursorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.CommitCursorResponse, _abc.Awaitable[_feed_service_pb2.CommitCursorResponse]]:
-        """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
-        bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+        """Stores the position of a named consumer. Retention by age does not remove events that a
+        consumer has not read. The limit on the feed's size still removes them; a consumer that then
+        reads below the oldest event gets CURSOR_TRIMMED.
         """
 
 def add_FeedServiceServicer_to_server(servicer: FeedServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,9 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GroupTask(_message.Message):
-    """A task that is put when a group ends; neither a pause nor the capacity of its tube holds it back. Its
-    content may have 64 KiB, and is shown to those only who may read that tube.
-    """
+    """A task that the server puts when a group ends. It is put even if its tube is paused or full."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -33,7 +31,7 @@ class GroupTask(_message.Message):
     """Name of the tube."""
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
-        """The task."""
+        """The task; its payload has at most 64 KiB. Only returned to callers that may read the tube."""
 
     def __init__(
         self,
@@ -51,7 +49,9 @@ Global___GroupTask: _TypeAlias = GroupTask  # noqa: Y015
 
 @_typing.final
 class Group(_message.Message):
-    """A set of tasks with a common end. A group is shown for a day after its end, if there is room for it."""
+    """A set of tasks that end together. A group is kept for one day after its end. When the maximum
+    number of groups is reached, the groups that ended first are removed earlier.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -64,27 +64,27 @@ class Group(_message.Message):
         STATE_UNSPECIFIED: Group._State.ValueType  # 0
         """Not used."""
         HELD: Group._State.ValueType  # 1
-        """Its tasks are held."""
+        """Not started: the tasks of the group are HELD."""
         STARTED: Group._State.ValueType  # 2
-        """Its tasks are worked on."""
+        """Started: the tasks of the group can be taken."""
         ENDED: Group._State.ValueType  # 3
-        """All tasks have ended, and in the same moment the end task was put."""
+        """All tasks have ended. The end task or the abort task was put in the same log entry."""
         CANCELLED: Group._State.ValueType  # 4
-        """It was cancelled; it has ended when no task is open any more."""
+        """Cancelled. The group has ended once open is 0."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
-        """Where in its life a group is."""
+        """State of a group."""
 
     STATE_UNSPECIFIED: Group.State.ValueType  # 0
     """Not used."""
     HELD: Group.State.ValueType  # 1
-    """Its tasks are held."""
+    """Not started: the tasks of the group are HELD."""
     STARTED: Group.State.ValueType  # 2
-    """Its tasks are worked on."""
+    """Started: the tasks of the group can be taken."""
     ENDED: Group.State.ValueType  # 3
-    """All tasks have ended, and in the same moment the end task was put."""
+    """All tasks have ended. The end task or the abort task was put in the same log entry."""
     CANCELLED: Group.State.ValueType  # 4
-    """It was cancelled; it has ended when no task is open any more."""
+    """Cancelled. The group has ended once open is 0."""
 
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -100,37 +100,41 @@ class Group(_message.Message):
     LAST_TASK_ID_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """1 to 128 bytes; unique in the cluster."""
+    """Name: 1 to 128 bytes, unique in the cluster."""
     state: Global___Group.State.ValueType
-    """Where in its life it is."""
+    """Current state. Set by the server."""
     open: _builtins.int
-    """Tasks that have neither ended nor been buried."""
+    """Number of tasks that have neither ended nor been buried. Set by the server."""
     processed: _builtins.int
-    """Tasks that were acknowledged."""
+    """Number of acknowledged tasks. Set by the server."""
     failed: _builtins.int
-    """Tasks that failed, expired or are buried. One that is kicked before the group ends is open again."""
+    """Number of tasks that failed, expired or are buried. A buried task that is kicked before the
+    group ends counts as open again. Set by the server.
+    """
     cancelled: _builtins.int
-    """Tasks that were deleted or cancelled."""
+    """Number of deleted and cancelled tasks. Set by the server."""
     only_if_processed: _builtins.bool
-    """The end task is put only if every task was acknowledged."""
+    """True: put the end task only if every task of the group was acknowledged. Requires end_task."""
     created_ms: _builtins.int
-    """When it was created. Set by the server."""
+    """Instant of the creation. Set by the server."""
     ended_ms: _builtins.int
-    """When its last task ended. 0: not yet. Set by the server."""
+    """Instant at which the last task ended. 0: not ended. Set by the server."""
     last_task_id: _builtins.int
-    """Id of the end task or abort task. 0: none was put. Set by the server."""
+    """Id of the end task or the abort task. 0: none was put. Set by the server."""
     @_builtins.property
     def end_task(self) -> Global___GroupTask:
-        """Put when all tasks have ended."""
+        """End task: put when all tasks have ended. Absent: none."""
 
     @_builtins.property
     def abort_task(self) -> Global___GroupTask:
-        """Put instead when the group was cancelled or, with only_if_processed, when a task has failed."""
+        """Abort task: put instead of the end task if the group was cancelled, or if only_if_processed is
+        set and a task was not acknowledged. Absent: none.
+        """
 
     @_builtins.property
     def last_error(self) -> _error_pb2.Error:
-        """Why that task could not be put: its tube does not exist, or does not take such a task. Set by the
-        server.
+        """Why the end task or the abort task could not be put: its tube does not exist or does not accept
+        the task. Absent: no error. Set by the server.
         """
 
     def __init__(
@@ -167,10 +171,10 @@ class CreateGroupRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     @_builtins.property
     def group(self) -> Global___Group:
-        """The group; its state and counts are not looked at."""
+        """The group. Fields that the server sets are ignored."""
 
     def __init__(
         self,
@@ -195,10 +199,10 @@ class CreateGroupResponse(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def group(self) -> Global___Group:
-        """The group."""
+        """The new group."""
 
     def __init__(
         self,
@@ -223,9 +227,9 @@ class StartGroupRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
-    """Its name."""
+    """Name of the group."""
     def __init__(
         self,
         *,
@@ -249,10 +253,10 @@ class StartGroupResponse(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def group(self) -> Global___Group:
-        """The group."""
+        """The group after the change."""
 
     def __init__(
         self,
@@ -278,11 +282,13 @@ class CancelGroupRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REVOKE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
-    """Its name."""
+    """Name of the group."""
     revoke: _builtins.bool
-    """Also remove its taken tasks; otherwise their holders are asked to stop, but may finish them."""
+    """True: also remove taken tasks; their leases become stale. False: ask the holders of taken tasks
+    to stop; they can still finish the tasks.
+    """
     def __init__(
         self,
         *,
@@ -307,10 +313,10 @@ class CancelGroupResponse(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def group(self) -> Global___Group:
-        """The group."""
+        """The group after the change."""
 
     def __init__(
         self,
@@ -335,10 +341,10 @@ class GetGroupRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """Name of the group."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,

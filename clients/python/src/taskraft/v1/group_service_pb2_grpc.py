@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class GroupServiceStub(object):
-    """Groups tasks that are started together and followed by one task when all have ended.
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
     """
 
     def __init__(self, channel):
@@ -58,7 +59,8 @@ class GroupServiceStub(object):
 
 
 class GroupServiceServicer(object):
-    """Groups tasks that are started together and followed by one task when all have ended.
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
     """
 
     def CreateGroup(self, request, context):
@@ -69,21 +71,23 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartGroup(self, request, context):
-        """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once.
+        """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
+        for the later entries. A group without tasks ends at once. A second start changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelGroup(self, request, context):
-        """Cancels a group: its waiting tasks are removed, many in steps.
+        """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
+        not wait for the later entries. Buried tasks stay buried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGroup(self, request, context):
-        """Shows a group.
+        """Returns a group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,7 +125,8 @@ def add_GroupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GroupService(object):
-    """Groups tasks that are started together and followed by one task when all have ended.
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
     """
 
     @staticmethod

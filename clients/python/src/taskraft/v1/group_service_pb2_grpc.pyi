@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GroupServiceStub:
-    """Groups tasks that are started together and followed by one task when all have ended."""
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,28 +38,40 @@ class GroupServiceStub:
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]
     """Creates a group."""
     StartGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]
-    """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
+    """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
+    for the later entries. A group without tasks ends at once. A second start changes nothing.
+    """
     CancelGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]
-    """Cancels a group: its waiting tasks are removed, many in steps."""
+    """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
+    not wait for the later entries. Buried tasks stay buried.
+    """
     GetGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]
-    """Shows a group."""
+    """Returns a group."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
-    """Groups tasks that are started together and followed by one task when all have ended."""
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]  # type: ignore[assignment]
     """Creates a group."""
     StartGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]  # type: ignore[assignment]
-    """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
+    """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
+    for the later entries. A group without tasks ends at once. A second start changes nothing.
+    """
     CancelGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]  # type: ignore[assignment]
-    """Cancels a group: its waiting tasks are removed, many in steps."""
+    """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
+    not wait for the later entries. Buried tasks stay buried.
+    """
     GetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
-    """Shows a group."""
+    """Returns a group."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Groups tasks that are started together and followed by one task when all have ended."""
+    """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
+    task when all of them have ended.
+    """
 
     @_abc_1.abstractmethod
     def CreateGroup(
@@ -73,7 +87,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.StartGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.StartGroupResponse, _abc.Awaitable[_group_service_pb2.StartGroupResponse]]:
-        """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
+        """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
+        for the later entries. A group without tasks ends at once. A second start changes nothing.
+        """
 
     @_abc_1.abstractmethod
     def CancelGroup(
@@ -81,7 +97,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.CancelGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.CancelGroupResponse, _abc.Awaitable[_group_service_pb2.CancelGroupResponse]]:
-        """Cancels a group: its waiting tasks are removed, many in steps."""
+        """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
+        not wait for the later entries. Buried tasks stay buried.
+        """
 
     @_abc_1.abstractmethod
     def GetGroup(
@@ -89,6 +107,6 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.GetGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.GetGroupResponse, _abc.Awaitable[_group_service_pb2.GetGroupResponse]]:
-        """Shows a group."""
+        """Returns a group."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Schedule(_message.Message):
-    """When which task is put."""
+    """A cron expression and the task that is put at its times."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -36,25 +36,26 @@ class Schedule(_message.Message):
         CATCH_UP_UNSPECIFIED: Schedule._CatchUp.ValueType  # 0
         """The same as SKIP."""
         SKIP: Schedule._CatchUp.ValueType  # 1
-        """They are left out."""
+        """Put nothing for missed times."""
         ONE: Schedule._CatchUp.ValueType  # 2
-        """One task for all of them."""
+        """Put one task for all missed times; it carries the last of them."""
         ALL: Schedule._CatchUp.ValueType  # 3
-        """One task for each."""
+        """Put one task for each missed time, 100 per log entry."""
 
     class CatchUp(_CatchUp, metaclass=_CatchUpEnumTypeWrapper):
-        """What happens to times that were missed, because the cluster was down or the schedule paused. A
-        time that is late by up to a minute, as during a change of leader, is not missed.
+        """Decides what happens to missed times. A time is missed if its put is late by more than one
+        minute, for example because the cluster was down, or if it was due while the schedule was
+        paused.
         """
 
     CATCH_UP_UNSPECIFIED: Schedule.CatchUp.ValueType  # 0
     """The same as SKIP."""
     SKIP: Schedule.CatchUp.ValueType  # 1
-    """They are left out."""
+    """Put nothing for missed times."""
     ONE: Schedule.CatchUp.ValueType  # 2
-    """One task for all of them."""
+    """Put one task for all missed times; it carries the last of them."""
     ALL: Schedule.CatchUp.ValueType  # 3
-    """One task for each."""
+    """Put one task for each missed time, 100 per log entry."""
 
     class _Overlap:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -65,23 +66,27 @@ class Schedule(_message.Message):
         OVERLAP_UNSPECIFIED: Schedule._Overlap.ValueType  # 0
         """The same as ALLOW."""
         ALLOW: Schedule._Overlap.ValueType  # 1
-        """Another is put."""
+        """Put another task."""
         SKIP_OVERLAP: Schedule._Overlap.ValueType  # 2
-        """The time is left out."""
+        """Put nothing for this time."""
         CANCEL_BEFORE: Schedule._Overlap.ValueType  # 3
-        """The task before is removed if the new one can be put, as by Delete: a holder's later settle gets LEASE_STALE."""
+        """Delete the previous task, as DeleteTasks does, and put the new one, both atomically. The
+        previous task stays if the put is refused.
+        """
 
     class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
-        """What happens when the task of the time before has not ended and is not buried."""
+        """Decides what happens when the task of the previous time has neither ended nor been buried."""
 
     OVERLAP_UNSPECIFIED: Schedule.Overlap.ValueType  # 0
     """The same as ALLOW."""
     ALLOW: Schedule.Overlap.ValueType  # 1
-    """Another is put."""
+    """Put another task."""
     SKIP_OVERLAP: Schedule.Overlap.ValueType  # 2
-    """The time is left out."""
+    """Put nothing for this time."""
     CANCEL_BEFORE: Schedule.Overlap.ValueType  # 3
-    """The task before is removed if the new one can be put, as by Delete: a holder's later settle gets LEASE_STALE."""
+    """Delete the previous task, as DeleteTasks does, and put the new one, both atomically. The
+    previous task stays if the put is refused.
+    """
 
     NAME_FIELD_NUMBER: _builtins.int
     CRON_FIELD_NUMBER: _builtins.int
@@ -98,39 +103,40 @@ class Schedule(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """1 to 128 bytes; unique in the cluster."""
+    """Name: 1 to 128 bytes, unique in the cluster."""
     cron: _builtins.str
-    """Five fields: minute, hour, day of month, month, day of week; as in Debian's crontab(5), also where
-    clocks change. At most 256 bytes.
+    """Cron expression of five fields: minute, hour, day of month, month, day of week; at most 256
+    bytes. Syntax and behaviour at clock changes are those of Debian's crontab(5).
     """
     time_zone: _builtins.str
-    """Name of a time zone, for example "Europe/Vienna". Empty: UTC."""
+    """Name of the time zone in the IANA database, for example "Europe/Vienna". Empty: UTC."""
     jitter_ms: _builtins.int
-    """The task is put up to this much later, from a hash of the name and the time. At most a day. The
-    tasks are put in order of their times.
+    """Maximum delay of each put, 0 to 86 400 000. The delay is a hash of the name and the time. Tasks
+    are put in the order of their times.
     """
     catch_up: Global___Schedule.CatchUp.ValueType
-    """Missed times."""
+    """What happens to missed times."""
     overlap: Global___Schedule.Overlap.ValueType
-    """Tasks that have not ended."""
+    """What happens when the previous task has not ended."""
     tube: _builtins.str
     """Name of the tube."""
     paused: _builtins.bool
-    """Puts nothing."""
+    """True: the schedule puts nothing."""
     next_ms: _builtins.int
-    """The next time, without jitter. 0: there is none, or the schedule is paused. Set by the server."""
+    """Next time, without jitter. 0: there is none, or the schedule is paused. Set by the server."""
     last_ms: _builtins.int
-    """The last time at which a task was put. Set by the server."""
+    """Last time for which a task was put. 0: none. Set by the server."""
     last_task_id: _builtins.int
-    """The last task. Set by the server."""
+    """Id of the task that was put last. 0: none. Set by the server."""
     left_out: _builtins.int
-    """How many times were left out because the put was refused or the task before had not ended. Set by
-    the server.
+    """Number of times without a task because the put was refused, or because the previous task had
+    not ended (SKIP_OVERLAP). Set by the server.
     """
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
-        """The task, of at most 64 KiB. It carries its time in the header "taskraft-slot-ms", as decimal digits.
-        Lists show it to those only who may read the tube.
+        """The task; its payload has at most 64 KiB. Each task has the header "taskraft-slot-ms" with its
+        time in milliseconds since the Unix epoch, in decimal digits. Only returned to callers that may
+        read the tube.
         """
 
     @_builtins.property
@@ -172,10 +178,10 @@ class CreateScheduleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The schedule."""
+        """The schedule. Fields that the server sets are ignored."""
 
     def __init__(
         self,
@@ -200,10 +206,10 @@ class CreateScheduleResponse(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The schedule."""
+        """The new schedule."""
 
     def __init__(
         self,
@@ -228,10 +234,10 @@ class UpdateScheduleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The whole new schedule, found by its name."""
+        """The complete new schedule; its name selects the schedule to replace."""
 
     def __init__(
         self,
@@ -256,10 +262,10 @@ class UpdateScheduleResponse(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The schedule."""
+        """The schedule after the change."""
 
     def __init__(
         self,
@@ -284,9 +290,9 @@ class DeleteScheduleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
-    """Its name."""
+    """Name of the schedule."""
     def __init__(
         self,
         *,
@@ -309,7 +315,7 @@ class DeleteScheduleResponse(_message.Message):
 
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     def __init__(
         self,
         *,
@@ -333,12 +339,12 @@ class ListSchedulesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """1 to 1 000. 0: 1 000."""
+    """Maximum number of schedules on a page, 1 to 1 000. 0: 1 000."""
     page_token: _builtins.str
-    """From the page before."""
+    """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,
@@ -364,10 +370,10 @@ class ListSchedulesResponse(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last."""
+    """Token of the next page. Empty: this is the last page."""
     @_builtins.property
     def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Schedule]:
-        """In order of their names."""
+        """The schedules in the order of their names."""
 
     def __init__(
         self,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ScheduleServiceStub(object):
-    """Puts tasks at set times, exactly once per time whoever leads.
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
     """
 
     def __init__(self, channel):
@@ -58,32 +59,34 @@ class ScheduleServiceStub(object):
 
 
 class ScheduleServiceServicer(object):
-    """Puts tasks at set times, exactly once per time whoever leads.
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
     """
 
     def CreateSchedule(self, request, context):
-        """Creates a schedule.
+        """Creates a schedule. Its tube need not exist yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSchedule(self, request, context):
-        """Replaces a schedule, for example to pause it.
+        """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
+        now; any other change keeps the position in time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Removes a schedule.
+        """Removes a schedule. The tasks that it has put stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """Lists schedules by name.
+        """Lists schedules in the order of their names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,7 +124,8 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ScheduleService(object):
-    """Puts tasks at set times, exactly once per time whoever leads.
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
     """
 
     @staticmethod

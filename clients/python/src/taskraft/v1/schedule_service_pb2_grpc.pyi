@@ -27,37 +27,47 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ScheduleServiceStub:
-    """Puts tasks at set times, exactly once per time whoever leads."""
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ScheduleServiceAsyncStub: ...
     CreateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.CreateScheduleRequest, _schedule_service_pb2.CreateScheduleResponse]
-    """Creates a schedule."""
+    """Creates a schedule. Its tube need not exist yet."""
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]
-    """Replaces a schedule, for example to pause it."""
+    """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
+    now; any other change keeps the position in time.
+    """
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]
-    """Removes a schedule."""
+    """Removes a schedule. The tasks that it has put stay."""
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]
-    """Lists schedules by name."""
+    """Lists schedules in the order of their names."""
 
 @_typing.type_check_only
 class ScheduleServiceAsyncStub(ScheduleServiceStub):
-    """Puts tasks at set times, exactly once per time whoever leads."""
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.CreateScheduleRequest, _schedule_service_pb2.CreateScheduleResponse]  # type: ignore[assignment]
-    """Creates a schedule."""
+    """Creates a schedule. Its tube need not exist yet."""
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
-    """Replaces a schedule, for example to pause it."""
+    """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
+    now; any other change keeps the position in time.
+    """
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
-    """Removes a schedule."""
+    """Removes a schedule. The tasks that it has put stay."""
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """Lists schedules by name."""
+    """Lists schedules in the order of their names."""
 
 class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Puts tasks at set times, exactly once per time whoever leads."""
+    """Manages schedules. A schedule puts one task for each time of a cron expression, exactly once per
+    time, also across changes of leader.
+    """
 
     @_abc_1.abstractmethod
     def CreateSchedule(
@@ -65,7 +75,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.CreateScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.CreateScheduleResponse, _abc.Awaitable[_schedule_service_pb2.CreateScheduleResponse]]:
-        """Creates a schedule."""
+        """Creates a schedule. Its tube need not exist yet."""
 
     @_abc_1.abstractmethod
     def UpdateSchedule(
@@ -73,7 +83,9 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.UpdateScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.UpdateScheduleResponse, _abc.Awaitable[_schedule_service_pb2.UpdateScheduleResponse]]:
-        """Replaces a schedule, for example to pause it."""
+        """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
+        now; any other change keeps the position in time.
+        """
 
     @_abc_1.abstractmethod
     def DeleteSchedule(
@@ -81,7 +93,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.DeleteScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_service_pb2.DeleteScheduleResponse]]:
-        """Removes a schedule."""
+        """Removes a schedule. The tasks that it has put stay."""
 
     @_abc_1.abstractmethod
     def ListSchedules(
@@ -89,6 +101,6 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.ListSchedulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_service_pb2.ListSchedulesResponse]]:
-        """Lists schedules by name."""
+        """Lists schedules in the order of their names."""
 
 def add_ScheduleServiceServicer_to_server(servicer: ScheduleServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Session(_message.Message):
-    """What holds leases."""
+    """A group of leases that expire together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,19 +34,25 @@ class Session(_message.Message):
     CREATED_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """A UUID with 122 random bits. Who knows it may act for the session."""
+    """Id: a UUID with 122 random bits. The id is a secret, because anyone who has it can act for the
+    session.
+    """
     name: _builtins.str
-    """A name for people. At most 128 bytes."""
+    """Name for people. At most 128 bytes."""
     ttr_ms: _builtins.int
-    """How long it outlives its last stream or heartbeat."""
+    """How long the session lives after its last stream or heartbeat."""
     expires_ms: _builtins.int
-    """When it ends unless it is kept. 0: a stream of it is open."""
+    """Instant at which the session expires without another heartbeat. 0: a stream of the session is
+    open.
+    """
     taken: _builtins.int
-    """How many tasks it holds."""
+    """Number of tasks that the session holds."""
     created_ms: _builtins.int
-    """When it was opened."""
+    """Instant at which the session was opened."""
     owner: _builtins.str
-    """The principal that opened it; nobody else can use it. Empty: the cluster tells nobody apart."""
+    """Principal that opened the session; no other principal can use it. Empty: the cluster does not
+    authenticate callers.
+    """
     def __init__(
         self,
         *,
@@ -76,12 +82,12 @@ class OpenSessionRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TTR_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
-    """A name for people. At most 128 bytes."""
+    """Name for people. At most 128 bytes."""
     ttr_ms: _builtins.int
-    """How long it outlives its last heartbeat, 1 000 to 86 400 000. 0: as the
-    settings of the cluster say, 15 000 by default.
+    """How long the session lives after its last heartbeat, 1 000 to 86 400 000. 0: the cluster
+    setting session_ttr_ms, 15 000 by default.
     """
     def __init__(
         self,
@@ -107,7 +113,7 @@ class OpenSessionResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
@@ -135,10 +141,12 @@ class KeepSessionsRequest(_message.Message):
     SESSION_IDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Allows nodes on the way to repeat the call; keeping a session twice does no harm."""
+    """Idempotency key: allows nodes that forward the call to retry it. A repeated heartbeat has no
+    other effect than the first.
+    """
     @_builtins.property
     def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 1 000 sessions."""
+        """Ids of the sessions, 1 to 1 000."""
 
     def __init__(
         self,
@@ -165,15 +173,15 @@ class KeepSessionsResponse(_message.Message):
     CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
-        """Those that live on, in order of the request."""
+        """The extended sessions, in the order of the request."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-        """The others."""
+        """One SESSION_NOT_FOUND for each other session."""
 
     @_builtins.property
     def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Leases of these sessions whose holders somebody asked to stop."""
+        """Tokens of leases of these sessions whose holders were asked to stop."""
 
     def __init__(
         self,
@@ -200,11 +208,13 @@ class CloseSessionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     UNCOUNTED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     session_id: _builtins.str
-    """The session."""
+    """Id of the session."""
     uncounted: _builtins.bool
-    """The attempts of its leases do not count: the tasks were not worked on."""
+    """True: do not count the current attempts of the released tasks, because the tasks were not
+    processed.
+    """
     def __init__(
         self,
         *,
@@ -229,9 +239,9 @@ class CloseSessionResponse(_message.Message):
     RELEASED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     released: _builtins.int
-    """How many tasks were released."""
+    """Number of released tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     def __init__(
         self,
         *,
@@ -256,12 +266,12 @@ class ListSessionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """1 to 1 000. 0: 1 000."""
+    """Maximum number of sessions on a page, 1 to 1 000. 0: 1 000."""
     page_token: _builtins.str
-    """From the page before."""
+    """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,
@@ -287,11 +297,11 @@ class ListSessionsResponse(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last."""
+    """Token of the next page. Empty: this is the last page."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
-        """In order of their ids. The ids are shortened to 8 characters: they are secrets. Those that look
-        alike by that are on one page.
+        """The sessions in the order of their ids. Only the first 8 characters of an id are returned,
+        because ids are secrets. Sessions with the same first 8 characters are on the same page.
         """
 
     def __init__(

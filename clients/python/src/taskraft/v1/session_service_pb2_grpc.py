@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SessionServiceStub(object):
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     def __init__(self, channel):
@@ -59,8 +59,8 @@ class SessionServiceStub(object):
 
 
 class SessionServiceServicer(object):
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     def OpenSession(self, request, context):
@@ -71,7 +71,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def KeepSessions(self, request, context):
-        """Prolongs sessions; also how another connection resumes one.
+        """Sends heartbeats of sessions, which extends them by their ttr_ms from now. Also resumes a
+        session on another connection.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,8 +124,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     @_typing.overload
@@ -38,7 +38,9 @@ class SessionServiceStub:
     OpenSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.OpenSessionRequest, _session_service_pb2.OpenSessionResponse]
     """Opens a session."""
     KeepSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KeepSessionsRequest, _session_service_pb2.KeepSessionsResponse]
-    """Prolongs sessions; also how another connection resumes one."""
+    """Sends heartbeats of sessions, which extends them by their ttr_ms from now. Also resumes a
+    session on another connection.
+    """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]
     """Closes a session and releases its leases."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
@@ -46,23 +48,25 @@ class SessionServiceStub:
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.OpenSessionRequest, _session_service_pb2.OpenSessionResponse]  # type: ignore[assignment]
     """Opens a session."""
     KeepSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KeepSessionsRequest, _session_service_pb2.KeepSessionsResponse]  # type: ignore[assignment]
-    """Prolongs sessions; also how another connection resumes one."""
+    """Sends heartbeats of sessions, which extends them by their ttr_ms from now. Also resumes a
+    session on another connection.
+    """
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Closes a session and releases its leases."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Opens and keeps sessions: what groups the leases of one consumer process and lets them outlive a
-    broken connection or a change of leader.
+    """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
+    the leases survive a broken connection or a change of leader and end together.
     """
 
     @_abc_1.abstractmethod
@@ -79,7 +83,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.KeepSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.KeepSessionsResponse, _abc.Awaitable[_session_service_pb2.KeepSessionsResponse]]:
-        """Prolongs sessions; also how another connection resumes one."""
+        """Sends heartbeats of sessions, which extends them by their ttr_ms from now. Also resumes a
+        session on another connection.
+        """
 
     @_abc_1.abstractmethod
     def CloseSession(

@@ -21,12 +21,12 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TaskSpec(_message.Message):
-    """What a producer says about a task. It is stored and handed out as it was given.
+    """The content and the options that a producer gives to a task. The server stores them unchanged.
 
-    Durations are milliseconds. Values of 100 years (3 153 600 000 000 ms) and more mean "without
-    limit"; negative ones are refused, but for delays: 0 and less mean none. What is absent is taken from
-    the tube's options. Tubes of the kinds FIFO and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and
-    visible_at_ms.
+    Durations are in milliseconds. A duration of 100 years (3 153 600 000 000 ms) or more means
+    unlimited. A negative duration is refused with INVALID_FIELD; only delay_ms accepts negative
+    values and treats them as 0. An absent option takes the tube's default. Tubes of the kinds FIFO
+    and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and visible_at_ms.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -42,30 +42,38 @@ class TaskSpec(_message.Message):
         FAIL: TaskSpec._OnConflict.ValueType  # 1
         """Refuse this item with KEY_TAKEN."""
         RETURN_EXISTING: TaskSpec._OnConflict.ValueType  # 2
-        """Answer with the id of the existing task."""
+        """Change nothing and return the id of the existing task."""
         RESTART_IF_FINISHED: TaskSpec._OnConflict.ValueType  # 3
-        """Restart the task if it is finished and kept; otherwise answer with its id."""
+        """Restart the existing task if it is finished (DONE or ZOMBIE); otherwise change nothing.
+        Return the id of the existing task.
+        """
         REPLACE_IF_WAITING: TaskSpec._OnConflict.ValueType  # 4
-        """Give the task this content and these times if nobody has taken it; otherwise refuse with
-        KEY_TAKEN, also where it is finished. Its id stays; a buried one is put back into circulation
-        with its attempts reset.
+        """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
+        or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
+        at 0. Group and dependencies of the existing task stay. Refuse with KEY_TAKEN if the existing
+        task is taken or finished.
         """
 
     class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
-        """What to do when a task of the tube has the same unique key, and stands in the way by that."""
+        """Decides what a put does when another task of the tube already has the unique key. Which tasks
+        conflict is set by unique_states and unique_ms.
+        """
 
     ON_CONFLICT_UNSPECIFIED: TaskSpec.OnConflict.ValueType  # 0
     """The same as FAIL."""
     FAIL: TaskSpec.OnConflict.ValueType  # 1
     """Refuse this item with KEY_TAKEN."""
     RETURN_EXISTING: TaskSpec.OnConflict.ValueType  # 2
-    """Answer with the id of the existing task."""
+    """Change nothing and return the id of the existing task."""
     RESTART_IF_FINISHED: TaskSpec.OnConflict.ValueType  # 3
-    """Restart the task if it is finished and kept; otherwise answer with its id."""
+    """Restart the existing task if it is finished (DONE or ZOMBIE); otherwise change nothing.
+    Return the id of the existing task.
+    """
     REPLACE_IF_WAITING: TaskSpec.OnConflict.ValueType  # 4
-    """Give the task this content and these times if nobody has taken it; otherwise refuse with
-    KEY_TAKEN, also where it is finished. Its id stays; a buried one is put back into circulation
-    with its attempts reset.
+    """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
+    or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
+    at 0. Group and dependencies of the existing task stay. Refuse with KEY_TAKEN if the existing
+    task is taken or finished.
     """
 
     class _Position:
@@ -75,21 +83,27 @@ class TaskSpec(_message.Message):
     class _PositionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TaskSpec._Position.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         POSITION_UNSPECIFIED: TaskSpec._Position.ValueType  # 0
-        """By priority, then in order of the puts."""
+        """By priority; tasks of equal priority in the order of their ids."""
         FRONT: TaskSpec._Position.ValueType  # 1
-        """Before all ready tasks of the tube, whatever their priority; the last such task goes first."""
+        """Before all ready tasks of the tube, whatever their priority. Of several such tasks, the one
+        put last is taken first.
+        """
         BACK: TaskSpec._Position.ValueType  # 2
-        """Behind all ready tasks of the tube."""
+        """After all ready tasks of the tube."""
 
     class Position(_Position, metaclass=_PositionEnumTypeWrapper):
-        """Where in the order of ready tasks a task is put."""
+        """Position of a task in the order in which ready tasks are taken. A task that becomes ready only
+        after a delay ignores the position of a put.
+        """
 
     POSITION_UNSPECIFIED: TaskSpec.Position.ValueType  # 0
-    """By priority, then in order of the puts."""
+    """By priority; tasks of equal priority in the order of their ids."""
     FRONT: TaskSpec.Position.ValueType  # 1
-    """Before all ready tasks of the tube, whatever their priority; the last such task goes first."""
+    """Before all ready tasks of the tube, whatever their priority. Of several such tasks, the one
+    put last is taken first.
+    """
     BACK: TaskSpec.Position.ValueType  # 2
-    """Behind all ready tasks of the tube."""
+    """After all ready tasks of the tube."""
 
     class _OnDependencyFailure:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -100,22 +114,31 @@ class TaskSpec(_message.Message):
         ON_DEPENDENCY_FAILURE_UNSPECIFIED: TaskSpec._OnDependencyFailure.ValueType  # 0
         """The same as CANCEL."""
         CANCEL: TaskSpec._OnDependencyFailure.ValueType  # 1
-        """End it, with the outcome DEPENDENCY_FAILED; so it goes on to the tasks that depend on it."""
+        """End the task with the outcome DEPENDENCY_FAILED. The tasks that depend on it see a failed
+        dependency in turn.
+        """
         RUN: TaskSpec._OnDependencyFailure.ValueType  # 2
-        """Wait for the others and run it anyway; its failure says which dependency failed last."""
+        """Make the task ready once all other dependencies have ended. Its failure names the dependency
+        that failed last.
+        """
 
     class OnDependencyFailure(_OnDependencyFailure, metaclass=_OnDependencyFailureEnumTypeWrapper):
-        """What becomes of a task when one that it depends on ends otherwise than acknowledged: deleted,
-        cancelled, expired, failed for good, gone with its tube's content, or ended by a dependency of its own.
-        A burial is no end.
+        """Decides what happens to a task when a task that it depends on fails. A dependency fails when it
+        ends without an acknowledgement: deleted, cancelled, expired, out of attempts, removed by
+        TruncateTube or DropTube, or ended because a dependency of its own failed. A buried task has
+        neither ended nor failed.
         """
 
     ON_DEPENDENCY_FAILURE_UNSPECIFIED: TaskSpec.OnDependencyFailure.ValueType  # 0
     """The same as CANCEL."""
     CANCEL: TaskSpec.OnDependencyFailure.ValueType  # 1
-    """End it, with the outcome DEPENDENCY_FAILED; so it goes on to the tasks that depend on it."""
+    """End the task with the outcome DEPENDENCY_FAILED. The tasks that depend on it see a failed
+    dependency in turn.
+    """
     RUN: TaskSpec.OnDependencyFailure.ValueType  # 2
-    """Wait for the others and run it anyway; its failure says which dependency failed last."""
+    """Make the task ready once all other dependencies have ended. Its failure names the dependency
+    that failed last.
+    """
 
     @_typing.final
     class HeadersEntry(_message.Message):
@@ -157,65 +180,83 @@ class TaskSpec(_message.Message):
     DEPENDS_ON_FIELD_NUMBER: _builtins.int
     ON_DEPENDENCY_FAILURE_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
-    """The work itself, opaque to the server. At most the server's payload_bytes_max (1 MiB by default)."""
+    """Payload, opaque to the server. Maximum: the node's payload_bytes_max, 1 MiB by default."""
     content_type: _builtins.str
     """Media type of the payload, for example "application/json". At most 255 bytes."""
     priority: _builtins.int
-    """Lower is more urgent unless the tube says otherwise. Any 64-bit number; default: the tube's, or 0."""
+    """Priority: any signed 64-bit number within the tube's priority_min and priority_max. Lower
+    numbers are taken first, unless the tube's priority_order is HIGHER_FIRST. Default: the tube's
+    priority.
+    """
     delay_ms: _builtins.int
-    """The task is not handed out before this long after the put. 0 and less: at once."""
+    """Time from the put until the task becomes ready. 0 or less: ready at once. Default: the tube's
+    delay_ms.
+    """
     ttl_ms: _builtins.int
-    """The task is removed when it is not finished this long after the put (plus the delay)."""
+    """Time to live: the server ends the task this long after the put if it is then in a state that
+    the tube's ttl_scope covers. The initial delay is added. Default: the tube's ttl_ms.
+    """
     ttr_ms: _builtins.int
-    """Time to run: a taken task that is not settled in this time becomes ready again."""
+    """Time to run: how long a lease lasts unless it is touched. When it ends, the attempt counts as
+    failed and the task becomes ready again, as the retry policy says. Default: the tube's ttr_ms.
+    """
     subqueue: _builtins.str
-    """Tasks of one sub-queue are taken in order and by default one at a time. Only in tubes of the
-    kinds UTUBE and UTUBETTL. At most 128 bytes.
+    """Sub-queue of the task, at most 128 bytes. Tasks of one sub-queue are taken in order and, by
+    default, one at a time. Tubes of the kinds UTUBE and UTUBETTL only; in such a tube, tasks with
+    an empty subqueue share one sub-queue.
     """
     on_conflict: Global___TaskSpec.OnConflict.ValueType
-    """What to do when the unique key is in use."""
+    """What to do when the unique key conflicts with another task. Requires unique_key."""
     type: _builtins.str
-    """Kind of work, for consumers that handle only some kinds. At most 128 bytes."""
+    """Type of the work, at most 128 bytes. Consumers can take tasks of chosen types only. Empty:
+    none.
+    """
     group: _builtins.str
-    """Group that the task belongs to; the task is held until the group is started. At most 128 bytes."""
+    """Name of the group that the task joins, at most 128 bytes. The task is HELD until the group is
+    started. Empty: no group.
+    """
     position: Global___TaskSpec.Position.ValueType
-    """Where the task goes in the order of ready tasks."""
+    """Position among the ready tasks."""
     visible_at_ms: _builtins.int
-    """An absolute alternative to delay_ms: milliseconds since the Unix epoch. The later one holds."""
+    """Instant at which the task becomes ready, in milliseconds since the Unix epoch. If delay_ms is
+    given too, the later instant applies.
+    """
     unique_ms: _builtins.int
-    """A task with the unique key stands in the way for so long from its put, from 1. Absent: however old
-    it is.
+    """Another task with the same unique key conflicts only within this time after its put, minimum 1.
+    Absent: at any age. Requires unique_key.
     """
     on_dependency_failure: Global___TaskSpec.OnDependencyFailure.ValueType
-    """What becomes of the task when one that it depends on fails."""
+    """What happens to the task when a dependency fails."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
-        """Carried beside the payload: W3C trace context ("traceparent", "tracestate") and the user's own.
-        Names are at most 128 bytes; together at most 8 KiB.
+        """Headers: the W3C trace context ("traceparent", "tracestate") and the user's own. A name has 1
+        to 128 bytes; names and values together have at most 8 KiB.
         """
 
     @_builtins.property
     def unique_key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A key of one or more parts that is unique among the tasks of the tube, as unique_states and
-        unique_ms say. It belongs to the last task that was put with it. At most 8 parts, 256 bytes
-        together.
+        """Unique key of 1 to 8 non-empty parts, at most 256 bytes in total. No two conflicting tasks of
+        the tube have the same key; unique_states and unique_ms define the conflict. A key always
+        refers to the task that was put with it last. Empty: no key.
         """
 
     @_builtins.property
     def retry(self) -> Global___RetryPolicy:
-        """Overrides the tube's retry policy for this task."""
+        """Retry policy of this task. Default: the tube's policy."""
 
     @_builtins.property
     def unique_states(self) -> _containers.RepeatedScalarFieldContainer[Global___Task.State.ValueType]:
-        """A task with the unique key stands in the way in these states; DONE and ZOMBIE make sense where
-        finished tasks are kept. Empty: while it is unfinished (HELD, READY, DELAYED, TAKEN, BURIED).
+        """States in which another task with the same unique key conflicts with this one. DONE and ZOMBIE
+        are useful in tubes that keep finished tasks. Empty: HELD, READY, DELAYED, TAKEN and BURIED.
+        Requires unique_key.
         """
 
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
-        """What must be acknowledged before the task may be taken; until then it is held, and its delay begins
-        with the last acknowledgement. At most 100. Not with the conflict policies RESTART_IF_FINISHED and
-        REPLACE_IF_WAITING, in temporary tubes, or for tasks that groups and schedules put.
+        """Tasks that must be acknowledged before this task becomes ready, at most 100. Until then the
+        task is HELD, and its delay starts when the last dependency ends. Refused together with the
+        conflict policies RESTART_IF_FINISHED and REPLACE_IF_WAITING, in temporary tubes, and for the
+        tasks of schedules and the end tasks of groups.
         """
 
     def __init__(
@@ -274,18 +315,21 @@ Global___TaskSpec: _TypeAlias = TaskSpec  # noqa: Y015
 
 @_typing.final
 class Dependency(_message.Message):
-    """A task that another one depends on. Exactly one way to name it is given."""
+    """Names one task that another task depends on, in exactly one of two ways."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_FIELD_NUMBER: _builtins.int
     ITEM_FIELD_NUMBER: _builtins.int
     item: _builtins.int
-    """An earlier item of the same request, from 0; in a batch they are counted over all its puts."""
+    """Index of an earlier item of the same request, from 0. In a batch, the index counts the items
+    of all puts in order.
+    """
     @_builtins.property
     def task(self) -> Global___TaskReference:
-        """A task of any tube but a temporary one. One that is finished and kept is acknowledged already;
-        one that is gone is refused with DEPENDENCY_NOT_FOUND.
+        """A task of any replicated tube. A dependency that is finished and kept (DONE or ZOMBIE) counts
+        as acknowledged. The put is refused with DEPENDENCY_NOT_FOUND if the task no longer exists,
+        because its outcome is unknown.
         """
 
     def __init__(
@@ -306,7 +350,7 @@ Global___Dependency: _TypeAlias = Dependency  # noqa: Y015
 
 @_typing.final
 class TaskReference(_message.Message):
-    """Names a task of any tube."""
+    """Names one task of any tube."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -315,7 +359,7 @@ class TaskReference(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
-    """Id in the tube."""
+    """Id of the task within the tube."""
     def __init__(
         self,
         *,
@@ -332,10 +376,12 @@ Global___TaskReference: _TypeAlias = TaskReference  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """Says how often and how late a task is tried again after a failure or a lost lease.
+    """Decides how often and after which delays a task is retried when an attempt fails. An attempt
+    fails when it ends without an acknowledgement: released, or lost with its lease or session.
 
-    The delay before attempt n + 1 is min(backoff_ms * factor^(n - 1), backoff_ms_max), shortened by up
-    to jitter_percent. The server does this, so that a task that kills its consumers ends too.
+    After attempt n the delay is min(backoff_ms * (factor_percent / 100)^(n - 1), backoff_ms_max),
+    reduced by up to jitter_percent. The server applies the policy, so attempts are limited even if
+    the task crashes every consumer that takes it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -349,23 +395,23 @@ class RetryPolicy(_message.Message):
         EXHAUSTED_UNSPECIFIED: RetryPolicy._Exhausted.ValueType  # 0
         """The same as BURY."""
         BURY: RetryPolicy._Exhausted.ValueType  # 1
-        """Bury it."""
+        """Bury the task."""
         DEAD_LETTER: RetryPolicy._Exhausted.ValueType  # 2
-        """Move it to the tube's dead-letter tube."""
+        """Move the task to the tube's dead_letter_tube. Bury it if that tube does not exist or is full."""
         REMOVE: RetryPolicy._Exhausted.ValueType  # 3
-        """Remove it."""
+        """Remove the task."""
 
     class Exhausted(_Exhausted, metaclass=_ExhaustedEnumTypeWrapper):
-        """What happens to a task whose attempts are used up."""
+        """Decides what happens to a task that has no attempts left."""
 
     EXHAUSTED_UNSPECIFIED: RetryPolicy.Exhausted.ValueType  # 0
     """The same as BURY."""
     BURY: RetryPolicy.Exhausted.ValueType  # 1
-    """Bury it."""
+    """Bury the task."""
     DEAD_LETTER: RetryPolicy.Exhausted.ValueType  # 2
-    """Move it to the tube's dead-letter tube."""
+    """Move the task to the tube's dead_letter_tube. Bury it if that tube does not exist or is full."""
     REMOVE: RetryPolicy.Exhausted.ValueType  # 3
-    """Remove it."""
+    """Remove the task."""
 
     ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
     BACKOFF_MS_FIELD_NUMBER: _builtins.int
@@ -375,22 +421,24 @@ class RetryPolicy(_message.Message):
     EXHAUSTED_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """How often the task may be taken, at most 1 000 000. 0: without limit."""
+    """Maximum number of attempts, 0 to 1 000 000. 0: unlimited."""
     backoff_ms: _builtins.int
-    """Delay before the second attempt. 0: none."""
+    """Delay after the first attempt, minimum 0. 0: retry without delay."""
     factor_percent: _builtins.int
-    """What the delay is multiplied by from attempt to attempt, in percent: 100 to 100 000; 200 doubles.
-    0: 200.
+    """Growth of the delay from one attempt to the next, in percent: 100 (constant) to 100 000. 0:
+    200, which doubles the delay.
     """
     backoff_ms_max: _builtins.int
-    """Upper limit of the delay, not below backoff_ms. 0: one day."""
+    """Maximum delay, at least backoff_ms. 0: one day."""
     jitter_percent: _builtins.int
-    """By how much the delay may be shortened, from a hash of the task and the attempt. 0 to 100."""
+    """Maximum reduction of the delay in percent, 0 to 100. The reduction is a hash of the tube, the
+    task and the attempt, so it is the same on all nodes.
+    """
     exhausted: Global___RetryPolicy.Exhausted.ValueType
-    """What happens when the attempts are used up."""
+    """What happens when no attempts are left."""
     position: Global___TaskSpec.Position.ValueType
-    """Where the task goes when it is tried again: to its old place, before newer work (FRONT) or
-    behind all ready tasks (BACK).
+    """Position of the retried task: its old place (unspecified), before all ready tasks (FRONT), or
+    after all ready tasks (BACK).
     """
     def __init__(
         self,
@@ -413,7 +461,7 @@ Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """Records why an attempt failed."""
+    """Says why an attempt failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -421,11 +469,11 @@ class Failure(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     FATAL_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """Class of the failure, for example an exception's name. At most 255 bytes."""
+    """Class of the failure, for example the name of an exception. At most 255 bytes."""
     message: _builtins.str
-    """Text for people. At most 4 KiB; longer texts are refused."""
+    """Description for people. At most 4 KiB; a longer text is refused with INVALID_FIELD."""
     fatal: _builtins.bool
-    """Do not try again, whatever the retry policy says."""
+    """True: do not retry, whatever the retry policy allows."""
     def __init__(
         self,
         *,
@@ -443,16 +491,16 @@ Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Tells how far a taken task has come."""
+    """Progress of a taken task, reported by its holder."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BASIS_POINTS_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     basis_points: _builtins.int
-    """From 0 to 10 000: hundredths of a percent."""
+    """Completed part in hundredths of a percent, 0 to 10 000."""
     note: _builtins.str
-    """A short status for people. At most 255 bytes."""
+    """Short status for people. At most 255 bytes."""
     def __init__(
         self,
         *,
@@ -469,7 +517,7 @@ Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
-    """A task as the server knows it."""
+    """A task as the server stores it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -480,41 +528,41 @@ class Task(_message.Message):
     class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Task._State.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STATE_UNSPECIFIED: Task._State.ValueType  # 0
-        """The task does not exist (any more)."""
+        """The task does not exist."""
         READY: Task._State.ValueType  # 1
-        """Waits to be taken."""
+        """Can be taken."""
         DELAYED: Task._State.ValueType  # 2
-        """Hidden until visible_at_ms."""
+        """Becomes ready at visible_at_ms."""
         TAKEN: Task._State.ValueType  # 3
         """Leased to a consumer."""
         BURIED: Task._State.ValueType  # 4
-        """Out of circulation until kicked."""
+        """Set aside until it is kicked."""
         DONE: Task._State.ValueType  # 5
-        """Finished and kept."""
+        """Finished and kept: without a time limit, unless the Ack or the tube sets retain_ms."""
         ZOMBIE: Task._State.ValueType  # 6
         """Finished and kept until retain_until_ms."""
         HELD: Task._State.ValueType  # 7
-        """Held until its group is started and all that it depends on is acknowledged."""
+        """Not ready until its group is started and all its dependencies are acknowledged."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
-        """Where in its life a task is."""
+        """State of a task. A task is always in exactly one state."""
 
     STATE_UNSPECIFIED: Task.State.ValueType  # 0
-    """The task does not exist (any more)."""
+    """The task does not exist."""
     READY: Task.State.ValueType  # 1
-    """Waits to be taken."""
+    """Can be taken."""
     DELAYED: Task.State.ValueType  # 2
-    """Hidden until visible_at_ms."""
+    """Becomes ready at visible_at_ms."""
     TAKEN: Task.State.ValueType  # 3
     """Leased to a consumer."""
     BURIED: Task.State.ValueType  # 4
-    """Out of circulation until kicked."""
+    """Set aside until it is kicked."""
     DONE: Task.State.ValueType  # 5
-    """Finished and kept."""
+    """Finished and kept: without a time limit, unless the Ack or the tube sets retain_ms."""
     ZOMBIE: Task.State.ValueType  # 6
     """Finished and kept until retain_until_ms."""
     HELD: Task.State.ValueType  # 7
-    """Held until its group is started and all that it depends on is acknowledged."""
+    """Not ready until its group is started and all its dependencies are acknowledged."""
 
     class _Outcome:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -523,45 +571,45 @@ class Task(_message.Message):
     class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Task._Outcome.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         OUTCOME_UNSPECIFIED: Task._Outcome.ValueType  # 0
-        """It has not ended."""
+        """The task has not ended."""
         PROCESSED: Task._Outcome.ValueType  # 1
         """Acknowledged."""
         FAILED: Task._Outcome.ValueType  # 2
-        """Its attempts are used up, or it failed fatally."""
+        """No attempts were left, or an attempt failed with a fatal failure."""
         BURIED_OUT: Task._Outcome.ValueType  # 3
-        """Buried (it may still be kicked)."""
+        """Buried. The task has not ended: it can still be kicked."""
         EXPIRED: Task._Outcome.ValueType  # 4
         """Its time to live ended."""
         DELETED: Task._Outcome.ValueType  # 5
-        """Deleted, or its tube was truncated or dropped."""
+        """Deleted or cancelled, or removed by TruncateTube or DropTube."""
         TIMEOUT: Task._Outcome.ValueType  # 6
-        """It has not ended within the time that the caller was willing to wait."""
+        """Not ended within the time that the caller waited."""
         DEPENDENCY_FAILED: Task._Outcome.ValueType  # 7
-        """Cancelled because a task that it depended on was not acknowledged."""
+        """Ended because a task that it depended on was not acknowledged."""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
         """How a task ended."""
 
     OUTCOME_UNSPECIFIED: Task.Outcome.ValueType  # 0
-    """It has not ended."""
+    """The task has not ended."""
     PROCESSED: Task.Outcome.ValueType  # 1
     """Acknowledged."""
     FAILED: Task.Outcome.ValueType  # 2
-    """Its attempts are used up, or it failed fatally."""
+    """No attempts were left, or an attempt failed with a fatal failure."""
     BURIED_OUT: Task.Outcome.ValueType  # 3
-    """Buried (it may still be kicked)."""
+    """Buried. The task has not ended: it can still be kicked."""
     EXPIRED: Task.Outcome.ValueType  # 4
     """Its time to live ended."""
     DELETED: Task.Outcome.ValueType  # 5
-    """Deleted, or its tube was truncated or dropped."""
+    """Deleted or cancelled, or removed by TruncateTube or DropTube."""
     TIMEOUT: Task.Outcome.ValueType  # 6
-    """It has not ended within the time that the caller was willing to wait."""
+    """Not ended within the time that the caller waited."""
     DEPENDENCY_FAILED: Task.Outcome.ValueType  # 7
-    """Cancelled because a task that it depended on was not acknowledged."""
+    """Ended because a task that it depended on was not acknowledged."""
 
     @_typing.final
     class Origin(_message.Message):
-        """Where a dead letter comes from."""
+        """Where a dead letter was before it was moved to the dead-letter tube."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -569,12 +617,12 @@ class Task(_message.Message):
         TASK_ID_FIELD_NUMBER: _builtins.int
         KEY_FIELD_NUMBER: _builtins.int
         tube: _builtins.str
-        """The tube that gave it up."""
+        """Name of the tube in which the task failed."""
         task_id: _builtins.int
-        """Its id there."""
+        """Id that the task had in that tube."""
         @_builtins.property
         def key(self) -> Global___UniqueKey:
-            """Its unique key there, if it had one."""
+            """Unique key that the task had in that tube. Absent: it had none."""
 
         def __init__(
             self,
@@ -617,64 +665,70 @@ class Task(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
-    """Never reused within the tube; grows in order of the puts; from 1 (in temporary tubes: above 2^62)."""
+    """Id of the task: unique in the tube, never reused, and increasing in the order of the puts.
+    Starts at 1; above 2^62 in temporary tubes.
+    """
     state: Global___Task.State.ValueType
-    """Where in its life it is."""
+    """Current state."""
     token: _builtins.int
-    """The lease: valid while the task is taken. It grows with every take in the cluster, so it also
-    serves as a fencing token towards other systems. 0: not taken.
+    """Lease token: identifies the current lease. Tokens increase with every take in the cluster, so a
+    token can also serve as a fencing token for other systems. 0: not taken.
     """
     lease_until_ms: _builtins.int
-    """When the lease ends by itself. 0: it lives as long as its session."""
+    """Instant at which the lease ends. 0: the lease ends with its session."""
     attempt: _builtins.int
-    """How often the task has been taken, this time included. Hand-backs that do not count are left out."""
+    """Number of takes, including the current one and without those that were released as uncounted."""
     created_ms: _builtins.int
-    """When it was put."""
+    """Instant of the put."""
     since_ms: _builtins.int
-    """When it entered its state."""
+    """Instant at which the task entered its current state."""
     visible_at_ms: _builtins.int
-    """When a delayed task becomes ready. 0: not delayed."""
+    """Instant at which a delayed task becomes ready. 0: not delayed."""
     expire_at_ms: _builtins.int
-    """When its time to live ends. 0: never."""
+    """Instant at which the time to live ends. 0: never."""
     retain_until_ms: _builtins.int
-    """When a kept finished task is removed. 0: not kept, or for ever."""
+    """Instant at which a finished task is removed. 0: not finished, or kept without a limit."""
     session_id: _builtins.str
-    """Session that holds the task. Empty: none."""
+    """Id of the session that holds the lease. Empty: none."""
     priority: _builtins.int
-    """Priority in force, the tube's default applied."""
+    """Priority in effect, with the tube's default applied."""
     ttr_ms: _builtins.int
-    """Time to run in force. 0: none."""
+    """Time to run in effect. 0: unlimited."""
     ttl_ms: _builtins.int
-    """Time to live in force, delays included. 0: none."""
+    """Time to live in effect, delays included. 0: unlimited."""
     result: _builtins.bytes
-    """What Ack stored."""
+    """Result from the Ack."""
     result_content_type: _builtins.str
     """Media type of the result."""
     outcome: Global___Task.Outcome.ValueType
-    """How it ended."""
+    """How the task ended."""
     times_buried: _builtins.int
-    """How often it was buried."""
+    """Number of times that the task was buried."""
     cancel_requested: _builtins.bool
-    """Somebody asked its holder to stop."""
+    """True: a CancelTasks or CancelGroup call asked the holder to stop."""
     @_builtins.property
     def spec(self) -> Global___TaskSpec:
-        """What the producer said; without the payload if the caller asked for that."""
+        """Content and options as the producer gave them. Without the payload if the request set
+        payload_omit.
+        """
 
     @_builtins.property
     def failure(self) -> Global___Failure:
-        """The last failure that was reported, or that the server found (a lost lease)."""
+        """Last failure: reported by a holder, or set by the server when a lease was lost. Absent: none."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
-        """What the last Touch told."""
+        """Progress from the last Touch that reported one. Absent: none."""
 
     @_builtins.property
     def origin(self) -> Global___Task.Origin:
-        """Of a dead letter, as long as it has not gone back."""
+        """Where a dead letter came from. Removed when the task returns to that tube. Absent: not a dead
+        letter.
+        """
 
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskReference]:
-        """What it waits for: of the tasks that it depends on those that have not ended, as the put named them."""
+        """Dependencies that have not ended, as the put named them."""
 
     def __init__(
         self,
@@ -715,7 +769,7 @@ Global___Task: _TypeAlias = Task  # noqa: Y015
 
 @_typing.final
 class TaskSelector(_message.Message):
-    """Names tasks of one tube: by id, by unique key, or by a filter. Exactly one kind is given."""
+    """Selects tasks of one tube in exactly one of three ways: by ids, by unique keys, or by a filter."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -725,20 +779,25 @@ class TaskSelector(_message.Message):
     TASKS_MAX_FIELD_NUMBER: _builtins.int
     AFTER_ID_FIELD_NUMBER: _builtins.int
     filter: _builtins.str
-    """A filter in the language of ListTasks, of at most 2 048 characters. A call looks at a limited number
-    of tasks, also at those that the filter does not let through; its answer tells where to go on.
+    """Filter in the language of ListTasksRequest.filter, at most 2 048 characters. One call examines
+    a bounded number of tasks, whether they match or not. The response says where the next call
+    continues.
     """
     tasks_max: _builtins.int
-    """With a filter: at most so many tasks, in order of their ids, up to 10 000. 0: 1 000."""
+    """With filter only: maximum number of selected tasks, taken in the order of their ids, 1 to
+    10 000. 0: 1 000.
+    """
     after_id: _builtins.int
-    """With a filter: only tasks with greater ids; continue_after_id of the answer before."""
+    """With filter only: selects tasks with greater ids. To continue, pass the continue_after_id of
+    the last response.
+    """
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ids, at most 10 000; in GetTasks and WaitTasks 1 000."""
+        """Ids: at most 10 000; at most 1 000 in GetTasks and WaitTasks."""
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___UniqueKey]:
-        """Unique keys, as many."""
+        """Unique keys; the limits are those of ids."""
 
     def __init__(
         self,
@@ -759,14 +818,14 @@ Global___TaskSelector: _TypeAlias = TaskSelector  # noqa: Y015
 
 @_typing.final
 class UniqueKey(_message.Message):
-    """A unique key of several parts."""
+    """A unique key."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The parts in order: 1 to 8, none of them empty, 256 bytes together."""
+        """The parts in order: 1 to 8, none empty, at most 256 bytes in total."""
 
     def __init__(
         self,
@@ -783,8 +842,8 @@ Global___UniqueKey: _TypeAlias = UniqueKey  # noqa: Y015
 
 @_typing.final
 class TaskUpdate(_message.Message):
-    """Changes the content of a task that nobody works on, or together with a transition. The limits are
-    those of TaskSpec; what is absent stays.
+    """Changes of a task that is not taken, or changes together with a transition. The limits are those
+    of TaskSpec. An absent field leaves the value unchanged.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -824,18 +883,20 @@ class TaskUpdate(_message.Message):
     priority: _builtins.int
     """New priority."""
     delay_ms: _builtins.int
-    """New delay from now; 0 ends it. In UpdateTasks only: transitions have a delay of their own."""
+    """New delay, counted from now; 0 makes a delayed task ready. UpdateTasks only: the requests of
+    transitions have a delay_ms of their own.
+    """
     ttl_ms: _builtins.int
-    """New time to live from now."""
+    """New time to live, counted from now."""
     ttr_ms: _builtins.int
-    """New time to run, for the next take."""
+    """New time to run, from the next take on."""
     @_builtins.property
     def headers_set(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
-        """Headers to set; the others stay."""
+        """Headers to add or replace. Other headers stay."""
 
     @_builtins.property
     def headers_remove(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of headers to remove."""
+        """Names of the headers to remove, at most 1 000. A name must not also be in headers_set."""
 
     def __init__(
         self,
@@ -882,7 +943,7 @@ Global___TaskUpdate: _TypeAlias = TaskUpdate  # noqa: Y015
 
 @_typing.final
 class Consistency(_message.Message):
-    """How fresh an answer has to be."""
+    """How current the data of a read must be."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -895,27 +956,32 @@ class Consistency(_message.Message):
         LEVEL_UNSPECIFIED: Consistency._Level.ValueType  # 0
         """The same as LINEARIZABLE."""
         LINEARIZABLE: Consistency._Level.ValueType  # 1
-        """Shows every change that was acknowledged before the call."""
+        """The response includes every change that was acknowledged before the call."""
         LOCAL: Consistency._Level.ValueType  # 2
-        """What the asked node has applied. The contents of temporary tubes are asked of the leader."""
+        """The response shows what the called node has applied. The contents of temporary tubes are read
+        from the leader.
+        """
 
     class Level(_Level, metaclass=_LevelEnumTypeWrapper):
-        """Kinds of reads."""
+        """Levels of consistency."""
 
     LEVEL_UNSPECIFIED: Consistency.Level.ValueType  # 0
     """The same as LINEARIZABLE."""
     LINEARIZABLE: Consistency.Level.ValueType  # 1
-    """Shows every change that was acknowledged before the call."""
+    """The response includes every change that was acknowledged before the call."""
     LOCAL: Consistency.Level.ValueType  # 2
-    """What the asked node has applied. The contents of temporary tubes are asked of the leader."""
+    """The response shows what the called node has applied. The contents of temporary tubes are read
+    from the leader.
+    """
 
     LEVEL_FIELD_NUMBER: _builtins.int
     STALENESS_MS_MAX_FIELD_NUMBER: _builtins.int
     level: Global___Consistency.Level.ValueType
-    """Kind of the read."""
+    """Level of this read."""
     staleness_ms_max: _builtins.int
-    """With LOCAL only: the answer shows everything that was acknowledged so long before the call, or is
-    NODE_BEHIND where that cannot be told. 0: no limit.
+    """With LOCAL only: maximum staleness. The response includes every change that was acknowledged
+    this long before the call. The call fails with NODE_BEHIND if the node cannot confirm that. 0:
+    no limit.
     """
     def __init__(
         self,

@@ -34,22 +34,23 @@ class PutTasksRequest(_message.Message):
     ROOM_WAIT_MS_FIELD_NUMBER: _builtins.int
     OUTCOME_WAIT_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     atomic: _builtins.bool
-    """All tasks or none: a refused item refuses the request."""
+    """True: put all tasks or none; one refused item refuses the request."""
     room_wait_ms: _builtins.int
-    """In a tube with a capacity: wait so long for room for all tasks, 60 s at most, behind those that
-    wait already; then what fits is put. 0: do not wait.
+    """In a tube with a capacity: maximum wait for capacity for all tasks of the request, up to
+    60 000. Waiting puts are served in the order of their arrival. When the time is over, the tasks
+    that fit are put. 0: do not wait.
     """
     outcome_wait_ms: _builtins.int
-    """Answer only when all tasks have ended or are buried, or after this long, 60 s at most. 0: do not
-    wait. At most 1 000 tasks then.
+    """Maximum wait until all tasks have ended or are buried, up to 60 000; at most 1 000 tasks per
+    request. 0: return as soon as the tasks are put.
     """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
-        """1 to 10 000 tasks, in order."""
+        """The tasks to put, in order: 1 to 10 000."""
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class PutTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log at which the put was applied; it grows from change to change."""
+    """Log index at which the put was applied. Later changes have greater revisions."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One id per task of the request, in order; 0 where the item was refused."""
+        """One id per item, in the order of the request. 0: the item was refused."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
@@ -92,12 +93,13 @@ class PutTasksResponse(_message.Message):
 
     @_builtins.property
     def existing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Positions of the items that were answered with a task that existed before."""
+        """Indexes of the items whose id is that of a task that existed before, because of a unique key."""
 
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """With outcome_wait_ms: one for each item, in order of the request. The task as it ended, with the
-        outcome TIMEOUT as it is; without state and outcome where it was refused or is not known any more.
+        """With outcome_wait_ms: one task per item, in the order of the request. A task that has not ended
+        has the outcome TIMEOUT. State and outcome are unspecified if the item was refused or the task
+        no longer exists.
         """
 
     def __init__(
@@ -119,17 +121,18 @@ Global___PutTasksResponse: _TypeAlias = PutTasksResponse  # noqa: Y015
 
 @_typing.final
 class TakeSource(_message.Message):
-    """A tube to take from."""
+    """A tube, or a pattern of tubes, to take from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TUBE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
-    """Name of the tube, or a pattern in which "*" stands for any characters."""
+    """Name of the tube, or a pattern in which "*" matches any characters."""
     weight: _builtins.int
-    """Share of this tube when several have ready tasks, 1 to 1 000 000; all sources of a take have one,
-    or none. 0: tasks go in order of priority over all tubes. Each tube that a pattern names has it.
+    """Share of this tube when several sources have ready tasks, 1 to 1 000 000. Each tube that a
+    pattern matches has this weight. Either all sources of a take have a weight or none. 0: no
+    weight; the most urgent task of all sources goes first.
     """
     def __init__(
         self,
@@ -163,34 +166,42 @@ class TakeTasksRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe: the same leases are answered again while they are valid."""
+    """Idempotency key. A retry returns the same leases while they are valid."""
     session_id: _builtins.str
-    """Session that holds the leases. Empty: each lease lives for its time to run, 60 s where there is none."""
+    """Session that holds the leases. Empty: no session; each lease lasts for the time to run of its
+    task, or 60 s if the task has none.
+    """
     tasks_max: _builtins.int
-    """At most so many tasks, 1 to 1 000. 0: 1."""
+    """Maximum number of tasks, 1 to 1 000. 0: 1."""
     bytes_max: _builtins.int
-    """At most so many bytes of payload, but always one task. 0: 3 MiB, so that the answer stays
-    below the 4 MiB that gRPC clients accept: what tasks have beside may be 960 KiB together.
+    """Maximum size of all payloads in bytes; the first task is returned even if it is larger. 0: 3
+    MiB, so that the response stays below the 4 MiB that gRPC clients accept by default. All other
+    content of the tasks has at most 960 KiB in total.
     """
     wait_ms: _builtins.int
-    """How long to wait for a first task. Absent: until shortly before the call's deadline, 60 s at most."""
+    """Maximum wait for the first task, up to 60 000. Absent: until 250 ms before the deadline of the
+    call, at most 60 000.
+    """
     priority_bound: _builtins.int
-    """Only tasks at least as urgent as this. See TakeTasksResponse.cut_short."""
+    """Takes only tasks whose priority is at least as urgent as this. Absent: all. See also
+    TakeTasksResponse.cut_short.
+    """
     ttr_ms: _builtins.int
-    """Time to run of these leases instead of the tasks' own."""
+    """Time to run of these leases. Absent: that of each task."""
     task_id: _builtins.int
-    """Take this task of the (single) tube, if it is ready, delayed or buried. Does not wait; excludes types
-    and priority_bound. An empty answer: the tube hands nothing out at present.
+    """Takes exactly this task if it is READY, DELAYED or BURIED. Needs exactly one source without a
+    pattern, excludes types and priority_bound, and does not wait. An empty response means that the
+    tube currently allows no takes (paused, or a limit of concurrency or rate).
     """
     payload_omit: _builtins.bool
-    """Leave payloads out of the answer."""
+    """True: leave the payloads out of the response."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
-        """1 to 64 tubes."""
+        """Where to take from: 1 to 64 sources."""
 
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only tasks of these types, at most 64. Empty: all."""
+        """Takes only tasks of these types, at most 64. Empty: all types."""
 
     def __init__(
         self,
@@ -241,18 +252,19 @@ class TakeTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CUT_SHORT_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
-    """The cluster's clock at the take: lease_until_ms - now_ms is the time to run that is left."""
+    """Cluster time of the take. lease_until_ms - now_ms is the remaining time of a lease."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the take."""
     cut_short: _builtins.bool
-    """The take has passed by 5 000 tasks that are less urgent than priority_bound, and looked no further:
-    behind them may be some that are urgent enough. Of a call that waited: what the last look came to.
-    Only where tasks are passed by one by one: those at the front or the back, sub-queues with weights,
-    drivers. A repeated request_id is answered without it.
+    """True if the take stopped after it had skipped 5 000 tasks that are less urgent than
+    priority_bound; later tasks may be urgent enough. For a call that waited, the value describes
+    its last scan. Only these tasks are skipped one by one: tasks with the position FRONT or BACK,
+    and all tasks of tubes with subqueue_weights or a driver. The response to a retry with the same
+    request_id has false.
     """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The leased tasks in order; empty if there was none in time."""
+        """The leased tasks in order. Empty: no task became ready in time."""
 
     def __init__(
         self,
@@ -278,7 +290,7 @@ class Settlement(_message.Message):
 
     @_typing.final
     class Ack(_message.Message):
-        """Finishes the tasks."""
+        """Acknowledges tasks as processed."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -289,25 +301,25 @@ class Settlement(_message.Message):
         class _KeepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Settlement.Ack._Keep.ValueType], _builtins.type):
             DESCRIPTOR: _descriptor.EnumDescriptor
             KEEP_UNSPECIFIED: Settlement.Ack._Keep.ValueType  # 0
-            """As the tube says."""
+            """As the tube's on_ack says."""
             REMOVE: Settlement.Ack._Keep.ValueType  # 1
-            """Remove it."""
+            """Remove the task."""
             DONE: Settlement.Ack._Keep.ValueType  # 2
-            """Keep it as DONE."""
+            """Keep the task as DONE."""
             ZOMBIE: Settlement.Ack._Keep.ValueType  # 3
-            """Keep it as ZOMBIE for retain_ms."""
+            """Keep the task as ZOMBIE for retain_ms."""
 
         class Keep(_Keep, metaclass=_KeepEnumTypeWrapper):
-            """What becomes of the finished task."""
+            """Decides what happens to an acknowledged task."""
 
         KEEP_UNSPECIFIED: Settlement.Ack.Keep.ValueType  # 0
-        """As the tube says."""
+        """As the tube's on_ack says."""
         REMOVE: Settlement.Ack.Keep.ValueType  # 1
-        """Remove it."""
+        """Remove the task."""
         DONE: Settlement.Ack.Keep.ValueType  # 2
-        """Keep it as DONE."""
+        """Keep the task as DONE."""
         ZOMBIE: Settlement.Ack.Keep.ValueType  # 3
-        """Keep it as ZOMBIE for retain_ms."""
+        """Keep the task as ZOMBIE for retain_ms."""
 
         RESULT_FIELD_NUMBER: _builtins.int
         RESULT_CONTENT_TYPE_FIELD_NUMBER: _builtins.int
@@ -315,15 +327,19 @@ class Settlement(_message.Message):
         RETAIN_MS_FIELD_NUMBER: _builtins.int
         PAYLOAD_FIELD_NUMBER: _builtins.int
         result: _builtins.bytes
-        """Stored with the task where it is kept, and told to those who wait for the outcome. At most 1 MiB."""
+        """Result of the task, at most 1 MiB. Returned to callers that wait for the outcome, and stored
+        if the task is kept.
+        """
         result_content_type: _builtins.str
         """Media type of the result. At most 255 bytes."""
         keep: Global___Settlement.Ack.Keep.ValueType
-        """What becomes of the task."""
+        """What happens to the task."""
         retain_ms: _builtins.int
-        """How long a kept task stays. Absent: as the tube says. A ZOMBIE needs a period, below 100 years."""
+        """How long a kept task stays. A ZOMBIE needs a value greater than 0 and less than 100 years.
+        Absent: the tube's retain_ms. Refused if the task is not kept.
+        """
         payload: _builtins.bytes
-        """Replaces the payload of a kept task."""
+        """New payload of a kept task. Refused if the task is not kept."""
         def __init__(
             self,
             *,
@@ -352,7 +368,7 @@ class Settlement(_message.Message):
 
     @_typing.final
     class Release(_message.Message):
-        """Gives the tasks back."""
+        """Returns tasks to the tube."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -363,25 +379,25 @@ class Settlement(_message.Message):
         class _TtlPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Settlement.Release._TtlPolicy.ValueType], _builtins.type):
             DESCRIPTOR: _descriptor.EnumDescriptor
             TTL_POLICY_UNSPECIFIED: Settlement.Release._TtlPolicy.ValueType  # 0
-            """As the tube says."""
+            """As the tube's ttl_policy says."""
             ADD_DELAY: Settlement.Release._TtlPolicy.ValueType  # 1
-            """The delay prolongs it."""
+            """Add the delay to the time to live."""
             KEEP_DEADLINE: Settlement.Release._TtlPolicy.ValueType  # 2
-            """It ends when it would have ended; a longer delay is cut there."""
+            """Leave expire_at_ms unchanged, and shorten the delay so that it ends no later."""
             RESET: Settlement.Release._TtlPolicy.ValueType  # 3
-            """It starts anew with ttl_ms."""
+            """Restart the time to live with ttl_ms, plus the delay."""
 
         class TtlPolicy(_TtlPolicy, metaclass=_TtlPolicyEnumTypeWrapper):
-            """What a release with delay does to the time to live."""
+            """Decides how the delay of a release changes the time to live."""
 
         TTL_POLICY_UNSPECIFIED: Settlement.Release.TtlPolicy.ValueType  # 0
-        """As the tube says."""
+        """As the tube's ttl_policy says."""
         ADD_DELAY: Settlement.Release.TtlPolicy.ValueType  # 1
-        """The delay prolongs it."""
+        """Add the delay to the time to live."""
         KEEP_DEADLINE: Settlement.Release.TtlPolicy.ValueType  # 2
-        """It ends when it would have ended; a longer delay is cut there."""
+        """Leave expire_at_ms unchanged, and shorten the delay so that it ends no later."""
         RESET: Settlement.Release.TtlPolicy.ValueType  # 3
-        """It starts anew with ttl_ms."""
+        """Restart the time to live with ttl_ms, plus the delay."""
 
         DELAY_MS_FIELD_NUMBER: _builtins.int
         TTL_POLICY_FIELD_NUMBER: _builtins.int
@@ -392,24 +408,28 @@ class Settlement(_message.Message):
         FAILURE_FIELD_NUMBER: _builtins.int
         UPDATE_FIELD_NUMBER: _builtins.int
         delay_ms: _builtins.int
-        """The tasks are hidden for so long. Absent: as the retry policy says; 0 and less: at once."""
+        """Delay until the task is ready again. 0 or less: ready at once. Absent: as the retry policy
+        says.
+        """
         ttl_policy: Global___Settlement.Release.TtlPolicy.ValueType
-        """What becomes of the time to live."""
+        """What happens to the time to live."""
         ttl_ms: _builtins.int
-        """With RESET: the new time to live."""
+        """With RESET: the new time to live. Absent: the tube's ttl_ms."""
         position: _task_pb2.TaskSpec.Position.ValueType
-        """Where the task goes; unspecified: its old place."""
+        """Position of the task among the ready tasks. Unspecified: the position of the retry policy, or
+        the old place.
+        """
         move_to: _builtins.str
-        """Another tube to move the task to."""
+        """Name of another tube to move the task to. Empty: the task stays."""
         uncounted: _builtins.bool
-        """Take the attempt back: the task was not worked on."""
+        """True: do not count this attempt, because the task was not processed."""
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why it is given back."""
+            """Why the task is released. Absent: the failure of the task stays unchanged."""
 
         @_builtins.property
         def update(self) -> _task_pb2.TaskUpdate:
-            """Changes together with the release."""
+            """Changes of the task. Must not contain a delay."""
 
         def __init__(
             self,
@@ -438,7 +458,7 @@ class Settlement(_message.Message):
 
     @_typing.final
     class Bury(_message.Message):
-        """Takes the tasks out of circulation."""
+        """Buries tasks: sets them aside until they are kicked."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -446,11 +466,11 @@ class Settlement(_message.Message):
         UPDATE_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why."""
+            """Why the task is buried."""
 
         @_builtins.property
         def update(self) -> _task_pb2.TaskUpdate:
-            """Changes together with the burial."""
+            """Changes of the task. Must not contain a delay."""
 
         def __init__(
             self,
@@ -466,14 +486,16 @@ class Settlement(_message.Message):
 
     @_typing.final
     class Reject(_message.Message):
-        """Gives the tasks up: to the dead-letter tube if there is one, else like Bury."""
+        """Gives tasks up without further attempts: moves them to the tube's dead_letter_tube, or buries
+        them if there is none or it is full.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
         FAILURE_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why."""
+            """Why the task is given up."""
 
         def __init__(
             self,
@@ -488,7 +510,7 @@ class Settlement(_message.Message):
 
     @_typing.final
     class Touch(_message.Message):
-        """Prolongs the leases."""
+        """Extends leases, reports progress, or both."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -496,12 +518,16 @@ class Settlement(_message.Message):
         RESTART_FIELD_NUMBER: _builtins.int
         PROGRESS_FIELD_NUMBER: _builtins.int
         increment_ms: _builtins.int
-        """Adds so much to the lease, the time to run and the time to live. 0 with restart unset: no change."""
+        """Added to the lease, the time to run and the time to live, minimum 0. 0 without restart: no
+        extension. A lease that ends with its session stays so.
+        """
         restart: _builtins.bool
-        """Starts the time to run anew; never shortens the lease. Excludes increment_ms."""
+        """True: restart the lease with the full time to run from now; never shortens the lease.
+        Excludes increment_ms.
+        """
         @_builtins.property
         def progress(self) -> _task_pb2.Progress:
-            """How far the task has come."""
+            """Progress of the task."""
 
         def __init__(
             self,
@@ -524,27 +550,27 @@ class Settlement(_message.Message):
     TOUCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The leases, 1 to 10 000 in a request."""
+        """Tokens of the leases. A request has 1 to 10 000 tokens in all settlements together."""
 
     @_builtins.property
     def ack(self) -> Global___Settlement.Ack:
-        """Finish."""
+        """Acknowledge the tasks."""
 
     @_builtins.property
     def release(self) -> Global___Settlement.Release:
-        """Give back."""
+        """Return the tasks to the tube."""
 
     @_builtins.property
     def bury(self) -> Global___Settlement.Bury:
-        """Take out of circulation."""
+        """Bury the tasks."""
 
     @_builtins.property
     def reject(self) -> Global___Settlement.Reject:
-        """Give up."""
+        """Give the tasks up."""
 
     @_builtins.property
     def touch(self) -> Global___Settlement.Touch:
-        """Prolong."""
+        """Extend the leases. This is the only action that does not end a lease."""
 
     def __init__(
         self,
@@ -576,11 +602,11 @@ class TouchedLease(_message.Message):
     LEASE_UNTIL_MS_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
     token: _builtins.int
-    """The lease."""
+    """Token of the lease."""
     lease_until_ms: _builtins.int
-    """When it ends by itself now. 0: with its session."""
+    """New end of the lease. 0: the lease ends with its session."""
     cancel_requested: _builtins.bool
-    """Somebody asked the holder to stop."""
+    """True: a CancelTasks or CancelGroup call asked the holder to stop."""
     def __init__(
         self,
         *,
@@ -606,14 +632,15 @@ class SettleTasksRequest(_message.Message):
     SETTLEMENTS_FIELD_NUMBER: _builtins.int
     ATOMIC_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     atomic: _builtins.bool
-    """All leases or none: one stale token refuses the request. Otherwise each lease is refused alone, also
-    for what its tube does not know: the request does not say which tubes its leases are of.
+    """True: all leases are settled or none; one stale token refuses the request. False: each lease is
+    settled or refused on its own. An action that the lease's tube does not support also refuses
+    only that lease, because the request does not name the tubes.
     """
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
-        """In order."""
+        """The settlements, executed in order."""
 
     def __init__(
         self,
@@ -640,10 +667,10 @@ class SettleTasksResponse(_message.Message):
     TOUCHED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index at which the settlements were applied."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-        """The refused leases; items are counted over the tokens of all settlements in order."""
+        """The refused leases. ItemError.item counts the tokens of all settlements in order."""
 
     @_builtins.property
     def touched(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedLease]:
@@ -666,13 +693,13 @@ Global___SettleTasksResponse: _TypeAlias = SettleTasksResponse  # noqa: Y015
 
 @_typing.final
 class SubscribeRequest(_message.Message):
-    """What the client says on the stream. One message may carry several of these at once."""
+    """Message of the client on a Subscribe stream. One message can combine several parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Open(_message.Message):
-        """Opens the subscription: the first message, and only that."""
+        """Opens the subscription. Required in the first message, not allowed in later ones."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -685,28 +712,29 @@ class SubscribeRequest(_message.Message):
         TTR_MS_FIELD_NUMBER: _builtins.int
         PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
-        """Session that holds the leases: an existing one is resumed, so that its leases live on. Empty:
-        a new one, told in the answer.
+        """Session that holds the leases. An existing session is resumed together with its leases.
+        Empty: the server opens a new session and returns its id in Opened.
         """
         session_ttr_ms: _builtins.int
-        """For a new session: how long its leases outlive the stream, up to 86 400 000. 0: they are released at
-        once. Absent: as the settings of the cluster say.
+        """For a new session: how long its leases outlive the stream, up to 86 400 000. 0: the leases
+        are released as soon as the stream ends. Absent: the cluster setting session_ttr_ms, or 0 if
+        it is not set.
         """
         session_name: _builtins.str
         """For a new session: a name for people. At most 128 bytes."""
         priority_bound: _builtins.int
-        """Only tasks at least as urgent as this."""
+        """Takes only tasks whose priority is at least as urgent as this. Absent: all."""
         ttr_ms: _builtins.int
-        """Time to run of the leases instead of the tasks' own."""
+        """Time to run of the leases. Absent: that of each task."""
         payload_omit: _builtins.bool
-        """Leave payloads out."""
+        """True: leave the payloads out of the messages."""
         @_builtins.property
         def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
-            """1 to 64 tubes."""
+            """Where to take from: 1 to 64 sources."""
 
         @_builtins.property
         def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """Only tasks of these types, at most 64. Empty: all."""
+            """Takes only tasks of these types, at most 64. Empty: all types."""
 
         def __init__(
             self,
@@ -739,16 +767,21 @@ class SubscribeRequest(_message.Message):
 
     @_typing.final
     class Credit(_message.Message):
-        """Allows the server to send more. The server never sends above the credit."""
+        """Grants credit: allows the server to send more tasks. The server never exceeds the credit in
+        tasks.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
         TASKS_FIELD_NUMBER: _builtins.int
         BYTES_FIELD_NUMBER: _builtins.int
         tasks: _builtins.int
-        """So many tasks more. At most 100 000 may be open."""
+        """Number of additional tasks. At most 100 000 may be open at a time."""
         bytes: _builtins.int
-        """So many bytes of payload more. 0 in the first grant: bytes are not limited."""
+        """Number of additional payload bytes. 0 in the first grant: bytes are unlimited for the whole
+        stream. Otherwise the server sends tasks while any byte credit is left, so the last task can
+        exceed the credit.
+        """
         def __init__(
             self,
             *,
@@ -763,8 +796,8 @@ class SubscribeRequest(_message.Message):
 
     @_typing.final
     class Filter(_message.Message):
-        """Says anew which tasks the server may send, also while the credit waits for some. Tasks that are on
-        their way come all the same.
+        """Replaces the selection of tasks while the stream is open. Tasks that were taken before the
+        change are still sent.
         """
 
         DESCRIPTOR: _descriptor.Descriptor
@@ -773,12 +806,12 @@ class SubscribeRequest(_message.Message):
         PRIORITY_BOUND_FIELD_NUMBER: _builtins.int
         NONE_FIELD_NUMBER: _builtins.int
         priority_bound: _builtins.int
-        """Only tasks at least as urgent as this. Absent: all."""
+        """Takes only tasks whose priority is at least as urgent as this. Absent: all."""
         none: _builtins.bool
-        """No tasks at all, until the next filter. Excludes the others."""
+        """True: take no tasks until the next filter. Excludes types and priority_bound."""
         @_builtins.property
         def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """Only tasks of these types, at most 64. Empty: all."""
+            """Takes only tasks of these types, at most 64. Empty: all types."""
 
         def __init__(
             self,
@@ -802,9 +835,13 @@ class SubscribeRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Names the settlements of this message; the answer repeats it. Makes a retry safe."""
+    """Identifies the settlements of this message: Settled repeats it. Also the idempotency key of the
+    settlements.
+    """
     heartbeat: _builtins.bool
-    """Sent at least every 15 s when there is nothing else to say; asks for a heartbeat back."""
+    """True: asks the server for a heartbeat. A client sends one at least every 15 s when it has
+    nothing else to send.
+    """
     @_builtins.property
     def open(self) -> Global___SubscribeRequest.Open:
         """Opens the subscription."""
@@ -815,11 +852,11 @@ class SubscribeRequest(_message.Message):
 
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
-        """Settles leases of any session."""
+        """Settles leases of any session of the caller."""
 
     @_builtins.property
     def filter(self) -> Global___SubscribeRequest.Filter:
-        """Takes the place of the types and the priority_bound of Open, or of the filter before."""
+        """Replaces types and priority_bound of Open or of the previous filter."""
 
     def __init__(
         self,
@@ -841,13 +878,13 @@ Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
 
 @_typing.final
 class SubscribeResponse(_message.Message):
-    """What the server says on the stream. One message may carry several of these at once."""
+    """Message of the server on a Subscribe stream. One message can combine several parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Opened(_message.Message):
-        """The subscription is open."""
+        """Confirms that the subscription is open."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -857,7 +894,7 @@ class SubscribeResponse(_message.Message):
         """Session that holds the leases."""
         @_builtins.property
         def held(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-            """The leases of a resumed session, without payloads."""
+            """Tasks that the resumed session holds, without payloads."""
 
         def __init__(
             self,
@@ -873,7 +910,7 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class Settled(_message.Message):
-        """The settlements of one message of the client are durable."""
+        """Confirms that the settlements of one message of the client are durable, or refuses them."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -882,10 +919,12 @@ class SubscribeResponse(_message.Message):
         TOUCHED_FIELD_NUMBER: _builtins.int
         ERROR_FIELD_NUMBER: _builtins.int
         request_id: _builtins.str
-        """Names the client's message."""
+        """The request_id of the client's message."""
         @_builtins.property
         def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-            """The refused leases; items are counted over the tokens of all settlements of the message."""
+            """The refused leases. ItemError.item counts the tokens of all settlements of the message in
+            order.
+            """
 
         @_builtins.property
         def touched(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedLease]:
@@ -893,7 +932,7 @@ class SubscribeResponse(_message.Message):
 
         @_builtins.property
         def error(self) -> _error_pb2.Error:
-            """The whole message was refused."""
+            """Set if the whole message was refused."""
 
         def __init__(
             self,
@@ -911,7 +950,9 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class Heartbeat(_message.Message):
-        """Sent every 5 s, and when asked for, at most once a second. Three missing ones mean a broken link."""
+        """Sent every 5 s, and on request at most once per second. A client that misses three heartbeats
+        treats the stream as broken.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -919,12 +960,12 @@ class SubscribeResponse(_message.Message):
         LEADER_FIELD_NUMBER: _builtins.int
         CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
         now_ms: _builtins.int
-        """The cluster's clock."""
+        """Cluster time."""
         leader: _builtins.str
-        """Address of the leader."""
+        """Client address of the leader."""
         @_builtins.property
         def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-            """Leases of the session whose holder somebody asked to stop."""
+            """Tokens of leases of the session whose holders were asked to stop."""
 
         def __init__(
             self,
@@ -941,7 +982,9 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class GoAway(_message.Message):
-        """The server ends the stream soon; no task follows. Leases live on for the session's grace."""
+        """Announces that the server ends the stream; no task follows. The leases stay valid for the
+        session's ttr_ms.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -949,12 +992,12 @@ class SubscribeResponse(_message.Message):
         LEADER_FIELD_NUMBER: _builtins.int
         RETRY_MS_FIELD_NUMBER: _builtins.int
         leader: _builtins.str
-        """Address of the leader, if it is known."""
+        """Client address of the leader. Empty: unknown."""
         retry_ms: _builtins.int
-        """Wait so long before the next try."""
+        """Minimum wait before the client reconnects."""
         @_builtins.property
         def error(self) -> _error_pb2.Error:
-            """Why: DRAINING, NOT_LEADER, NO_LEADER, SESSION_NOT_FOUND."""
+            """Reason: DRAINING, NOT_LEADER, NO_LEADER or SESSION_NOT_FOUND, or why a take was refused."""
 
         def __init__(
             self,
@@ -976,23 +1019,23 @@ class SubscribeResponse(_message.Message):
     GO_AWAY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___SubscribeResponse.Opened:
-        """The subscription is open: the first message, and only that."""
+        """The subscription is open. Present in the first message only."""
 
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """Leased tasks in order."""
+        """Leased tasks, in order."""
 
     @_builtins.property
     def settled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeResponse.Settled]:
-        """Answers to settlements, in order."""
+        """Responses to settlements, in the order of the client's messages."""
 
     @_builtins.property
     def heartbeat(self) -> Global___SubscribeResponse.Heartbeat:
-        """Alive."""
+        """The server is alive."""
 
     @_builtins.property
     def go_away(self) -> Global___SubscribeResponse.GoAway:
-        """The end is near."""
+        """The server ends the stream."""
 
     def __init__(
         self,
@@ -1024,14 +1067,14 @@ class GetTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     payload_omit: _builtins.bool
-    """Leave payloads out."""
+    """True: leave the payloads out of the response."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Ids or keys, at most 1 000. For filters there is ListTasks."""
+        """Ids or unique keys, at most 1 000. Filters are refused; use ListTasks."""
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,
@@ -1061,23 +1104,24 @@ class GetTasksResponse(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log that the answer shows."""
+    """Log index of the state that the response shows."""
     now_ms: _builtins.int
-    """The cluster's clock: for what is left until the deadlines of the tasks."""
+    """Cluster time, for computing the remaining time until deadlines."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The tasks that exist, in order of the request."""
+        """The tasks that exist, in the order of the request."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-        """The others."""
+        """One TASK_NOT_FOUND for each other item."""
 
     @_builtins.property
     def failed(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """What is remembered of those of the others that failed and are gone, in order of the request: id,
-        key, attempts, outcome, the last failure, and as since_ms the time when they ended; no state and
-        no content. The failure of a key is remembered until a new task has the key; all for a day, or
-        until 100 000 others have failed. A tube that is truncated or dropped takes its failures along.
+        """Records of failed tasks among the items that were not found, in the order of the request. A
+        record has id, key, attempt, outcome, the last failure, and since_ms as the instant of the end;
+        it has no state and no content. The server keeps a record for one day, but at most 100 000
+        records, and removes it with TruncateTube and DropTube. A record stops being found by its
+        unique key when a new task gets that key.
         """
 
     def __init__(
@@ -1113,27 +1157,28 @@ class ListTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     filter: _builtins.str
-    """For example: state = BURIED AND attempt > 3. Empty: all. The language is a subset of AIP-160:
-    comparisons of state, outcome, id, priority, attempt, times_buried, payload_bytes, instants,
-    age and state_age (durations: 90s, 15m, 2h), type, subqueue, group, session, failure.type (texts,
-    "*" stands for any characters) and key.1 to key.8; key:*, failure:* and others tell whether
-    there is one; AND, OR, NOT and parentheses. What does not parse is refused with INVALID_FIELD,
-    metadata position: characters from 0.
+    """Filter, for example: state = BURIED AND attempt > 3. Empty: all tasks. The language is a subset
+    of AIP-160 with comparisons, AND, OR, NOT and parentheses. Fields: state, outcome, id,
+    priority, attempt, times_buried, payload_bytes, instants, age and state_age (durations such as
+    90s, 15m, 2h), type, subqueue, group, session, failure.type (texts, in which "*" matches any
+    characters) and key.1 to key.8. The form field:* tests whether a field is set, for example
+    key:* or failure:*. A filter that cannot be parsed is refused with INVALID_FIELD; metadata
+    position is the character index of the fault, from 0.
     """
     order_by: _builtins.str
-    """"id" (default), "id desc", or "taking": the tasks that takes could get now, in the order in which
-    they would get them. In a tube with sub-queues these are the first tasks of those that may give
-    one; the tube's pause and its limits of takes are not looked at.
+    """Order of the list: "id" (default), "id desc", or "taking". "taking" lists the tasks that a take
+    could get now, in the order of takes. In a tube with sub-queues these are the first tasks of
+    the sub-queues that may give a task. The pause of a tube and its limits of takes are ignored.
     """
     page_size: _builtins.int
-    """1 to 1 000. 0: 100."""
+    """Maximum number of tasks on a page, 1 to 1 000. 0: 100."""
     page_token: _builtins.str
-    """From the page before. Empty: the first page."""
+    """The next_page_token of the previous page. Empty: the first page."""
     payload_omit: _builtins.bool
-    """Leave payloads out."""
+    """True: leave the payloads out of the response."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh the first page is."""
+        """How current the first page must be."""
 
     def __init__(
         self,
@@ -1165,16 +1210,17 @@ class ListTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last. Pages show the tasks that were there at the first
-    one and still are, each once; in the order "taking", those that keep their places.
+    """Token of the next page. Empty: this is the last page. All pages together show each task that
+    existed at the first page and still exists, exactly once. In the order "taking" this holds for
+    tasks whose place does not change.
     """
     revision: _builtins.int
-    """Position in the log that the page shows."""
+    """Log index of the state that the page shows."""
     now_ms: _builtins.int
-    """The cluster's clock: for what is left until the deadlines of the tasks, and their ages."""
+    """Cluster time, for computing ages and the remaining time until deadlines."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The page; it may be empty, or shorter than asked for, and not be the last."""
+        """The tasks of the page. A page that is not the last can be empty or shorter than page_size."""
 
     def __init__(
         self,
@@ -1205,20 +1251,22 @@ class KickTasksRequest(_message.Message):
     DELAY_MS_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     count: _builtins.int
-    """The first so many buried tasks by priority, then id, 10 000 in a call. 0 without a selector: 1."""
+    """Maximum number of buried tasks to kick, by priority and then by id, up to 10 000. 0 without a
+    selector: 1. Must be 0 with a selector.
+    """
     delay_ms: _builtins.int
-    """Hidden for so long first."""
+    """Delay until the tasks are ready. The time to live is extended by it. 0: ready at once."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Chosen tasks instead; those that are not buried are refused one by one."""
+        """Tasks to kick instead. Tasks that are not buried are refused one by one."""
 
     @_builtins.property
     def update(self) -> _task_pb2.TaskUpdate:
-        """Changes together with the kick."""
+        """Changes of the tasks. Must not contain a delay."""
 
     def __init__(
         self,
@@ -1249,14 +1297,14 @@ class KickTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were kicked."""
+    """Number of kicked tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-        """The refused ids."""
+        """The refused items."""
 
     def __init__(
         self,
@@ -1285,16 +1333,16 @@ class BuryTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks: ready or delayed; buried ones stay as they are."""
+        """The tasks: READY or DELAYED. BURIED tasks are left unchanged and not counted."""
 
     @_builtins.property
     def failure(self) -> _task_pb2.Failure:
-        """Why."""
+        """Why the tasks are buried."""
 
     def __init__(
         self,
@@ -1323,11 +1371,11 @@ class BuryTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were buried by this call."""
+    """Number of tasks that this call buried."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1358,12 +1406,12 @@ class DeleteTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks."""
+        """The tasks, in any state."""
 
     def __init__(
         self,
@@ -1391,11 +1439,11 @@ class DeleteTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were removed."""
+    """Number of removed tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1427,17 +1475,18 @@ class UpdateTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks: held, ready, delayed or buried."""
+        """The tasks: HELD, READY, DELAYED or BURIED."""
 
     @_builtins.property
     def update(self) -> _task_pb2.TaskUpdate:
-        """The changes. A delay is for ready and delayed tasks only. What no task of the tube may have refuses
-        the request, here as in KickTasks and MoveTasks; what one task may not, refuses that one.
+        """The changes; at least one. A delay is accepted for READY and DELAYED tasks only. A value that
+        no task of the tube may have refuses the whole request; a value that a single task may not have
+        refuses that task. The same holds in KickTasks and MoveTasks.
         """
 
     def __init__(
@@ -1467,11 +1516,11 @@ class UpdateTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were changed."""
+    """Number of changed tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1503,14 +1552,14 @@ class SnatchTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     delay_ms: _builtins.int
-    """Hidden for so long first."""
+    """Delay until the tasks are ready again. 0: ready at once."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks: taken ones."""
+        """The tasks: TAKEN."""
 
     def __init__(
         self,
@@ -1539,11 +1588,11 @@ class SnatchTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many leases were ended."""
+    """Number of revoked leases."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1575,14 +1624,16 @@ class RestartTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     delay_ms: _builtins.int
-    """Hidden for so long first."""
+    """Delay until the tasks are ready. 0: ready at once."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks; ready and taken ones stay as they are."""
+        """The tasks: DELAYED, BURIED, DONE or ZOMBIE. READY and TAKEN tasks are left unchanged and not
+        counted.
+        """
 
     def __init__(
         self,
@@ -1611,11 +1662,11 @@ class RestartTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were restarted."""
+    """Number of restarted tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1648,16 +1699,18 @@ class SwitchTasksRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     state: _task_pb2.Task.State.ValueType
-    """READY, DELAYED, BURIED, DONE or ZOMBIE."""
+    """The new state: READY, DELAYED, BURIED, DONE or ZOMBIE."""
     duration_ms: _builtins.int
-    """With DELAYED: hidden for so long. With ZOMBIE: kept for so long, less than 100 years."""
+    """With DELAYED: the delay from now. With ZOMBIE: how long the task is kept, less than 100 years.
+    Required with these two states, refused with the others.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks: any but taken ones."""
+        """The tasks, in any state except TAKEN and HELD."""
 
     def __init__(
         self,
@@ -1687,11 +1740,11 @@ class SwitchTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were moved."""
+    """Number of changed tasks. Tasks that are already in the state are not counted."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1728,33 +1781,37 @@ class MoveTasksRequest(_message.Message):
     RENEW_TIMES_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
-    """Name of the tube where they are."""
+    """Name of the tube that the tasks are in."""
     move_to: _builtins.str
-    """Name of the tube where they go."""
+    """Name of the target tube. Exactly one of move_to and to_origin is given."""
     to_origin: _builtins.bool
-    """Instead of move_to: dead letters go back, each to the tube that gave it up, with that tube's times and
-    their keys of before; tasks that are none stay, and are not counted.
+    """True: move dead letters back, each to the tube in which it failed, with the times of that tube
+    and with the unique key that the task had there. Tasks that are no dead letters are left
+    unchanged and not counted.
     """
     delay_ms: _builtins.int
-    """Hidden for so long first; 0: ready at once. Absent: delayed tasks stay so until their time, the
-    others are ready.
+    """Delay until the tasks are ready. 0: ready at once. Absent: delayed tasks keep their
+    visible_at_ms, and the others become ready.
     """
     position: _task_pb2.TaskSpec.Position.ValueType
-    """Place of those that are ready."""
+    """Position of the tasks that become ready at once."""
     renew_times: _builtins.bool
-    """With the time to live and the time to run of the other tube, from now on; else what is left of their own."""
+    """True: restart the time to live and the time to run with the defaults of the target tube. False:
+    the tasks keep what is left of their own. Always true with to_origin.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks: ready, delayed or buried. In the other tube they are new ones, with ids of that tube and
-        attempts counted anew; unique keys, groups and failures go along. What finds no room there, whose
-        key another task has there, or whose tube is not there any more, is refused.
+        """The tasks: READY, DELAYED or BURIED. In the target tube each task is a new one with an id of
+        that tube and attempts counted from 0; unique key, group and failure stay with the task. A task
+        is refused on its own if the target tube is full (TUBE_FULL), if another task there has its
+        unique key (KEY_TAKEN), or if the target tube of to_origin does not exist (TUBE_NOT_FOUND).
         """
 
     @_builtins.property
     def update(self) -> _task_pb2.TaskUpdate:
-        """Changes together with the move."""
+        """Changes of the tasks. Must not contain a delay."""
 
     def __init__(
         self,
@@ -1790,11 +1847,11 @@ class MoveTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many were moved."""
+    """Number of moved tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1825,12 +1882,12 @@ class CancelTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     tube: _builtins.str
     """Name of the tube."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Which tasks."""
+        """The tasks, in any unfinished state."""
 
     def __init__(
         self,
@@ -1859,13 +1916,13 @@ class CancelTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     asked: _builtins.int
-    """How many holders were asked to stop."""
+    """Number of holders that were asked to stop. Holders that were asked before are not counted."""
     removed: _builtins.int
-    """How many tasks were removed at once."""
+    """Number of tasks that were removed at once."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     continue_after_id: _builtins.int
-    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    """With a filter: pass as after_id to continue. 0: all tasks were examined."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1904,17 +1961,17 @@ class WaitTasksRequest(_message.Message):
         ENDED: WaitTasksRequest._Until.ValueType  # 1
         """The task has ended or is buried."""
         PROGRESS: WaitTasksRequest._Until.ValueType  # 2
-        """The same, or its progress has changed."""
+        """The task has ended, is buried, or has new progress."""
 
     class Until(_Until, metaclass=_UntilEnumTypeWrapper):
-        """What to wait for."""
+        """Condition that ends the wait for a task."""
 
     UNTIL_UNSPECIFIED: WaitTasksRequest.Until.ValueType  # 0
     """The same as ENDED."""
     ENDED: WaitTasksRequest.Until.ValueType  # 1
     """The task has ended or is buried."""
     PROGRESS: WaitTasksRequest.Until.ValueType  # 2
-    """The same, or its progress has changed."""
+    """The task has ended, is buried, or has new progress."""
 
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
@@ -1924,14 +1981,16 @@ class WaitTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     wait_ms: _builtins.int
-    """How long at most. Absent: until shortly before the call's deadline, 60 s at most."""
+    """Maximum wait, up to 60 000. Absent: until 250 ms before the deadline of the call, at most
+    60 000.
+    """
     until: Global___WaitTasksRequest.Until.ValueType
-    """What to wait for."""
+    """Condition to wait for."""
     any: _builtins.bool
-    """Answer when the first of them has ended instead of all."""
+    """True: return when the condition holds for the first task. False: when it holds for all."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Ids or keys, at most 1 000."""
+        """Ids or unique keys, at most 1 000. Filters are refused."""
 
     def __init__(
         self,
@@ -1962,14 +2021,14 @@ class WaitTasksResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The known tasks in order of the request; outcome TIMEOUT where the time was over first. A task
-        that was moved is followed and shown as it is now; one that failed and is gone is known as long
-        as its failure is remembered, see GetTasksResponse.failed.
+        """The tasks that are known, in the order of the request. The outcome is TIMEOUT if the wait ended
+        before the task. A task that was moved is returned as it is in its new tube. A task that failed
+        and no longer exists is returned from its failure record, see GetTasksResponse.failed.
         """
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
-        """Items that are not known."""
+        """One TASK_NOT_FOUND for each other item."""
 
     def __init__(
         self,
@@ -2000,31 +2059,31 @@ class BatchOperation(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___PutTasksRequest:
-        """Put."""
+        """Puts tasks."""
 
     @_builtins.property
     def settle(self) -> Global___SettleTasksRequest:
-        """Settle."""
+        """Settles leases."""
 
     @_builtins.property
     def kick(self) -> Global___KickTasksRequest:
-        """Kick."""
+        """Kicks tasks."""
 
     @_builtins.property
     def bury(self) -> Global___BuryTasksRequest:
-        """Bury."""
+        """Buries tasks."""
 
     @_builtins.property
     def delete(self) -> Global___DeleteTasksRequest:
-        """Delete."""
+        """Deletes tasks."""
 
     @_builtins.property
     def update(self) -> Global___UpdateTasksRequest:
-        """Update."""
+        """Updates tasks."""
 
     @_builtins.property
     def move(self) -> Global___MoveTasksRequest:
-        """Move."""
+        """Moves tasks."""
 
     def __init__(
         self,
@@ -2056,12 +2115,13 @@ class ExecuteBatchRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key of the whole batch."""
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOperation]:
-        """1 to 100 operations, done in order and all or none. Each names its tasks by id, key or lease, and each
-        task is named once in the batch. Puts of a batch do not wait. What stands in
-        the way of all is told with the position of its operation (metadata operation, and item).
+        """The operations, 1 to 100, executed in order, all or none. Each operation names its tasks by id,
+        unique key or lease, and no task may be named twice in a batch. Puts of a batch do not wait. If
+        an operation is refused, the batch is refused; metadata operation is the index of that
+        operation and metadata item the index of the item in it, both from 0.
         """
 
     def __init__(
@@ -2093,31 +2153,31 @@ class BatchResult(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___PutTasksResponse:
-        """Of a put."""
+        """Result of a put."""
 
     @_builtins.property
     def settle(self) -> Global___SettleTasksResponse:
-        """Of a settle."""
+        """Result of a settle."""
 
     @_builtins.property
     def kick(self) -> Global___KickTasksResponse:
-        """Of a kick."""
+        """Result of a kick."""
 
     @_builtins.property
     def bury(self) -> Global___BuryTasksResponse:
-        """Of a bury."""
+        """Result of a bury."""
 
     @_builtins.property
     def delete(self) -> Global___DeleteTasksResponse:
-        """Of a delete."""
+        """Result of a delete."""
 
     @_builtins.property
     def update(self) -> Global___UpdateTasksResponse:
-        """Of an update."""
+        """Result of an update."""
 
     @_builtins.property
     def move(self) -> Global___MoveTasksResponse:
-        """Of a move."""
+        """Result of a move."""
 
     def __init__(
         self,
@@ -2149,10 +2209,10 @@ class ExecuteBatchResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index at which the batch was applied."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchResult]:
-        """One result per operation."""
+        """One result per operation, in order."""
 
     def __init__(
         self,

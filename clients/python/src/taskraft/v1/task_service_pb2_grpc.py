@@ -26,13 +26,16 @@ if _version_not_supported:
 
 
 class TaskServiceStub(object):
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     def __init__(self, channel):
@@ -129,131 +132,136 @@ class TaskServiceStub(object):
 
 
 class TaskServiceServicer(object):
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     def PutTasks(self, request, context):
-        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
-        tubes on none.
+        """Puts tasks into a tube. When the call returns, the tasks are durable on a majority of the
+        voters. Tasks of temporary tubes are never durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TakeTasks(self, request, context):
-        """Takes ready tasks; waits for one if there is none. An empty answer is not an error.
+        """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
+        empty response is not an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SettleTasks(self, request, context):
-        """Settles leases: acknowledges, releases, buries, rejects or touches taken tasks.
+        """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request_iterator, context):
-        """Takes and settles on one stream: the client grants credit, the server sends lists of tasks.
+        """Takes and settles tasks on one stream: the client grants credit, the server sends leased tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTasks(self, request, context):
-        """Shows chosen tasks without changing them.
+        """Returns selected tasks without changing them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Lists tasks in pages that do not shift.
+        """Lists tasks in stable pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KickTasks(self, request, context):
-        """Makes buried tasks ready again: chosen ones, or the first so many.
+        """Makes buried tasks ready: selected ones, or a number of them in kick order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BuryTasks(self, request, context):
-        """Takes tasks that nobody holds out of circulation.
+        """Buries ready and delayed tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTasks(self, request, context):
-        """Removes tasks in any state. A holder's later settle gets LEASE_STALE.
+        """Removes tasks in any state. A holder that settles later gets LEASE_STALE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTasks(self, request, context):
-        """Changes waiting tasks: content, priority, times.
+        """Changes content, priority and times of tasks that are not taken and not finished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SnatchTasks(self, request, context):
-        """Takes leases from their holders: the tasks become ready or delayed.
+        """Revokes leases: the tasks become ready or delayed, and the attempts count. A holder that
+        settles later gets LEASE_STALE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestartTasks(self, request, context):
-        """Puts finished, buried or delayed tasks back with their attempts reset.
+        """Makes finished, buried or delayed tasks ready or delayed again, with attempts reset to 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SwitchTasks(self, request, context):
-        """Moves tasks that nobody holds to a chosen state.
+        """Changes the state of tasks that are not taken to a given state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MoveTasks(self, request, context):
-        """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up.
+        """Moves tasks that are not taken to another tube, or dead letters back to their original tubes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTasks(self, request, context):
-        """Asks the holders of tasks to stop; tasks that nobody holds are removed.
+        """Cancels tasks: asks the holders of taken tasks to stop, and removes the other tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitTasks(self, request, context):
-        """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
-        kept is not known any more.
+        """Waits until tasks have ended. A call continues on the new leader after a change of leader. A
+        task that ended and was not kept in the meantime is then reported as TASK_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteBatch(self, request, context):
-        """Does several operations that succeed or fail together.
+        """Executes several operations atomically.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -356,13 +364,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TaskService(object):
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     @staticmethod

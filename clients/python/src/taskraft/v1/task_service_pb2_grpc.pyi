@@ -27,13 +27,16 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TaskServiceStub:
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     @_typing.overload
@@ -41,103 +44,117 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     PutTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.PutTasksRequest, _task_service_pb2.PutTasksResponse]
-    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
-    tubes on none.
+    """Puts tasks into a tube. When the call returns, the tasks are durable on a majority of the
+    voters. Tasks of temporary tubes are never durable.
     """
     TakeTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]
-    """Takes ready tasks; waits for one if there is none. An empty answer is not an error."""
+    """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
+    empty response is not an error.
+    """
     SettleTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]
-    """Settles leases: acknowledges, releases, buries, rejects or touches taken tasks."""
+    """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases."""
     Subscribe: _grpc.StreamStreamMultiCallable[_task_service_pb2.SubscribeRequest, _task_service_pb2.SubscribeResponse]
-    """Takes and settles on one stream: the client grants credit, the server sends lists of tasks."""
+    """Takes and settles tasks on one stream: the client grants credit, the server sends leased tasks."""
     GetTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTasksRequest, _task_service_pb2.GetTasksResponse]
-    """Shows chosen tasks without changing them."""
+    """Returns selected tasks without changing them."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]
-    """Lists tasks in pages that do not shift."""
+    """Lists tasks in stable pages."""
     KickTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]
-    """Makes buried tasks ready again: chosen ones, or the first so many."""
+    """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]
-    """Takes tasks that nobody holds out of circulation."""
+    """Buries ready and delayed tasks."""
     DeleteTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.DeleteTasksRequest, _task_service_pb2.DeleteTasksResponse]
-    """Removes tasks in any state. A holder's later settle gets LEASE_STALE."""
+    """Removes tasks in any state. A holder that settles later gets LEASE_STALE."""
     UpdateTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.UpdateTasksRequest, _task_service_pb2.UpdateTasksResponse]
-    """Changes waiting tasks: content, priority, times."""
+    """Changes content, priority and times of tasks that are not taken and not finished."""
     SnatchTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SnatchTasksRequest, _task_service_pb2.SnatchTasksResponse]
-    """Takes leases from their holders: the tasks become ready or delayed."""
+    """Revokes leases: the tasks become ready or delayed, and the attempts count. A holder that
+    settles later gets LEASE_STALE.
+    """
     RestartTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.RestartTasksRequest, _task_service_pb2.RestartTasksResponse]
-    """Puts finished, buried or delayed tasks back with their attempts reset."""
+    """Makes finished, buried or delayed tasks ready or delayed again, with attempts reset to 0."""
     SwitchTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SwitchTasksRequest, _task_service_pb2.SwitchTasksResponse]
-    """Moves tasks that nobody holds to a chosen state."""
+    """Changes the state of tasks that are not taken to a given state."""
     MoveTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.MoveTasksRequest, _task_service_pb2.MoveTasksResponse]
-    """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
+    """Moves tasks that are not taken to another tube, or dead letters back to their original tubes."""
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]
-    """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
+    """Cancels tasks: asks the holders of taken tasks to stop, and removes the other tasks."""
     WaitTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]
-    """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
-    kept is not known any more.
+    """Waits until tasks have ended. A call continues on the new leader after a change of leader. A
+    task that ended and was not kept in the meantime is then reported as TASK_NOT_FOUND.
     """
     ExecuteBatch: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]
-    """Does several operations that succeed or fail together."""
+    """Executes several operations atomically."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.PutTasksRequest, _task_service_pb2.PutTasksResponse]  # type: ignore[assignment]
-    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
-    tubes on none.
+    """Puts tasks into a tube. When the call returns, the tasks are durable on a majority of the
+    voters. Tasks of temporary tubes are never durable.
     """
     TakeTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]  # type: ignore[assignment]
-    """Takes ready tasks; waits for one if there is none. An empty answer is not an error."""
+    """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
+    empty response is not an error.
+    """
     SettleTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]  # type: ignore[assignment]
-    """Settles leases: acknowledges, releases, buries, rejects or touches taken tasks."""
+    """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases."""
     Subscribe: _aio.StreamStreamMultiCallable[_task_service_pb2.SubscribeRequest, _task_service_pb2.SubscribeResponse]  # type: ignore[assignment]
-    """Takes and settles on one stream: the client grants credit, the server sends lists of tasks."""
+    """Takes and settles tasks on one stream: the client grants credit, the server sends leased tasks."""
     GetTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTasksRequest, _task_service_pb2.GetTasksResponse]  # type: ignore[assignment]
-    """Shows chosen tasks without changing them."""
+    """Returns selected tasks without changing them."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Lists tasks in pages that do not shift."""
+    """Lists tasks in stable pages."""
     KickTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]  # type: ignore[assignment]
-    """Makes buried tasks ready again: chosen ones, or the first so many."""
+    """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]  # type: ignore[assignment]
-    """Takes tasks that nobody holds out of circulation."""
+    """Buries ready and delayed tasks."""
     DeleteTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.DeleteTasksRequest, _task_service_pb2.DeleteTasksResponse]  # type: ignore[assignment]
-    """Removes tasks in any state. A holder's later settle gets LEASE_STALE."""
+    """Removes tasks in any state. A holder that settles later gets LEASE_STALE."""
     UpdateTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.UpdateTasksRequest, _task_service_pb2.UpdateTasksResponse]  # type: ignore[assignment]
-    """Changes waiting tasks: content, priority, times."""
+    """Changes content, priority and times of tasks that are not taken and not finished."""
     SnatchTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SnatchTasksRequest, _task_service_pb2.SnatchTasksResponse]  # type: ignore[assignment]
-    """Takes leases from their holders: the tasks become ready or delayed."""
+    """Revokes leases: the tasks become ready or delayed, and the attempts count. A holder that
+    settles later gets LEASE_STALE.
+    """
     RestartTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.RestartTasksRequest, _task_service_pb2.RestartTasksResponse]  # type: ignore[assignment]
-    """Puts finished, buried or delayed tasks back with their attempts reset."""
+    """Makes finished, buried or delayed tasks ready or delayed again, with attempts reset to 0."""
     SwitchTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SwitchTasksRequest, _task_service_pb2.SwitchTasksResponse]  # type: ignore[assignment]
-    """Moves tasks that nobody holds to a chosen state."""
+    """Changes the state of tasks that are not taken to a given state."""
     MoveTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.MoveTasksRequest, _task_service_pb2.MoveTasksResponse]  # type: ignore[assignment]
-    """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
+    """Moves tasks that are not taken to another tube, or dead letters back to their original tubes."""
     CancelTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
-    """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
+    """Cancels tasks: asks the holders of taken tasks to stop, and removes the other tasks."""
     WaitTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]  # type: ignore[assignment]
-    """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
-    kept is not known any more.
+    """Waits until tasks have ended. A call continues on the new leader after a change of leader. A
+    task that ended and was not kept in the meantime is then reported as TASK_NOT_FOUND.
     """
     ExecuteBatch: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]  # type: ignore[assignment]
-    """Does several operations that succeed or fail together."""
+    """Executes several operations atomically."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Puts, hands out and settles tasks.
+    """Puts, takes, settles and manages tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
-    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader; its revision is that of the
-    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
-    have two effects.
+    Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
+
+    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
+    retry with the same request_id within 10 minutes has no second effect and returns the first
+    response, also after a change of leader. Two parts of the response can differ on a retry:
+    revision is that of the retry, and a returned tube, group or settings object shows its current
+    state. A retry without a request_id can take effect twice. A request_id that was used with
+    another request is refused with REQUEST_ID_REUSED.
     """
 
     @_abc_1.abstractmethod
@@ -146,8 +163,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.PutTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.PutTasksResponse, _abc.Awaitable[_task_service_pb2.PutTasksResponse]]:
-        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
-        tubes on none.
+        """Puts tasks into a tube. When the call returns, the tasks are durable on a majority of the
+        voters. Tasks of temporary tubes are never durable.
         """
 
     @_abc_1.abstractmethod
@@ -156,7 +173,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.TakeTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.TakeTasksResponse, _abc.Awaitable[_task_service_pb2.TakeTasksResponse]]:
-        """Takes ready tasks; waits for one if there is none. An empty answer is not an error."""
+        """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
+        empty response is not an error.
+        """
 
     @_abc_1.abstractmethod
     def SettleTasks(
@@ -164,7 +183,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SettleTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SettleTasksResponse, _abc.Awaitable[_task_service_pb2.SettleTasksResponse]]:
-        """Settles leases: acknowledges, releases, buries, rejects or touches taken tasks."""
+        """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases."""
 
     @_abc_1.abstractmethod
     def Subscribe(
@@ -172,7 +191,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_task_service_pb2.SubscribeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_task_service_pb2.SubscribeResponse], _abc.AsyncIterator[_task_service_pb2.SubscribeResponse]]:
-        """Takes and settles on one stream: the client grants credit, the server sends lists of tasks."""
+        """Takes and settles tasks on one stream: the client grants credit, the server sends leased tasks."""
 
     @_abc_1.abstractmethod
     def GetTasks(
@@ -180,7 +199,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetTasksResponse, _abc.Awaitable[_task_service_pb2.GetTasksResponse]]:
-        """Shows chosen tasks without changing them."""
+        """Returns selected tasks without changing them."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -188,7 +207,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ListTasksResponse, _abc.Awaitable[_task_service_pb2.ListTasksResponse]]:
-        """Lists tasks in pages that do not shift."""
+        """Lists tasks in stable pages."""
 
     @_abc_1.abstractmethod
     def KickTasks(
@@ -196,7 +215,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.KickTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.KickTasksResponse, _abc.Awaitable[_task_service_pb2.KickTasksResponse]]:
-        """Makes buried tasks ready again: chosen ones, or the first so many."""
+        """Makes buried tasks ready: selected ones, or a number of them in kick order."""
 
     @_abc_1.abstractmethod
     def BuryTasks(
@@ -204,7 +223,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.BuryTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.BuryTasksResponse, _abc.Awaitable[_task_service_pb2.BuryTasksResponse]]:
-        """Takes tasks that nobody holds out of circulation."""
+        """Buries ready and delayed tasks."""
 
     @_abc_1.abstractmethod
     def DeleteTasks(
@@ -212,7 +231,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.DeleteTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.DeleteTasksResponse, _abc.Awaitable[_task_service_pb2.DeleteTasksResponse]]:
-        """Removes tasks in any state. A holder's later settle gets LEASE_STALE."""
+        """Removes tasks in any state. A holder that settles later gets LEASE_STALE."""
 
     @_abc_1.abstractmethod
     def UpdateTasks(
@@ -220,7 +239,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.UpdateTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.UpdateTasksResponse, _abc.Awaitable[_task_service_pb2.UpdateTasksResponse]]:
-        """Changes waiting tasks: content, priority, times."""
+        """Changes content, priority and times of tasks that are not taken and not finished."""
 
     @_abc_1.abstractmethod
     def SnatchTasks(
@@ -228,7 +247,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SnatchTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SnatchTasksResponse, _abc.Awaitable[_task_service_pb2.SnatchTasksResponse]]:
-        """Takes leases from their holders: the tasks become ready or delayed."""
+        """Revokes leases: the tasks become ready or delayed, and the attempts count. A holder that
+        settles later gets LEASE_STALE.
+        """
 
     @_abc_1.abstractmethod
     def RestartTasks(
@@ -236,7 +257,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.RestartTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.RestartTasksResponse, _abc.Awaitable[_task_service_pb2.RestartTasksResponse]]:
-        """Puts finished, buried or delayed tasks back with their attempts reset."""
+        """Makes finished, buried or delayed tasks ready or delayed again, with attempts reset to 0."""
 
     @_abc_1.abstractmethod
     def SwitchTasks(
@@ -244,7 +265,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SwitchTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SwitchTasksResponse, _abc.Awaitable[_task_service_pb2.SwitchTasksResponse]]:
-        """Moves tasks that nobody holds to a chosen state."""
+        """Changes the state of tasks that are not taken to a given state."""
 
     @_abc_1.abstractmethod
     def MoveTasks(
@@ -252,7 +273,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.MoveTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.MoveTasksResponse, _abc.Awaitable[_task_service_pb2.MoveTasksResponse]]:
-        """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
+        """Moves tasks that are not taken to another tube, or dead letters back to their original tubes."""
 
     @_abc_1.abstractmethod
     def CancelTasks(
@@ -260,7 +281,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.CancelTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.CancelTasksResponse, _abc.Awaitable[_task_service_pb2.CancelTasksResponse]]:
-        """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
+        """Cancels tasks: asks the holders of taken tasks to stop, and removes the other tasks."""
 
     @_abc_1.abstractmethod
     def WaitTasks(
@@ -268,8 +289,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.WaitTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.WaitTasksResponse, _abc.Awaitable[_task_service_pb2.WaitTasksResponse]]:
-        """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
-        kept is not known any more.
+        """Waits until tasks have ended. A call continues on the new leader after a change of leader. A
+        task that ended and was not kept in the meantime is then reported as TASK_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -278,6 +299,6 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.ExecuteBatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ExecuteBatchResponse, _abc.Awaitable[_task_service_pb2.ExecuteBatchResponse]]:
-        """Does several operations that succeed or fail together."""
+        """Executes several operations atomically."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

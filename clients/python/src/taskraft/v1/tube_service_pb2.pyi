@@ -23,9 +23,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TubeOptions(_message.Message):
-    """How a tube treats its tasks. Absent options have the default of the tube's kind and profile. Tubes of
-    the kinds FIFO and UTUBE refuse those of priorities and times (1 to 6 and 22 to 24), tubes without
-    sub-queues those of sub-queues, unless their profile ignores them.
+    """Options of a tube. An absent option has the default of the tube's kind and profile. Unless the
+    profile ignores them, tubes of the kinds FIFO and UTUBE refuse options of priorities and times
+    (fields 1 to 6 and 22 to 24), and tubes without sub-queues refuse options of sub-queues.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -37,17 +37,17 @@ class TubeOptions(_message.Message):
     class _PriorityOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TubeOptions._PriorityOrder.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         PRIORITY_ORDER_UNSPECIFIED: TubeOptions._PriorityOrder.ValueType  # 0
-        """As the kind says: LOWER_FIRST."""
+        """The default of the kind and profile: LOWER_FIRST, unless the profile says otherwise."""
         LOWER_FIRST: TubeOptions._PriorityOrder.ValueType  # 1
         """The lowest number is the most urgent."""
         HIGHER_FIRST: TubeOptions._PriorityOrder.ValueType  # 2
         """The highest number is the most urgent."""
 
     class PriorityOrder(_PriorityOrder, metaclass=_PriorityOrderEnumTypeWrapper):
-        """Which priorities go first."""
+        """Order of priorities."""
 
     PRIORITY_ORDER_UNSPECIFIED: TubeOptions.PriorityOrder.ValueType  # 0
-    """As the kind says: LOWER_FIRST."""
+    """The default of the kind and profile: LOWER_FIRST, unless the profile says otherwise."""
     LOWER_FIRST: TubeOptions.PriorityOrder.ValueType  # 1
     """The lowest number is the most urgent."""
     HIGHER_FIRST: TubeOptions.PriorityOrder.ValueType  # 2
@@ -62,23 +62,23 @@ class TubeOptions(_message.Message):
         TTL_POLICY_UNSPECIFIED: TubeOptions._TtlPolicy.ValueType  # 0
         """The same as ADD_DELAY."""
         ADD_DELAY: TubeOptions._TtlPolicy.ValueType  # 1
-        """The delay prolongs it."""
+        """Add the delay to the time to live."""
         KEEP_DEADLINE: TubeOptions._TtlPolicy.ValueType  # 2
-        """It ends when it would have ended; a longer delay is cut there."""
+        """Leave expire_at_ms unchanged, and shorten the delay so that it ends no later."""
         RESET: TubeOptions._TtlPolicy.ValueType  # 3
-        """The tube's time to live starts anew, also when a lease is lost or taken away."""
+        """Restart the tube's time to live, plus the delay; also when a lease is lost or revoked."""
 
     class TtlPolicy(_TtlPolicy, metaclass=_TtlPolicyEnumTypeWrapper):
-        """What a hand-back with delay does to the time to live."""
+        """Decides how the delay of a release changes the time to live."""
 
     TTL_POLICY_UNSPECIFIED: TubeOptions.TtlPolicy.ValueType  # 0
     """The same as ADD_DELAY."""
     ADD_DELAY: TubeOptions.TtlPolicy.ValueType  # 1
-    """The delay prolongs it."""
+    """Add the delay to the time to live."""
     KEEP_DEADLINE: TubeOptions.TtlPolicy.ValueType  # 2
-    """It ends when it would have ended; a longer delay is cut there."""
+    """Leave expire_at_ms unchanged, and shorten the delay so that it ends no later."""
     RESET: TubeOptions.TtlPolicy.ValueType  # 3
-    """The tube's time to live starts anew, also when a lease is lost or taken away."""
+    """Restart the tube's time to live, plus the delay; also when a lease is lost or revoked."""
 
     class _OnAck:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -89,23 +89,23 @@ class TubeOptions(_message.Message):
         ON_ACK_UNSPECIFIED: TubeOptions._OnAck.ValueType  # 0
         """The same as REMOVE."""
         REMOVE: TubeOptions._OnAck.ValueType  # 1
-        """They leave the tube."""
+        """Remove the task."""
         KEEP: TubeOptions._OnAck.ValueType  # 2
-        """They stay as DONE."""
+        """Keep the task as DONE."""
         RETAIN: TubeOptions._OnAck.ValueType  # 3
-        """They stay as ZOMBIE for retain_ms."""
+        """Keep the task as ZOMBIE for retain_ms."""
 
     class OnAck(_OnAck, metaclass=_OnAckEnumTypeWrapper):
-        """What becomes of acknowledged tasks."""
+        """Decides what happens to acknowledged tasks."""
 
     ON_ACK_UNSPECIFIED: TubeOptions.OnAck.ValueType  # 0
     """The same as REMOVE."""
     REMOVE: TubeOptions.OnAck.ValueType  # 1
-    """They leave the tube."""
+    """Remove the task."""
     KEEP: TubeOptions.OnAck.ValueType  # 2
-    """They stay as DONE."""
+    """Keep the task as DONE."""
     RETAIN: TubeOptions.OnAck.ValueType  # 3
-    """They stay as ZOMBIE for retain_ms."""
+    """Keep the task as ZOMBIE for retain_ms."""
 
     class _TtlScope:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -116,23 +116,27 @@ class TubeOptions(_message.Message):
         TTL_SCOPE_UNSPECIFIED: TubeOptions._TtlScope.ValueType  # 0
         """The same as UNTAKEN."""
         UNTAKEN: TubeOptions._TtlScope.ValueType  # 1
-        """Ready and buried; a taken one when it comes back."""
+        """READY and BURIED. A lease ends no later than the time to live of its task, which then
+        expires.
+        """
         READY_ONLY: TubeOptions._TtlScope.ValueType  # 2
-        """Ready only."""
+        """READY only."""
         ALL: TubeOptions._TtlScope.ValueType  # 3
-        """Every state."""
+        """All unfinished states."""
 
     class TtlScope(_TtlScope, metaclass=_TtlScopeEnumTypeWrapper):
-        """In which states the time to live ends a task."""
+        """States in which the time to live can end a task."""
 
     TTL_SCOPE_UNSPECIFIED: TubeOptions.TtlScope.ValueType  # 0
     """The same as UNTAKEN."""
     UNTAKEN: TubeOptions.TtlScope.ValueType  # 1
-    """Ready and buried; a taken one when it comes back."""
+    """READY and BURIED. A lease ends no later than the time to live of its task, which then
+    expires.
+    """
     READY_ONLY: TubeOptions.TtlScope.ValueType  # 2
-    """Ready only."""
+    """READY only."""
     ALL: TubeOptions.TtlScope.ValueType  # 3
-    """Every state."""
+    """All unfinished states."""
 
     class _Durability:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -143,19 +147,19 @@ class TubeOptions(_message.Message):
         DURABILITY_UNSPECIFIED: TubeOptions._Durability.ValueType  # 0
         """The same as REPLICATED."""
         REPLICATED: TubeOptions._Durability.ValueType  # 1
-        """On a majority of the disks."""
+        """In the replicated log: durable on a majority of the voters."""
         TEMPORARY: TubeOptions._Durability.ValueType  # 2
-        """In the leader's memory only, outside the log; gone with the leader. See CreateTube."""
+        """In the memory of the leader only; lost with every change of leader. See CreateTube."""
 
     class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
-        """Where the content lives."""
+        """Where the contents of the tube are stored."""
 
     DURABILITY_UNSPECIFIED: TubeOptions.Durability.ValueType  # 0
     """The same as REPLICATED."""
     REPLICATED: TubeOptions.Durability.ValueType  # 1
-    """On a majority of the disks."""
+    """In the replicated log: durable on a majority of the voters."""
     TEMPORARY: TubeOptions.Durability.ValueType  # 2
-    """In the leader's memory only, outside the log; gone with the leader. See CreateTube."""
+    """In the memory of the leader only; lost with every change of leader. See CreateTube."""
 
     @_typing.final
     class SubqueueWeightsEntry(_message.Message):
@@ -204,63 +208,75 @@ class TubeOptions(_message.Message):
     PRIORITY_MAX_FIELD_NUMBER: _builtins.int
     TTL_POLICY_FIELD_NUMBER: _builtins.int
     priority_order: Global___TubeOptions.PriorityOrder.ValueType
-    """Which priorities go first. Fixed at creation."""
+    """Order of priorities. Cannot change after creation."""
     priority: _builtins.int
-    """Priority of tasks that name none."""
+    """Default priority of tasks. Default: 0."""
     delay_ms: _builtins.int
-    """Delay of tasks that name none."""
+    """Default delay of tasks. Default: 0."""
     ttl_ms: _builtins.int
-    """Time to live of tasks that name none. Absent: without limit."""
+    """Default time to live of tasks. Default: unlimited."""
     ttr_ms: _builtins.int
-    """Time to run of tasks that name none. Absent: as long as the session."""
+    """Default time to run of tasks. Default: unlimited, so that a lease ends with its session."""
     ttl_scope: Global___TubeOptions.TtlScope.ValueType
-    """In which states the time to live ends a task."""
+    """States in which the time to live can end a task. Can change only while the tube is empty."""
     on_ack: Global___TubeOptions.OnAck.ValueType
-    """What becomes of acknowledged tasks."""
+    """What happens to acknowledged tasks."""
     retain_ms: _builtins.int
-    """How long finished tasks are kept. With KEEP absent: for ever."""
+    """How long finished tasks are kept. RETAIN needs a value greater than 0 and less than 100 years.
+    Default with KEEP: unlimited.
+    """
     capacity_tasks: _builtins.int
-    """At most so many tasks in all states. 0 or absent: no limit."""
+    """Maximum number of tasks in all states. 0 or absent: unlimited. A put beyond the limit is
+    refused with TUBE_FULL. A tube of the kind LIMFIFOTTL needs capacity_tasks or capacity_bytes.
+    """
     capacity_bytes: _builtins.int
-    """At most so many bytes of payload. 0 or absent: no limit."""
+    """Maximum total size of the payloads in bytes. 0 or absent: unlimited. A put beyond the limit is
+    refused with TUBE_FULL.
+    """
     buried_max: _builtins.int
-    """At most so many buried tasks; more are removed, in the order in which they would be kicked. 0 or
-    absent: no limit.
+    """Maximum number of buried tasks. 0 or absent: unlimited. Beyond the limit, tasks are removed in
+    kick order.
     """
     dead_letter_tube: _builtins.str
-    """Where exhausted and rejected tasks go; where it does not exist or has no room, they are buried."""
+    """Name of the tube for tasks that are rejected or have no attempts left. If it does not exist or
+    is full, such tasks are buried. Empty: none.
+    """
     concurrency: _builtins.int
-    """At most so many tasks taken at once. 0 or absent: no limit."""
+    """Maximum number of taken tasks at a time. 0 or absent: unlimited."""
     subqueue_concurrency: _builtins.int
-    """At most so many tasks of one sub-queue taken at once, from 1. Absent: 1."""
+    """Maximum number of taken tasks of one sub-queue at a time, minimum 1. Default: 1."""
     rate_per_second: _builtins.int
-    """At most so many takes a second, averaged. 0 or absent: no limit."""
+    """Maximum average number of takes per second. 0 or absent: unlimited."""
     rate_burst: _builtins.int
-    """So many takes may be made at once after a pause. 0 or absent: as many as in a second."""
+    """Maximum number of takes at once after a pause. 0 or absent: rate_per_second."""
     subqueue_rate_per_second: _builtins.int
-    """At most so many takes a second from each sub-queue, averaged. 0 or absent: no limit."""
+    """Maximum average number of takes per second from each sub-queue. 0 or absent: unlimited."""
     subqueue_rate_burst: _builtins.int
-    """So many of these may be made at once after a pause. 0 or absent: as many as in a second."""
+    """Maximum number of takes at once from a sub-queue after a pause. 0 or absent:
+    subqueue_rate_per_second.
+    """
     put_paused: _builtins.bool
-    """Puts are refused with TUBE_PAUSED."""
+    """True: puts are refused with TUBE_PAUSED."""
     take_paused: _builtins.bool
-    """Takes find nothing."""
+    """True: takes find no tasks."""
     durability: Global___TubeOptions.Durability.ValueType
-    """Where the content lives. Fixed at creation."""
+    """Where the contents are stored. Cannot change after creation."""
     priority_min: _builtins.int
-    """The lowest priority that a task may have. Absent: the lowest 64-bit number."""
+    """Minimum priority of a task. Default: the lowest signed 64-bit number."""
     priority_max: _builtins.int
-    """The highest priority that a task may have. Absent: the highest 64-bit number."""
+    """Maximum priority of a task. Default: the highest signed 64-bit number."""
     ttl_policy: Global___TubeOptions.TtlPolicy.ValueType
-    """What a delay does to the time to live where a release does not say."""
+    """How the delay of a release changes the time to live, unless the release says it."""
     @_builtins.property
     def retry(self) -> _task_pb2.RetryPolicy:
-        """How failed tasks are tried again."""
+        """Retry policy of tasks that have none of their own. Default: unlimited attempts without delay."""
 
     @_builtins.property
     def subqueue_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Weights of sub-queues from 1, at most 1 000 of them; others have 1. Absent: sub-queues go in order of
-        their first tasks.
+        """Weights of sub-queues, minimum 1, at most 1 000 entries. A sub-queue that is not listed has
+        weight 1. With weights, sub-queues are served in proportion to their weights. Empty: the most
+        urgent first task of all sub-queues goes first. Weights can be introduced or removed only while
+        the tube is empty.
         """
 
     def __init__(
@@ -378,7 +394,7 @@ Global___TubeOptions: _TypeAlias = TubeOptions  # noqa: Y015
 
 @_typing.final
 class Tube(_message.Message):
-    """A named queue."""
+    """A named queue of tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -391,35 +407,35 @@ class Tube(_message.Message):
         KIND_UNSPECIFIED: Tube._Kind.ValueType  # 0
         """Not used."""
         FIFO: Tube._Kind.ValueType  # 1
-        """First in, first out."""
+        """In the order of the puts."""
         FIFOTTL: Tube._Kind.ValueType  # 2
-        """With priority, delay, time to live and time to run."""
+        """By priority, then in the order of the puts; with delay, time to live and time to run."""
         LIMFIFOTTL: Tube._Kind.ValueType  # 3
-        """The same with a capacity."""
+        """As FIFOTTL, with a capacity."""
         UTUBE: Tube._Kind.ValueType  # 4
-        """With sub-queues."""
+        """As FIFO, with sub-queues."""
         UTUBETTL: Tube._Kind.ValueType  # 5
-        """With sub-queues, priority, delay, time to live and time to run."""
+        """As FIFOTTL, with sub-queues."""
         CUSTOM: Tube._Kind.ValueType  # 6
-        """By a driver."""
+        """In the order that a driver defines."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-        """What a tube does besides strict order."""
+        """Kind of a tube: decides which options its tasks can have and in which order they are taken."""
 
     KIND_UNSPECIFIED: Tube.Kind.ValueType  # 0
     """Not used."""
     FIFO: Tube.Kind.ValueType  # 1
-    """First in, first out."""
+    """In the order of the puts."""
     FIFOTTL: Tube.Kind.ValueType  # 2
-    """With priority, delay, time to live and time to run."""
+    """By priority, then in the order of the puts; with delay, time to live and time to run."""
     LIMFIFOTTL: Tube.Kind.ValueType  # 3
-    """The same with a capacity."""
+    """As FIFOTTL, with a capacity."""
     UTUBE: Tube.Kind.ValueType  # 4
-    """With sub-queues."""
+    """As FIFO, with sub-queues."""
     UTUBETTL: Tube.Kind.ValueType  # 5
-    """With sub-queues, priority, delay, time to live and time to run."""
+    """As FIFOTTL, with sub-queues."""
     CUSTOM: Tube.Kind.ValueType  # 6
-    """By a driver."""
+    """In the order that a driver defines."""
 
     NAME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -429,20 +445,22 @@ class Tube(_message.Message):
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """1 to 128 characters of letters, digits, "_", "-", "." and ":"; unique in the cluster."""
+    """Name: 1 to 128 characters of ASCII letters, digits, "_", "-", "." and ":". Unique in the
+    cluster.
+    """
     kind: Global___Tube.Kind.ValueType
-    """Its kind."""
+    """Kind. Cannot change after creation."""
     created_ms: _builtins.int
-    """When it was created."""
+    """Instant of the creation. Set by the server."""
     driver: _builtins.str
-    """With CUSTOM: name of the driver."""
+    """With CUSTOM: name of the driver. Refused with other kinds."""
     driver_version: _builtins.int
-    """With CUSTOM: version of the driver. 0: the one that the leader has."""
+    """With CUSTOM: version of the driver. 0: the version that is installed on the leader."""
     profile: _builtins.str
-    """Profile with which the tube was created. Empty: taskraft's own defaults."""
+    """Profile with which the tube was created. Empty: none. Set by the server."""
     @_builtins.property
     def options(self) -> Global___TubeOptions:
-        """Its options; those in force, defaults applied."""
+        """Options. In responses: the options in effect, with defaults applied."""
 
     def __init__(
         self,
@@ -474,14 +492,18 @@ class CreateTubeRequest(_message.Message):
     IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     if_not_exists: _builtins.bool
-    """Answer with the existing tube if there is one of this name, whatever its options."""
+    """True: return the existing tube if there is one with this name, even if its options differ.
+    False: refuse with TUBE_EXISTS.
+    """
     profile: _builtins.str
-    """Defaults of an older system: "tarantool", "xqueue", "t15" or "rsqueue". Empty: taskraft's own."""
+    """Profile: defaults and rules of an older system, "tarantool", "xqueue", "t15" or "rsqueue".
+    Empty: the defaults of taskraft.
+    """
     @_builtins.property
     def tube(self) -> Global___Tube:
-        """The tube; its created_ms is not looked at."""
+        """The tube. Its created_ms is ignored."""
 
     def __init__(
         self,
@@ -509,12 +531,12 @@ class CreateTubeResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     existed: _builtins.bool
-    """It was there before."""
+    """True: the tube existed before."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def tube(self) -> Global___Tube:
-        """The tube that exists now."""
+        """The tube, new or existing."""
 
     def __init__(
         self,
@@ -542,16 +564,18 @@ class UpdateTubeRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
     """Name of the tube."""
     @_builtins.property
     def options(self) -> Global___TubeOptions:
-        """The new values."""
+        """The new values. Every option with a value must be named in update_mask."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which options to set; absent values of named options are reset to the default."""
+        """Names of the options to change; at least one. A named option without a value is reset to its
+        default.
+        """
 
     def __init__(
         self,
@@ -578,10 +602,10 @@ class UpdateTubeResponse(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     @_builtins.property
     def tube(self) -> Global___Tube:
-        """The tube as it is now."""
+        """The tube after the change."""
 
     def __init__(
         self,
@@ -607,12 +631,13 @@ class DropTubeRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
     """Name of the tube."""
     force: _builtins.bool
-    """Also when tasks are taken or consumers wait: the leases become stale, waiting takes end with
-    TUBE_NOT_FOUND, unless the next put makes the tube anew (auto_create_tubes).
+    """True: drop the tube even if tasks are taken or consumers wait on it. Its leases become stale,
+    and waiting takes end with TUBE_NOT_FOUND, unless the cluster setting auto_create_tubes is on.
+    False: refuse with TUBE_BUSY in that case.
     """
     def __init__(
         self,
@@ -638,9 +663,9 @@ class DropTubeResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
-    """How many tasks went with it."""
+    """Number of tasks that were removed with the tube."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     def __init__(
         self,
         *,
@@ -664,7 +689,7 @@ class TruncateTubeRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
     """Name of the tube."""
     def __init__(
@@ -690,9 +715,9 @@ class TruncateTubeResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
-    """How many tasks were removed."""
+    """Number of removed tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     def __init__(
         self,
         *,
@@ -716,7 +741,7 @@ class ReleaseAllRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe."""
+    """Idempotency key."""
     name: _builtins.str
     """Name of the tube."""
     def __init__(
@@ -742,9 +767,9 @@ class ReleaseAllResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
-    """How many tasks were released."""
+    """Number of released tasks."""
     revision: _builtins.int
-    """Position in the log."""
+    """Log index of the change."""
     def __init__(
         self,
         *,
@@ -770,16 +795,16 @@ class ListTubesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """1 to 1 000. 0: 1 000."""
+    """Maximum number of tubes on a page, 1 to 1 000. 0: 1 000."""
     page_token: _builtins.str
-    """From the page before."""
+    """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns in which "*" stands for any characters, at most 1 000. Empty: all."""
+        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all tubes."""
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,
@@ -806,10 +831,10 @@ class ListTubesResponse(_message.Message):
     TUBES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last."""
+    """Token of the next page. Empty: this is the last page."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tube]:
-        """In order of their names."""
+        """The tubes in the order of their names."""
 
     def __init__(
         self,
@@ -837,18 +862,20 @@ class GetStatisticsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     transitions: _builtins.bool
-    """With transitions."""
+    """True: include the counts of transitions."""
     page_size: _builtins.int
-    """1 to 1 000. 0: 1 000."""
+    """Maximum number of tubes on a page, 1 to 1 000. 0: 1 000."""
     page_token: _builtins.str
-    """From the page before."""
+    """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns, at most 1 000; what nothing is called is left out. Empty: all."""
+        """Names, or patterns in which "*" matches any characters, at most 1 000. Names of no tube are
+        ignored. Empty: all tubes.
+        """
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How fresh."""
+        """How current the response must be."""
 
     def __init__(
         self,
@@ -869,13 +896,13 @@ Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
 
 @_typing.final
 class TubeStatistics(_message.Message):
-    """Counts of one tube, or of all."""
+    """Counts of one tube, or of several tubes together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Tasks(_message.Message):
-        """Tasks by state at this moment."""
+        """Current number of tasks by state."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -888,21 +915,21 @@ class TubeStatistics(_message.Message):
         HELD_FIELD_NUMBER: _builtins.int
         TOTAL_FIELD_NUMBER: _builtins.int
         ready: _builtins.int
-        """Ready."""
+        """READY tasks."""
         delayed: _builtins.int
-        """Delayed."""
+        """DELAYED tasks."""
         taken: _builtins.int
-        """Taken."""
+        """TAKEN tasks."""
         buried: _builtins.int
-        """Buried."""
+        """BURIED tasks."""
         done: _builtins.int
-        """Finished and kept."""
+        """DONE tasks."""
         zombie: _builtins.int
-        """Finished and kept for a time."""
+        """ZOMBIE tasks."""
         held: _builtins.int
-        """Held by a group or by tasks that they depend on."""
+        """HELD tasks."""
         total: _builtins.int
-        """Their sum."""
+        """Tasks in all states."""
         def __init__(
             self,
             *,
@@ -923,7 +950,9 @@ class TubeStatistics(_message.Message):
 
     @_typing.final
     class Calls(_message.Message):
-        """Tasks affected by each operation since the tube was created; refused ones are not counted."""
+        """Number of tasks that each operation affected since the tube was created. Refused items are not
+        counted.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -984,68 +1013,70 @@ class TubeStatistics(_message.Message):
         ttl: _builtins.int
         """Ended by their time to live."""
         ttr: _builtins.int
-        """Leases ended by the time to run."""
+        """Leases that ended with their time to run."""
         delay: _builtins.int
-        """Ready after a delay."""
+        """Became ready after a delay."""
         session_release: _builtins.int
-        """Leases ended with their session ("ready by disconnect")."""
+        """Leases that ended with their session."""
         startup_release: _builtins.int
-        """Leases ended because nobody came back for their session when the leader had changed or the
-        cluster was started again ("ready by restart").
+        """Leases that ended because no client resumed their session after a change of leader or a
+        restart of the cluster.
         """
         truncate: _builtins.int
-        """Removed by Truncate."""
+        """Removed by TruncateTube."""
         finished: _builtins.int
-        """Ended, kept or not: acknowledged, failed for good, deleted or expired. Not those of Truncate."""
+        """Ended, whether kept or not: acknowledged, failed, deleted or expired. Without tasks that were
+        removed by TruncateTube.
+        """
         release_all: _builtins.int
         """Released by ReleaseAll."""
         move: _builtins.int
-        """Came from another tube, or went to one."""
+        """Moved from or to another tube."""
         snatch: _builtins.int
-        """Taken from their holders."""
+        """Leases revoked by SnatchTasks."""
         restart: _builtins.int
-        """Started again."""
+        """Restarted by RestartTasks."""
         switch: _builtins.int
-        """Moved to another state by an administrator."""
+        """Changed by SwitchTasks."""
         cancel: _builtins.int
-        """Their holders were asked to stop."""
+        """Taken tasks whose holders were asked to stop."""
         update: _builtins.int
-        """Changed."""
+        """Changed by UpdateTasks."""
         group_start: _builtins.int
-        """Let go when their group was started."""
+        """No longer held because their group was started."""
         retention: _builtins.int
-        """Removed when the time that they were kept was over."""
+        """Finished tasks that were removed because their retention time was over."""
         urgent: _builtins.int
-        """Of those put: before all ready tasks (position FRONT)."""
+        """Part of put: tasks with the position FRONT."""
         requeue: _builtins.int
-        """Of those released: behind all ready tasks (position BACK)."""
+        """Part of release: tasks with the position BACK."""
         done: _builtins.int
-        """Of those acknowledged: kept, as DONE or ZOMBIE."""
+        """Part of ack: tasks that were kept as DONE or ZOMBIE."""
         dig: _builtins.int
-        """Of those kicked: chosen ones, by id, key or filter."""
+        """Part of kick: tasks that were selected by id, key or filter."""
         take_timeout: _builtins.int
-        """Takes from the tube that found nothing in the time that they waited. These and the next two
-        are told to the log each 10 s and before leadership is handed over: only a leader that crashes
-        takes the last of them along. Followers that answer from their own state (LOCAL) do not count.
+        """Takes that found no task within their wait. The leader writes this count, peek and meta to
+        the log every 10 s and before a leadership transfer, so a crash of the leader loses at most
+        the last 10 s. Reads that a follower answers (LOCAL) are not counted.
         """
         peek: _builtins.int
-        """Tasks shown by GetTasks."""
+        """Tasks returned by GetTasks with payload."""
         meta: _builtins.int
-        """Tasks shown by GetTasks without payload."""
+        """Tasks returned by GetTasks without payload."""
         ttl_ready: _builtins.int
-        """Of those ended by their time to live: ready ones."""
+        """Part of ttl: READY tasks."""
         ttl_delayed: _builtins.int
-        """Delayed ones."""
+        """Part of ttl: DELAYED tasks."""
         ttl_taken: _builtins.int
-        """Taken ones."""
+        """Part of ttl: TAKEN tasks."""
         ttl_buried: _builtins.int
-        """Buried ones."""
+        """Part of ttl: BURIED tasks."""
         ttl_held: _builtins.int
-        """Held ones."""
+        """Part of ttl: HELD tasks."""
         dependencies_done: _builtins.int
-        """Let go when the last task that they depended on had ended."""
+        """No longer held because their last dependency ended."""
         dependency_failed: _builtins.int
-        """Cancelled because a task that they depended on failed."""
+        """Cancelled because a dependency failed."""
         def __init__(
             self,
             *,
@@ -1096,7 +1127,7 @@ class TubeStatistics(_message.Message):
 
     @_typing.final
     class Transition(_message.Message):
-        """How often tasks went from one state to another. STATE_UNSPECIFIED: from or to nothing."""
+        """Number of transitions from one state to another."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -1105,15 +1136,15 @@ class TubeStatistics(_message.Message):
         COUNT_FIELD_NUMBER: _builtins.int
         CROSSING_FIELD_NUMBER: _builtins.int
         from_state: _task_pb2.Task.State.ValueType
-        """From."""
+        """State before. STATE_UNSPECIFIED: the task did not exist."""
         to_state: _task_pb2.Task.State.ValueType
-        """To."""
+        """State after. STATE_UNSPECIFIED: the task no longer exists."""
         count: _builtins.int
-        """How often."""
+        """Number of transitions."""
         crossing: _builtins.bool
-        """The state that is STATE_UNSPECIFIED stands for another tube instead of nothing: tasks were
-        moved, or given up to the dead letters. In sums over tubes there are none of these: there a
-        task goes from TAKEN to its state in the other tube, counted where it arrives.
+        """True: STATE_UNSPECIFIED stands for another tube, because the task was moved or became a dead
+        letter. Sums of several tubes contain no such transitions; there the task goes from TAKEN to
+        its state in the other tube, and the transition is counted in the tube of arrival.
         """
         def __init__(
             self,
@@ -1138,31 +1169,31 @@ class TubeStatistics(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     CALLS_SINCE_START_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
-    """Name of the tube. Empty: the sum of all."""
+    """Name of the tube. Empty: a sum."""
     oldest_ready_ms: _builtins.int
-    """Since when the oldest ready task has been ready, whatever stands before it in the order of takes;
-    its age, now_ms less this, is at most 1/16 too great. 0: none is ready.
+    """Instant since which the oldest ready task has been ready, whatever its place in the order. The
+    age now_ms - oldest_ready_ms is too great by at most 1/16. 0: no task is ready.
     """
     payload_bytes: _builtins.int
-    """Bytes of payload held."""
+    """Total size of the payloads in bytes."""
     waiting: _builtins.int
-    """Consumers that wait for a task at this moment. Known by the leader only."""
+    """Number of consumers that currently wait for a task. Known to the leader only."""
     @_builtins.property
     def tasks(self) -> Global___TubeStatistics.Tasks:
-        """By state."""
+        """Tasks by state."""
 
     @_builtins.property
     def calls(self) -> Global___TubeStatistics.Calls:
-        """By operation."""
+        """Tasks by operation."""
 
     @_builtins.property
     def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics.Transition]:
-        """By transition."""
+        """Transitions, if they were requested."""
 
     @_builtins.property
     def calls_since_start(self) -> Global___TubeStatistics.Calls:
-        """The same as calls, since the present leader began; a node that was started later counts from its
-        own start.
+        """As calls, but counted since the present leader was elected, or since the answering node started
+        if that was later.
         """
 
     def __init__(
@@ -1197,18 +1228,18 @@ class GetStatisticsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
-    """The cluster's clock."""
+    """Cluster time."""
     revision: _builtins.int
-    """Position in the log that the answer shows."""
+    """Log index of the state that the response shows."""
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last."""
+    """Token of the next page. Empty: this is the last page."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics]:
-        """In order of the names."""
+        """The tubes in the order of their names."""
 
     @_builtins.property
     def total(self) -> Global___TubeStatistics:
-        """The sum, not only of this page."""
+        """Sum over all requested tubes, not only those of this page."""
 
     def __init__(
         self,

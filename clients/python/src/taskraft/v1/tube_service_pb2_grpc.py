@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TubeServiceStub(object):
-    """Creates, changes and measures tubes.
+    """Creates, changes, removes and measures tubes.
     """
 
     def __init__(self, channel):
@@ -73,68 +73,70 @@ class TubeServiceStub(object):
 
 
 class TubeServiceServicer(object):
-    """Creates, changes and measures tubes.
+    """Creates, changes, removes and measures tubes.
     """
 
     def CreateTube(self, request, context):
         """Creates a tube.
 
-        The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
-        are in the memory of the leader only. They cost no entry of the log and no disk, and when
-        leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
-        and leases of before answer LEASE_STALE. All calls work on it, with these differences:
-        - Its events are not in the change feed, and a request_id is remembered by the leader only.
-        - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
-        - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
-        atomic stay within temporary tubes, or without them.
-        - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
-        one sort.
-        - Reads of its contents, also LOCAL ones, are answered by the leader.
-        - All temporary tubes together take at most so much memory as the node is configured for; a put
-        beyond that answers LIMIT_REACHED.
-        - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+        A tube with durability TEMPORARY is defined on all nodes, but its contents exist only in the
+        memory of the leader: a put needs no log entry and no disk access. After every change of leader
+        the tube is empty, and tokens of earlier leases get LEASE_STALE. All calls accept temporary
+        tubes, with these differences:
+        - The change feed has no events of their tasks, and only the leader remembers request ids.
+        - Ids and tokens are greater than 2^62, increase across changes of leader, and are never
+        reused.
+        - Groups, schedules and dependencies cannot use them. A move, a dead-letter tube, a batch and
+        an atomic settle must involve either temporary tubes only or replicated tubes only.
+        - A take from both kinds of tubes is served by one kind at a time, in turn. Urgency and weights
+        are compared among tubes of the same kind.
+        - The leader answers reads of their contents, also with LOCAL consistency.
+        - All temporary tubes of a node together have a configured limit of memory; a put beyond it is
+        refused with LIMIT_REACHED.
+        - durability, ttl_scope, and whether subqueue_weights is set cannot change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTube(self, request, context):
-        """Changes options of a tube where that is safe.
+        """Changes options of a tube, all or none. The new options apply from now on; deadlines of
+        existing tasks stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropTube(self, request, context):
-        """Removes a tube with its tasks.
+        """Removes a tube and its tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TruncateTube(self, request, context):
-        """Removes all tasks of a tube.
+        """Removes all tasks of a tube. Leases of the tube become stale.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseAll(self, request, context):
-        """Releases all taken tasks of a tube, whoever holds them.
+        """Releases all taken tasks of a tube, whichever consumer holds them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTubes(self, request, context):
-        """Lists tubes by name.
+        """Lists tubes in the order of their names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """Counts tasks by state, calls, and transitions.
+        """Returns counts of tasks by state, operations, and transitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,7 +189,7 @@ def add_TubeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TubeService(object):
-    """Creates, changes and measures tubes.
+    """Creates, changes, removes and measures tubes.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TubeServiceStub:
-    """Creates, changes and measures tubes."""
+    """Creates, changes, removes and measures tubes."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,72 +36,78 @@ class TubeServiceStub:
     CreateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.CreateTubeRequest, _tube_service_pb2.CreateTubeResponse]
     """Creates a tube.
 
-    The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
-    are in the memory of the leader only. They cost no entry of the log and no disk, and when
-    leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
-    and leases of before answer LEASE_STALE. All calls work on it, with these differences:
-    - Its events are not in the change feed, and a request_id is remembered by the leader only.
-    - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
-    - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
-      atomic stay within temporary tubes, or without them.
-    - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
-      one sort.
-    - Reads of its contents, also LOCAL ones, are answered by the leader.
-    - All temporary tubes together take at most so much memory as the node is configured for; a put
-      beyond that answers LIMIT_REACHED.
-    - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+    A tube with durability TEMPORARY is defined on all nodes, but its contents exist only in the
+    memory of the leader: a put needs no log entry and no disk access. After every change of leader
+    the tube is empty, and tokens of earlier leases get LEASE_STALE. All calls accept temporary
+    tubes, with these differences:
+    - The change feed has no events of their tasks, and only the leader remembers request ids.
+    - Ids and tokens are greater than 2^62, increase across changes of leader, and are never
+      reused.
+    - Groups, schedules and dependencies cannot use them. A move, a dead-letter tube, a batch and
+      an atomic settle must involve either temporary tubes only or replicated tubes only.
+    - A take from both kinds of tubes is served by one kind at a time, in turn. Urgency and weights
+      are compared among tubes of the same kind.
+    - The leader answers reads of their contents, also with LOCAL consistency.
+    - All temporary tubes of a node together have a configured limit of memory; a put beyond it is
+      refused with LIMIT_REACHED.
+    - durability, ttl_scope, and whether subqueue_weights is set cannot change.
     """
     UpdateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]
-    """Changes options of a tube where that is safe."""
+    """Changes options of a tube, all or none. The new options apply from now on; deadlines of
+    existing tasks stay.
+    """
     DropTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]
-    """Removes a tube with its tasks."""
+    """Removes a tube and its tasks."""
     TruncateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]
-    """Removes all tasks of a tube."""
+    """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]
-    """Releases all taken tasks of a tube, whoever holds them."""
+    """Releases all taken tasks of a tube, whichever consumer holds them."""
     ListTubes: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]
-    """Lists tubes by name."""
+    """Lists tubes in the order of their names."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]
-    """Counts tasks by state, calls, and transitions."""
+    """Returns counts of tasks by state, operations, and transitions."""
 
 @_typing.type_check_only
 class TubeServiceAsyncStub(TubeServiceStub):
-    """Creates, changes and measures tubes."""
+    """Creates, changes, removes and measures tubes."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.CreateTubeRequest, _tube_service_pb2.CreateTubeResponse]  # type: ignore[assignment]
     """Creates a tube.
 
-    The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
-    are in the memory of the leader only. They cost no entry of the log and no disk, and when
-    leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
-    and leases of before answer LEASE_STALE. All calls work on it, with these differences:
-    - Its events are not in the change feed, and a request_id is remembered by the leader only.
-    - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
-    - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
-      atomic stay within temporary tubes, or without them.
-    - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
-      one sort.
-    - Reads of its contents, also LOCAL ones, are answered by the leader.
-    - All temporary tubes together take at most so much memory as the node is configured for; a put
-      beyond that answers LIMIT_REACHED.
-    - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+    A tube with durability TEMPORARY is defined on all nodes, but its contents exist only in the
+    memory of the leader: a put needs no log entry and no disk access. After every change of leader
+    the tube is empty, and tokens of earlier leases get LEASE_STALE. All calls accept temporary
+    tubes, with these differences:
+    - The change feed has no events of their tasks, and only the leader remembers request ids.
+    - Ids and tokens are greater than 2^62, increase across changes of leader, and are never
+      reused.
+    - Groups, schedules and dependencies cannot use them. A move, a dead-letter tube, a batch and
+      an atomic settle must involve either temporary tubes only or replicated tubes only.
+    - A take from both kinds of tubes is served by one kind at a time, in turn. Urgency and weights
+      are compared among tubes of the same kind.
+    - The leader answers reads of their contents, also with LOCAL consistency.
+    - All temporary tubes of a node together have a configured limit of memory; a put beyond it is
+      refused with LIMIT_REACHED.
+    - durability, ttl_scope, and whether subqueue_weights is set cannot change.
     """
     UpdateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]  # type: ignore[assignment]
-    """Changes options of a tube where that is safe."""
+    """Changes options of a tube, all or none. The new options apply from now on; deadlines of
+    existing tasks stay.
+    """
     DropTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]  # type: ignore[assignment]
-    """Removes a tube with its tasks."""
+    """Removes a tube and its tasks."""
     TruncateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]  # type: ignore[assignment]
-    """Removes all tasks of a tube."""
+    """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]  # type: ignore[assignment]
-    """Releases all taken tasks of a tube, whoever holds them."""
+    """Releases all taken tasks of a tube, whichever consumer holds them."""
     ListTubes: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]  # type: ignore[assignment]
-    """Lists tubes by name."""
+    """Lists tubes in the order of their names."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
-    """Counts tasks by state, calls, and transitions."""
+    """Returns counts of tasks by state, operations, and transitions."""
 
 class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Creates, changes and measures tubes."""
+    """Creates, changes, removes and measures tubes."""
 
     @_abc_1.abstractmethod
     def CreateTube(
@@ -111,20 +117,21 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tube_service_pb2.CreateTubeResponse, _abc.Awaitable[_tube_service_pb2.CreateTubeResponse]]:
         """Creates a tube.
 
-        The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
-        are in the memory of the leader only. They cost no entry of the log and no disk, and when
-        leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
-        and leases of before answer LEASE_STALE. All calls work on it, with these differences:
-        - Its events are not in the change feed, and a request_id is remembered by the leader only.
-        - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
-        - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
-          atomic stay within temporary tubes, or without them.
-        - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
-          one sort.
-        - Reads of its contents, also LOCAL ones, are answered by the leader.
-        - All temporary tubes together take at most so much memory as the node is configured for; a put
-          beyond that answers LIMIT_REACHED.
-        - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+        A tube with durability TEMPORARY is defined on all nodes, but its contents exist only in the
+        memory of the leader: a put needs no log entry and no disk access. After every change of leader
+        the tube is empty, and tokens of earlier leases get LEASE_STALE. All calls accept temporary
+        tubes, with these differences:
+        - The change feed has no events of their tasks, and only the leader remembers request ids.
+        - Ids and tokens are greater than 2^62, increase across changes of leader, and are never
+          reused.
+        - Groups, schedules and dependencies cannot use them. A move, a dead-letter tube, a batch and
+          an atomic settle must involve either temporary tubes only or replicated tubes only.
+        - A take from both kinds of tubes is served by one kind at a time, in turn. Urgency and weights
+          are compared among tubes of the same kind.
+        - The leader answers reads of their contents, also with LOCAL consistency.
+        - All temporary tubes of a node together have a configured limit of memory; a put beyond it is
+          refused with LIMIT_REACHED.
+        - durability, ttl_scope, and whether subqueue_weights is set cannot change.
         """
 
     @_abc_1.abstractmethod
@@ -133,7 +140,9 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.UpdateTubeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.UpdateTubeResponse, _abc.Awaitable[_tube_service_pb2.UpdateTubeResponse]]:
-        """Changes options of a tube where that is safe."""
+        """Changes options of a tube, all or none. The new options apply from now on; deadlines of
+        existing tasks stay.
+        """
 
     @_abc_1.abstractmethod
     def DropTube(
@@ -141,7 +150,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.DropTubeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.DropTubeResponse, _abc.Awaitable[_tube_service_pb2.DropTubeResponse]]:
-        """Removes a tube with its tasks."""
+        """Removes a tube and its tasks."""
 
     @_abc_1.abstractmethod
     def TruncateTube(
@@ -149,7 +158,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.TruncateTubeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.TruncateTubeResponse, _abc.Awaitable[_tube_service_pb2.TruncateTubeResponse]]:
-        """Removes all tasks of a tube."""
+        """Removes all tasks of a tube. Leases of the tube become stale."""
 
     @_abc_1.abstractmethod
     def ReleaseAll(
@@ -157,7 +166,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.ReleaseAllRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.ReleaseAllResponse, _abc.Awaitable[_tube_service_pb2.ReleaseAllResponse]]:
-        """Releases all taken tasks of a tube, whoever holds them."""
+        """Releases all taken tasks of a tube, whichever consumer holds them."""
 
     @_abc_1.abstractmethod
     def ListTubes(
@@ -165,7 +174,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.ListTubesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.ListTubesResponse, _abc.Awaitable[_tube_service_pb2.ListTubesResponse]]:
-        """Lists tubes by name."""
+        """Lists tubes in the order of their names."""
 
     @_abc_1.abstractmethod
     def GetStatistics(
@@ -173,6 +182,6 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.GetStatisticsResponse, _abc.Awaitable[_tube_service_pb2.GetStatisticsResponse]]:
-        """Counts tasks by state, calls, and transitions."""
+        """Returns counts of tasks by state, operations, and transitions."""
 
 def add_TubeServiceServicer_to_server(servicer: TubeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
