@@ -21,7 +21,8 @@ _BEGIN = r"(?:^|[.:;!?]\s+|\n\s*\n\s*)"
 """Where a sentence or a clause of its own begins."""
 
 RIDDLES = {
-    "a clause as the subject": _BEGIN + r"(What|Who|Whoever|Whatever) (?!to\b|happens\b)[^?]*?(\.|:|;|$)",
+    "a clause as the subject": _BEGIN
+    + r"(What|Who|Whoever|Whatever) (?!to\b|happens\b)[^?]*?(\.|:|;|$)",
     "a person for a program": r"\b([Nn]o|[Ss]ome|[Ee]very)body\b|\b[Ww]ho(m|ever)\b|, who\b",
     "a pronoun for a noun": r"\b[Tt]hose (who|that|which|it|of which)\b|\b[Tt]hat which\b",
     "an inversion": r"\b[Ss]o (may|is|are|do(es)?|has|have|can|will) (the|an?|it|they|each|all)\b",
