@@ -28,8 +28,8 @@ CONTRACT = (
     tube_service_pb2,
 )
 ROWS = {
-    "What five systems can do": set(range(1, 87)),
-    "What users of such systems ask for": set(range(1, 35)) - {26, 31},
+    "Features of older queues": set(range(1, 87)),
+    "Features that users ask for": set(range(1, 35)) - {26, 31},
 }
 OWN_WORDS = {"make bench", "make bench-core"}
 
