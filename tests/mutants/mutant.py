@@ -53,6 +53,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/storage/test_terms.py",
         "tests/replication/storage/test_removed_member.py",
         "tests/replication/storage/test_failpoints.py",
+        "tests/replication/storage/test_filesystem.py",
         "tests/replication/storage/test_snapshot_inbox.py",
         "tests/replication/storage/test_crash_points.py",
         "tests/replication/storage/test_failpoints_crossed.py",

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 SECTOR_BYTES = 512
+SEGMENTS = ".log"
+"""Part of the names of log segments."""
 
 
 class Crashed(Exception):
@@ -92,8 +94,9 @@ class Change:
 class SimFile:
     """A ``File`` on a ``SimDisk``."""
 
-    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+    def __init__(self, disk: SimDisk, name: str, inode: Inode) -> None:
         self._disk = disk
+        self._name = name
         self._inode = inode
 
     def read(self, offset: int, size: int) -> bytes:
@@ -101,12 +104,13 @@ class SimFile:
 
     def write(self, offset: int, data: bytes) -> None:
         self._disk.operate()
-        self._disk.need_room()
+        self._disk.need_room(self._name)
         self._inode.write(offset, data)
 
     def sync(self) -> None:
         self._disk.operate()
-        if self._disk.sync_fails:
+        if self._disk.failing_syncs:
+            self._disk.failing_syncs -= 1
             self._inode.fail_sync()
             raise OSError(errno.EIO, "the simulated disk failed to sync")
         self._inode.sync()
@@ -117,7 +121,7 @@ class SimFile:
 
     def allocate(self, size: int) -> None:
         self._disk.operate()
-        self._disk.need_room()
+        self._disk.need_room(self._name)
         if len(self._inode.current) < size:
             self._inode.resize(size)
 
@@ -137,8 +141,10 @@ class SimDisk:
         self.operations = 0
         self.crash_at: int | None = None
         """Number of the operation at which the process ends instead."""
-        self.sync_fails = False
-        self.is_full = False
+        self.failing_syncs = 0
+        """How many of the next syncs fail; later ones succeed and write nothing (fsyncgate)."""
+        self.full_part: str | None = None
+        """The disk is full for files whose name contains this text; None: there is free space."""
         self._watch: Callable[[], object] | None = None
 
     def copy(self, rng: Random) -> SimDisk:
@@ -167,9 +173,9 @@ class SimDisk:
         """Call ``then`` before each operation that changes something; None: nobody any more."""
         self._watch = then
 
-    def need_room(self) -> None:
+    def need_room(self, name: str) -> None:
         """Fail as a full disk does; part of what was written before may be there."""
-        if self.is_full:
+        if self.full_part is not None and self.full_part in name:
             raise OSError(errno.ENOSPC, "the simulated disk is full")
 
     def operate(self) -> None:
@@ -193,7 +199,8 @@ class SimDisk:
     def recover(self) -> None:
         """Let a new process use the disk."""
         self.crash_at = None
-        self.sync_fails = self.is_full = False
+        self.failing_syncs = 0
+        self.full_part = None
 
     def flip_bit(self, suffix: str) -> str | None:
         """Flip a bit of the written part of a file whose name ends in ``suffix``."""
@@ -244,12 +251,12 @@ class SimDisk:
         self.operate()
         inode = Inode()
         self._change(Change(name, inode))
-        return SimFile(self, inode)
+        return SimFile(self, name, inode)
 
     def open(self, name: str) -> SimFile:
         if name not in self._names:
             raise FileNotFoundError(name)
-        return SimFile(self, self._names[name])
+        return SimFile(self, name, self._names[name])
 
     def read(self, name: str) -> bytes:
         if name not in self._names:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from taskraft_replication.core.types import MemberId, RaftRole
 from tests.sim.ambush import Ambushes
+from tests.sim.disk import SEGMENTS
 from tests.sim.storage_thread import SYNC_US
 
 if TYPE_CHECKING:
@@ -209,13 +210,13 @@ class Faults:
         member = self._some(rng)
         if member is not None:
             self._count("failed sync")
-            member.disk.sync_fails = True
+            member.disk.failing_syncs = rng.choice((1, 1 << 30))
 
     def fill_disk(self, rng: Random) -> None:
         member = self._some(rng)
         if member is not None:
             self._count("full disk")
-            member.disk.is_full = True
+            member.disk.full_part = rng.choice(("", SEGMENTS))
 
     def crash_in_storage(self, rng: Random) -> None:
         member = self._some(rng)

@@ -41,6 +41,7 @@ from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
+from tests.sim.violation import demand
 from tests.sim.workload import Workload
 
 T = TypeVar("T")
@@ -175,6 +176,10 @@ class Member:
             self.world.count("removed member stays away")
             return
         except LogDamaged as error:
+            demand(
+                self.id in self.world.flipped,
+                f"member {self.id} is damaged, but no fault flipped a bit: {error}",
+            )
             self.is_damaged = True
             self.world.ended(self, f"damaged: {error}")
             return

@@ -235,11 +235,25 @@ def test_a_failed_sync_is_not_trusted_after_a_restart():
     promises = Promises(disk)
     promises.open()
     append(promises)
-    disk.sync_fails = True
+    disk.failing_syncs = 1
     with pytest.raises(OSError, match="failed to sync"):
         promises.store(1, 38, 1)
     disk.recover()
     last = promises.open().view.last_index()
     disk.lose_power()
     assert promises.open().view.last_index() == last
+    promises.check()
+
+
+def test_the_log_does_not_repeat_a_failed_sync():
+    """The next sync succeeds without writing anything: a power loss must find nothing promised."""
+    disk = SimDisk(Random(1))
+    promises = Promises(disk)
+    promises.open()
+    append(promises)
+    disk.failing_syncs = 1
+    with pytest.raises(OSError, match="failed to sync"):
+        promises.store(1, 38, 1)
+    assert disk.failing_syncs == 0
+    disk.lose_power()
     promises.check()

@@ -121,3 +121,30 @@ def test_the_sync_of_a_directory_is_a_sync_and_its_error_names_it(fs, monkeypatc
 def test_a_full_disk_is_not_a_broken_one():
     full = [number for number in errno.errorcode if is_out_of_room(OSError(number, ""))]
     assert sorted(full) == sorted([errno.ENOSPC, errno.EDQUOT])
+
+
+@pytest.mark.parametrize(
+    ("system_call", "use"),
+    [
+        ("fdatasync", lambda file: file.sync()),
+        ("ftruncate", lambda file: file.truncate(1)),
+        ("posix_fallocate", lambda file: file.allocate(4096)),
+        ("pwrite", lambda file: file.write(0, b"x")),
+    ],
+)
+def test_a_failed_system_call_is_not_repeated(fs, monkeypatch, system_call, use):
+    """After a failed fsync Linux marks the pages clean, so a second fsync succeeds in vain."""
+    fs.make_directory("d")
+    file, calls = fs.create("d/f"), []
+
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, system_call, fail_once)
+    with pytest.raises(OSError, match="Input/output error.*d/f"):
+        use(file)
+    assert len(calls) == 1
+    monkeypatch.undo()
+    file.close()

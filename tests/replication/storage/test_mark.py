@@ -89,7 +89,7 @@ def test_a_mark_whose_sync_failed_is_made_durable_when_it_is_found(seed):
     disk = SimDisk(Random(seed))
     file = MarkFile.create(disk, "mark", mark(60))
     file.write(mark(20))
-    disk.sync_fails = True
+    disk.failing_syncs = 1
     with pytest.raises(OSError, match="failed to sync"):
         file.sync()
     disk.recover()
