@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from taskraft_replication.core.types import LogIndex
+
 
 class Compacted(Exception):
     """The index asked for lies below the first entry that is still stored: send a snapshot."""
@@ -11,6 +13,20 @@ class Compacted(Exception):
 
 class Unavailable(Exception):
     """The index asked for lies above the last entry that is stored."""
+
+
+class CommittedEntriesMissing(Exception):
+    """The leader knows that this member stored entries which its log no longer has: stop.
+
+    etcd panics here. The usual cause is an older copy of the data directory.
+    """
+
+    def __init__(self, commit_index: LogIndex, last_index: LogIndex) -> None:
+        super().__init__(
+            f"entry {commit_index} is committed and was stored by this member, but its log ends at"
+            f" entry {last_index}; the data directory was replaced by an older copy, or lost data;"
+            f" remove this member and let it join again with an empty directory"
+        )
 
 
 class SnapshotTemporarilyUnavailable(Exception):

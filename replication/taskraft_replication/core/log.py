@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_replication.core.errors import Compacted
+from taskraft_replication.core.errors import CommittedEntriesMissing, Compacted
 from taskraft_replication.core.log_reader import LogReader
 from taskraft_replication.core.types import Entry, LogIndex, Snapshot, Term
 from taskraft_replication.core.unstable import Unstable
@@ -187,10 +187,15 @@ class RaftLog:
         return LogIndex(index + len(entries))
 
     def commit_to(self, index: LogIndex) -> bool:
-        """Declare everything up to ``index`` committed; tell whether that is news."""
+        """Mark all entries up to ``index`` as committed; return whether the commit index moved.
+
+        Raises:
+            CommittedEntriesMissing: the log ends before ``index``.
+        """
         if index <= self.commit_index:
             return False
-        assert index <= self.last_index, "what is committed must be here"
+        if index > self.last_index:
+            raise CommittedEntriesMissing(index, self.last_index)
         self.commit_index = index
         return True
 

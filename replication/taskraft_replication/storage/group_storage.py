@@ -105,13 +105,20 @@ class GroupStorage:
         start, last = log.start, log.last_index
         if applied < start.index and start.index != BOOTSTRAP_INDEX:
             raise StateLost(
-                f"the state stands at entry {applied}, but the log begins behind {start.index}"
+                f"{metadata.directory}/{LOG_DIRECTORY}: the log begins after entry {start.index}, "
+                f"but the state stands at entry {applied}"
             )
         if applied > last:
-            raise LogDamaged(f"the log ends at entry {last}, but the state has {applied}")
+            raise LogDamaged(
+                f"{metadata.directory}/{LOG_DIRECTORY}: the log ends at entry {last}, "
+                f"but the state stands at entry {applied}"
+            )
         hard_state = metadata.hard_state()
         if hard_state.term < recovered.terms.term(last):
-            raise LogDamaged(f"the log has entries after term {hard_state.term}, the last known")
+            raise LogDamaged(
+                f"{metadata.directory}/hard_state: the last known term is {hard_state.term}, "
+                f"but the log has entries of a later term"
+            )
         memberships = metadata.memberships()
         # A membership is stored when its entry is applied, so that entry is committed. Nobody else
         # may be left to tell: who was removed by it need not come back for this member's election.
@@ -302,5 +309,5 @@ def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
 def _membership_at(memberships: list[tuple[LogIndex, ConfState]], index: LogIndex) -> ConfState:
     place = bisect_right(memberships, index, key=lambda each: each[0]) - 1
     if place < 0:
-        raise LogDamaged(f"the membership at entry {index} is unknown")
+        raise LogDamaged(f"the file membership does not have the membership at entry {index}")
     return memberships[place][1]

@@ -49,38 +49,40 @@ class RecoveredLog:
             fs, metadata, mark, segments=tuple(self.segments), segment_bytes=segment_bytes
         )
 
-    def admit(self, segment: Segment, raw: bytes, salt: int, mark: Mark) -> None:
+    def admit(self, path: str, segment: Segment, raw: bytes, salt: int, mark: Mark) -> None:
         """Add the records of the next segment, as far as they are valid.
 
         Raises:
             LogDamaged: something before it is missing, or the mark contradicts a record.
         """
         if segment.first_index != self.terms.last + 1:
+            before = f"{self.segments[-1].name} ends early; " if self.segments else ""
             raise LogDamaged(
-                f"entries {self.terms.last + 1} to {segment.first_index - 1} are missing"
+                f"{path}: {before}entries {self.terms.last + 1} to {segment.first_index - 1} "
+                f"before this segment are missing or unreadable"
             )
         if self.last_crc is not None and segment.crc_before != self.last_crc:
-            raise LogDamaged(f"{segment.name} does not continue the segment before it")
+            raise LogDamaged(f"{path} does not continue the segment before it")
         crc = segment.crc_before
         sizes: list[int] = []
         for record in decode_chain(raw, RECORDS_OFFSET, salt, crc, segment.first_index):
             entry = record.entry
             if entry.index == mark.index and (record.crc != mark.crc or entry.term != mark.term):
-                raise LogDamaged(f"entry {entry.index} is not the one that was synced")
-            self._admit_entry(entry)
+                raise LogDamaged(f"{path}: entry {entry.index} is not the entry that was synced")
+            self._admit_entry(path, entry)
             self.commit = max(self.commit, record.commit)
             sizes.append(record.size)
             crc = record.crc
         if not sizes:
             # A segment gets its name only when its first records are synced.
-            raise LogDamaged(f"entry {segment.first_index} in {segment.name} is unreadable")
+            raise LogDamaged(f"{path}: entry {segment.first_index} is unreadable")
         segment.note(sizes)
         self.last_crc = crc
         self.segments.append(segment)
 
-    def _admit_entry(self, entry: Entry) -> None:
+    def _admit_entry(self, path: str, entry: Entry) -> None:
         if entry.term < self.terms.term(self.terms.last):
-            raise LogDamaged(f"the term falls at entry {entry.index}")
+            raise LogDamaged(f"{path}: the term falls at entry {entry.index}")
         self.terms.append(entry.index, entry.term)
         self.recent.append(entry)
 
@@ -100,21 +102,22 @@ def recover(
     start, salt = metadata.log_start(), metadata.salt()
     directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     mark_file = MarkFile.open(fs, f"{metadata.directory}/mark")
-    mark = _mark_that_counts(mark_file.current, start)
+    mark = _mark_that_counts(f"{metadata.directory}/mark", mark_file.current, start)
     names = _remove_refuse(fs, directory, start)
     recovered = RecoveredLog(start, recent)
     raw = b""
     unproven: list[tuple[Segment, bytes]] = []
     for name in names:
         segment, raw = read_segment(fs, directory, name)
-        recovered.admit(segment, raw, salt, mark)
+        recovered.admit(f"{directory}/{name}", segment, raw, salt, mark)
         if segment.last_index >= mark.index:
             unproven.append((segment, raw))
     last = recovered.terms.last
     if last < mark.index:
-        raise LogDamaged(f"the log ends at entry {last}, but was synced up to {mark.index}")
+        file = f"{directory}/{names[-1]}" if names else directory
+        raise LogDamaged(f"{file}: the log ends at entry {last}, but was synced up to {mark.index}")
     if recovered.segments:
-        _check_behind(raw, recovered.segments[-1], salt)
+        _check_behind(directory, raw, recovered.segments[-1], salt)
     _rewrite(fs, directory, unproven, segment_bytes)
     crc = mark.crc if recovered.last_crc is None else recovered.last_crc
     mark_file.write(Mark(start.generation, last, recovered.terms.term(last), crc))
@@ -122,10 +125,10 @@ def recover(
     return recovered, recovered.open_log(fs, metadata, mark_file, segment_bytes)
 
 
-def _mark_that_counts(mark: Mark, start: LogStart) -> Mark:
+def _mark_that_counts(path: str, mark: Mark, start: LogStart) -> Mark:
     """Return the mark, or one at the start of the log if the log was replaced after it."""
     if mark.generation > start.generation:
-        raise LogDamaged("the mark is of a later log than the one that is there")
+        raise LogDamaged(f"{path}: the mark belongs to a later log than the one on this disk")
     if mark.generation < start.generation or mark.index < start.index:
         return Mark(start.generation, start.index, start.term, 0)
     return mark
@@ -145,14 +148,14 @@ def _remove_refuse(fs: FileSystem, directory: str, start: LogStart) -> list[str]
     return kept
 
 
-def _check_behind(raw: bytes, segment: Segment, salt: int) -> None:
+def _check_behind(directory: str, raw: bytes, segment: Segment, salt: int) -> None:
     """Make sure that no later batch vouches for the record at which the log breaks."""
     broken = segment.last_index + 1
     for record in decode_behind(raw, segment.end, salt):
         if record.synced >= broken:
             raise LogDamaged(
-                f"entry {broken} in {segment.name} is unreadable, but entry {record.entry.index} "
-                f"says that it was synced"
+                f"{directory}/{segment.name}: entry {broken} is unreadable, but entry "
+                f"{record.entry.index} says that it was synced"
             )
 
 

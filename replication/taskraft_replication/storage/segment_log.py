@@ -171,7 +171,8 @@ class SegmentLog:
         while offset < size:
             record = decode_record(raw, offset, self._salt)
             if record is None or record.entry.index != lo + len(records):
-                raise LogDamaged(f"entry {lo + len(records)} in {segment.name} is unreadable")
+                path = f"{self._directory}/{segment.name}"
+                raise LogDamaged(f"{path}: entry {lo + len(records)} is unreadable")
             records.append(record)
             offset += record.size
         return records

@@ -6,6 +6,7 @@ Each test replaces one piece of the core by a wrong one. What the rules are stan
 import pytest
 
 from taskraft_replication.core import election, follower, sender
+from taskraft_replication.core.errors import CommittedEntriesMissing
 from taskraft_replication.core.leader import become_leader
 from taskraft_replication.core.members import Members
 from taskraft_replication.core.types import ConfState, Message, MessageKind
@@ -105,3 +106,11 @@ def test_rule_8_a_learner_never_keeps_silent_when_it_is_asked_for_its_vote(monke
 def test_rule_12_a_configuration_never_depends_on_the_order_of_a_set(configuration):
     with pytest.raises(AssertionError, match="the order of a set"):
         Cluster(3)[1]._member.adopt(configuration)
+
+
+def test_a_member_whose_log_lost_acknowledged_entries_says_so():
+    """An older copy of the data directory was put back: the leader's heartbeat shows the loss."""
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1)
+    with pytest.raises(CommittedEntriesMissing, match=r"entry 3 .* ends at entry 2.*older copy"):
+        cluster[3].step(Message(K.HEARTBEAT, 3, 1, 2, commit=3))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft_replication.core.config import UNLIMITED
-from taskraft_replication.core.errors import Compacted
+from taskraft_replication.core.errors import CommittedEntriesMissing, Compacted
 from taskraft_replication.core.log import RaftLog, within
 from taskraft_replication.core.memory_log import MemoryLog
 from taskraft_replication.core.types import ConfState, Entry, Snapshot, SnapshotMeta
@@ -73,7 +73,7 @@ def test_commit_index_does_not_go_back():
     assert not raft_log.commit_to(1)
     assert not raft_log.commit_to(2), "no news"
     assert raft_log.commit_index == 2
-    with pytest.raises(AssertionError, match="must be here"):
+    with pytest.raises(CommittedEntriesMissing, match="entry 4 is committed"):
         raft_log.commit_to(4)
 
 

@@ -143,7 +143,7 @@ def test_a_failed_system_call_is_not_repeated(fs, monkeypatch, system_call, use)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, system_call, fail_once)
-    with pytest.raises(OSError, match="Input/output error.*d/f"):
+    with pytest.raises(OSError, match=r"Input/output error.*d/f"):
         use(file)
     assert len(calls) == 1
     monkeypatch.undo()

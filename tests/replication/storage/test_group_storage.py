@@ -78,7 +78,7 @@ def test_a_file_that_has_become_shorter_is_damage_when_it_is_read(tmp_path, kept
     log.open(recent_entries_max=2)
     log.append_each(2, 10)
     log.segments[0].write_bytes(log.segments[0].read_bytes()[:kept])
-    with pytest.raises(LogDamaged, match=r"entry \d in .* is unreadable"):
+    with pytest.raises(LogDamaged, match=r"log: entry \d is unreadable"):
         log.storage.view.entries(LogIndex(2), LogIndex(4), 10_000)
 
 
@@ -297,7 +297,7 @@ def test_a_state_before_the_log_is_refused(log):
 
 def test_a_state_behind_the_log_is_damage(log):
     log.append_each(2, 10)
-    with pytest.raises(LogDamaged, match="ends at entry 10, but the state has 11"):
+    with pytest.raises(LogDamaged, match="ends at entry 10, but the state stands at entry 11"):
         log.open(applied=11)
 
 

@@ -93,9 +93,9 @@ CASES = [
     ("raft-0/mark", flip_both_slots, "is unreadable"),
     ("raft-0/mark", REMOVE, "is missing"),
     ("raft-0/log/first", flip, "entr"),
-    ("raft-0/log/first", REMOVE, "missing"),
+    ("raft-0/log/first", REMOVE, "are missing or unreadable"),
     ("raft-0/log/last", flip, "entr"),
-    ("raft-0/log/last", REMOVE, "the log ends at entry"),
+    ("raft-0/log/last", REMOVE, ".log: the log ends at entry"),
     ("state/current", flip, "fails its checksum"),
     ("state/current", REMOVE, "is missing"),
     ("state/*/CURRENT", flip, "state"),
@@ -126,10 +126,13 @@ def place_of(data, pattern):
 def test_damage_is_refused_in_one_line_that_names_it(node, tmp_path, pattern, harm, said):
     data = tmp_path / "data"
     shutil.copytree(node.folder / "data", data)
-    harm(place_of(data, pattern))
+    harmed = place_of(data, pattern)
+    harm(harmed)
     done = run(node, data)
     assert done.returncode == EXIT_REFUSED, done.stderr
     assert said in one_line(done)
+    if harm is flip and pattern.startswith("raft-0/"):
+        assert harmed.name in one_line(done)
     assert "Traceback" not in done.stderr
 
 
