@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from statistics import median
 from time import process_time_ns
 
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.memory_log import MemoryLog
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import (
@@ -31,7 +31,7 @@ from taskraft_replication.core.types import (
     Message,
     RaftRole,
 )
-from taskraft_replication.peers.outbox import Outbox
+from taskraft_replication.peers.send_queue import PeerSendQueue
 from taskraft_service.process.main import spare_the_collector
 
 MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
@@ -48,11 +48,11 @@ class Cluster:
         configuration = ConfState(MEMBERS)
         self._logs = {member: MemoryLog(configuration) for member in MEMBERS}
         self._cores = {
-            member: RaftCore(Config(member), self._logs[member], lambda n: n - 1)
+            member: RaftCore(RaftConfig(member), self._logs[member], lambda n: n - 1)
             for member in MEMBERS
         }
         self._outboxes = {
-            sender: {to: Outbox() for to in MEMBERS if to != sender} for sender in MEMBERS
+            sender: {to: PeerSendQueue() for to in MEMBERS if to != sender} for sender in MEMBERS
         }
         self.leader = self._cores[MEMBERS[0]]
         self.leader.campaign()

@@ -30,7 +30,7 @@ from taskraft_replication.core.types import (
 from taskraft_replication.machine import SnapshotReader, StagedState
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.node import Node
-from taskraft_replication.peers.contract import Chosen, Membership, Receiver
+from taskraft_replication.peers.contract import Membership, PreferredSet, Receiver
 from taskraft_replication.peers.transport import GrpcTransport
 
 
@@ -108,7 +108,7 @@ class DirectTransport:
         """See ``Peers``; not needed here."""
         content.close()
 
-    def set_fastest(self, chosen: Chosen) -> None:
+    def set_preferred(self, chosen: PreferredSet) -> None:
         """See ``Peers``; a call costs nothing."""
 
     def set_roster(self, roster: Roster) -> None:

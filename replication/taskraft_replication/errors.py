@@ -63,7 +63,7 @@ class Stopped(ReplicationError):
     """The node is stopped or stopping; nothing was proposed, or its outcome is unknown."""
 
 
-class NotLeader(ReplicationError):
+class NotRaftLeader(ReplicationError):
     """This member does not lead; ``leader`` says who does, ``NO_MEMBER`` if nobody is known to."""
 
     def __init__(self, leader: MemberId) -> None:

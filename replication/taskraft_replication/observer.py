@@ -29,7 +29,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class Counters:
+class RaftCounters:
     """What a member has done since its start; read by metrics, written by the driver."""
 
     entries: int = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from taskraft_replication.core.confchange import ConfChange, Transition
-from taskraft_replication.core.config import UNLIMITED, Config, ReadOnly
+from taskraft_replication.core.confchange import ConfChange, ConfChangeTransition
+from taskraft_replication.core.config import UNLIMITED, RaftConfig, ReadOnly
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.membership import voters
 from taskraft_replication.core.types import (
@@ -81,9 +81,9 @@ def _add_nodes(world: World, directive: Directive) -> None:
         learners=tuple(_ids(directive.values("learners"))),
     )
 
-    def make_config(member: MemberId) -> Config:
+    def make_config(member: MemberId) -> RaftConfig:
         read_only = directive.value("read-only", "safe").replace("-", "_")
-        return Config(
+        return RaftConfig(
             member,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
@@ -166,12 +166,12 @@ def _propose(world: World, directive: Directive) -> None:
 def _propose_conf_change(world: World, directive: Directive) -> None:
     kind = EntryKind.CONF_CHANGE if directive.flag("v1") else EntryKind.CONF_CHANGE_V2
     transition = {
-        "auto": Transition.AUTO,
-        "implicit": Transition.JOINT_IMPLICIT,
-        "explicit": Transition.JOINT_EXPLICIT,
+        "auto": ConfChangeTransition.AUTO,
+        "implicit": ConfChangeTransition.JOINT_IMPLICIT,
+        "explicit": ConfChangeTransition.JOINT_EXPLICIT,
     }[directive.value("transition", "auto")]
     changes = parse_changes([word for line in directive.input for word in line.split()])
-    if directive.flag("v1") and (len(changes) > 1 or transition is not Transition.AUTO):
+    if directive.flag("v1") and (len(changes) > 1 or transition is not ConfChangeTransition.AUTO):
         world.output.error("v1 conf change can only have one operation and no transition")
         return
     try:

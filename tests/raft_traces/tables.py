@@ -7,9 +7,8 @@ from itertools import chain
 from typing import Final
 
 from taskraft_replication.core import membership
-from taskraft_replication.core.config import UNLIMITED, Config
+from taskraft_replication.core.config import UNLIMITED, RaftConfig
 from taskraft_replication.core.errors import ConfChangeFault, ConfChangeInvalid
-from taskraft_replication.core.members import Members
 from taskraft_replication.core.quorum import (
     EVERYTHING,
     VoteResult,
@@ -18,6 +17,7 @@ from taskraft_replication.core.quorum import (
     majority_index,
     majority_vote,
 )
+from taskraft_replication.core.tracker import ProgressTracker
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 from tests.raft_traces.script import Directive
 from tests.raft_traces.writing import PROGRESS_NAMES, parse_changes, write_configuration
@@ -77,7 +77,7 @@ class MembershipTable:
 
     def __init__(self) -> None:
         nobody_in_the_table = MemberId(UNLIMITED)
-        self._members = Members(Config(nobody_in_the_table))
+        self._members = ProgressTracker(RaftConfig(nobody_in_the_table))
         self._last_index = LogIndex(0)
 
     @staticmethod

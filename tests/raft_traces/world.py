@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskraft_replication.core.confchange import of_entry
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.memory_log import MemoryLog
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.trace import Fact
@@ -103,7 +103,7 @@ class Disk(MemoryLog):
 class Node:
     """One member with its disk and the work that waits for its two workers."""
 
-    config: Config
+    config: RaftConfig
     disk: Disk
     core: RaftCore
     append_work: deque[Message] = field(default_factory=deque)
@@ -123,7 +123,7 @@ class World:
         self.nodes: dict[MemberId, Node] = {}
         self.messages: list[Message] = []
 
-    def add(self, make_config: Callable[[MemberId], Config], initial: Snapshot) -> None:
+    def add(self, make_config: Callable[[MemberId], RaftConfig], initial: Snapshot) -> None:
         """Start a member with the next id from ``initial``."""
         member = MemberId(len(self.nodes) + 1)
         disk = Disk(initial)
@@ -136,11 +136,11 @@ class World:
         node.apply_work.clear()
         self.messages = [m for m in self.messages if not (m.to == node.id and _is_local(m))]
         applied = node.disk.history[-1].meta.index
-        settings = {name: getattr(node.config, name) for name in Config.__slots__}
-        node.config = Config(**{**settings, "applied": applied})
+        settings = {name: getattr(node.config, name) for name in RaftConfig.__slots__}
+        node.config = RaftConfig(**{**settings, "applied": applied})
         node.core = self._start(node.config, node.disk)
 
-    def _start(self, config: Config, disk: Disk) -> RaftCore:
+    def _start(self, config: RaftConfig, disk: Disk) -> RaftCore:
         def tell(fact: Fact) -> None:
             text = write_fact(config.member_id, fact)
             if text is not None and (

@@ -15,9 +15,9 @@ from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.status import ProgressStatus
 from taskraft_replication.core.trace import (
     Fact,
-    MessageRefused,
+    MessageDropped,
+    MessageDropReason,
     Reconfigured,
-    Refusal,
     RoleTaken,
     SnapshotRestored,
 )
@@ -220,10 +220,10 @@ def write_fact(member: MemberId, fact: Fact) -> str | None:
         case SnapshotRestored(index, term):
             place = f"lastindex: {index}, lastterm: {term}"
             return f"INFO {member} [{place}] restored snapshot [index: {index}, term: {term}]"
-        case MessageRefused(_, reason):
+        case MessageDropped(_, reason):
             return {
-                Refusal.UNKNOWN_PEER: "raft: cannot step as peer not found",
-                Refusal.PROPOSAL_DROPPED: "raft proposal dropped",
+                MessageDropReason.UNKNOWN_PEER: "raft: cannot step as peer not found",
+                MessageDropReason.PROPOSAL_DROPPED: "raft proposal dropped",
             }.get(reason)
         case _:
             assert_never(fact)

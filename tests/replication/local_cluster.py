@@ -52,7 +52,7 @@ class LocalCluster:
         self.transports: dict[MemberId, GrpcTransport] = {}
         self.addresses: dict[MemberId, str] = {}
         self.nodes: dict[MemberId, Node] = {}
-        self.turns = Turns()
+        self.changes = Turns()
 
     async def __aenter__(self) -> LocalCluster:
         for member in self.ids:
@@ -105,7 +105,7 @@ class LocalCluster:
             self.transports[member] = GrpcTransport()
             await self.transports[member].start(self.addresses[member])
         node = await Node.open(self.config(member), self.machines[member], self.transports[member])
-        node.observe(self.turns)
+        node.observe(self.changes)
         self.nodes[member] = node
         await node.start()
         return node
@@ -115,7 +115,7 @@ class LocalCluster:
         node = self.nodes.pop(member)
         node._halt(Stopped("killed"))
         await asyncio.gather(
-            node._performer.close(),
+            node._effects.close(),
             self.transports.pop(member).stop(),
             asyncio.to_thread(node._worker.stop),
         )
@@ -126,9 +126,9 @@ class LocalCluster:
         """Wait until ``condition()`` is true; the test's own timeout bounds it."""
         async with asyncio.timeout(20):
             while not condition():
-                self.turns.happened.clear()
+                self.changes.happened.clear()
                 if not condition():
-                    await self.turns.happened.wait()
+                    await self.changes.happened.wait()
 
     async def until_seen(self, condition) -> None:
         """Wait until ``condition()`` is true, where no observer tells of it."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import google_crc32c
 
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -113,7 +113,7 @@ class PromisingMember:
         self.storage = GroupStorage.open(
             FailingFileSystem(fs, failpoints), config, machine.applied_index
         )
-        core = Config(SELF, election_ticks=10, heartbeat_ticks=1)
+        core = RaftConfig(SELF, election_ticks=10, heartbeat_ticks=1)
         self.driver = build_driver(
             core,
             Random(1).randrange,

@@ -107,7 +107,7 @@ class Member:
         self.lost.append(member)
         self.changed.set()
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         self.gone.append(member)
         self.changed.set()
 

@@ -33,7 +33,7 @@ class Flow:
         key = (leader.id, core.term)
         before = self._places.get(key, {})
         now: dict[MemberId, _Place] = {}
-        for peer, progress in core._member.members.progress.items():
+        for peer, progress in core._member.tracker.progress.items():
             place = now[peer] = (progress.match, progress.next)
             if place == before.get(peer):
                 continue

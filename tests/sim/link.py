@@ -7,10 +7,10 @@ from random import Random
 from typing import Protocol
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message
-from taskraft_replication.driver.fastest_followers import FastestFollowers
-from taskraft_replication.peers.contract import Chosen
-from taskraft_replication.peers.outbox import Outbox
-from taskraft_replication.peers.pacer import Pacer
+from taskraft_replication.driver.preferred_followers import PreferredFollowers
+from taskraft_replication.peers.contract import PreferredSet
+from taskraft_replication.peers.send_batcher import SendBatcher
+from taskraft_replication.peers.send_queue import PeerSendQueue
 from tests.sim.schedule import Event
 
 FULL_SHARE = 0.1
@@ -42,11 +42,13 @@ class Link:
         self._to = to
         self._rng = rng
         self._is_full = False
-        self.pacer = Pacer(Outbox(*rng.choice(OUTBOXES)), lambda: leave(self), self._later)
+        self.batcher = SendBatcher(
+            PeerSendQueue(*rng.choice(OUTBOXES)), lambda: leave(self), self._later
+        )
 
     def depart(self) -> None:
         """Write what waits, now or when the lane has room again."""
-        for frame in self.pacer.frames(lambda: not self._is_full):
+        for frame in self.batcher.frames(lambda: not self._is_full):
             self._process.carry(self._to, frame)
             if self._rng.random() < FULL_SHARE:
                 self._is_full = True
@@ -69,15 +71,15 @@ class Links:
         self._links: dict[MemberId, Link] = {}
         self._leaving: list[Link] = []
         """Those with frames that leave at the end of this event."""
-        self._chosen: Chosen = None
-        self._fastest = FastestFollowers(process.id, self._choose)
+        self._chosen: PreferredSet = None
+        self._preferred = PreferredFollowers(process.id, self._choose)
         self.membership_changed(conf_state)
 
     def send(self, messages: Sequence[Message]) -> list[MemberId]:
         """Queue messages; return to whom there was no room for one."""
-        lost = [message.to for message in messages if not self._to(message.to).pacer.put(message)]
+        lost = [message.to for message in messages if not self._to(message.to).batcher.put(message)]
         for link in self._links.values():
-            link.pacer.hurry()
+            link.batcher.flush_soon()
         return lost
 
     def _to(self, to: MemberId) -> Link:
@@ -86,9 +88,9 @@ class Links:
             self._choose(self._chosen)
         return self._links[to]
 
-    def is_patient(self, to: MemberId) -> bool:
+    def may_delay(self, to: MemberId) -> bool:
         """Tell whether a peer gets entries a little later."""
-        return to in self._links and self._links[to].pacer.is_patient
+        return to in self._links and self._links[to].batcher.may_delay
 
     def depart(self) -> None:
         """Let go what is to leave at the end of this event."""
@@ -98,16 +100,16 @@ class Links:
 
     def received(self, frame: Sequence[Message], commit: LogIndex) -> None:
         """Take note of who has answered."""
-        self._fastest.received(frame, commit)
+        self._preferred.received(frame, commit)
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """Count by another membership from now on."""
-        self._fastest.membership_changed(conf_state)
+        self._preferred.membership_changed(conf_state)
 
     def broke(self, to: MemberId) -> None:
         """Forget what waits for a lane that has broken."""
         if to in self._links:
-            self._links[to].pacer.clear()
+            self._links[to].batcher.clear()
 
     def _leave(self, link: Link) -> None:
         if self._process.is_in_event:
@@ -115,7 +117,7 @@ class Links:
         else:
             self._process.later(0, "leave", link.depart)
 
-    def _choose(self, chosen: Chosen) -> None:
+    def _choose(self, chosen: PreferredSet) -> None:
         self._chosen = chosen
         for to, link in self._links.items():
-            link.pacer.is_patient = chosen is not None and to not in chosen
+            link.batcher.may_delay = chosen is not None and to not in chosen

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 import google_crc32c
 
 from taskraft_replication.core.confchange import of_entry
-from taskraft_replication.core.config import Config
-from taskraft_replication.core.errors import Compacted, Unavailable
+from taskraft_replication.core.config import RaftConfig
+from taskraft_replication.core.errors import Compacted, EntryUnavailable
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -26,7 +26,7 @@ from taskraft_replication.core.types import (
     SoftState,
     Term,
 )
-from taskraft_replication.driver.driver import Driver, build_driver
+from taskraft_replication.driver.driver import RaftDriver, build_driver
 from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
@@ -111,7 +111,7 @@ class Member:
     """A member through all its lives."""
 
     def __init__(
-        self, member: MemberId, world: World, config: Config, rng: Random, founders: ConfState
+        self, member: MemberId, world: World, config: RaftConfig, rng: Random, founders: ConfState
     ) -> None:
         """``founders`` is empty for a member that joins a group that exists."""
         self.id = member
@@ -133,7 +133,7 @@ class Member:
         self.incarnation = 0
         self.heard: dict[MemberId, int] = {}
         """Latest life of each peer that was heard of."""
-        self.driver: Driver
+        self.driver: RaftDriver
         self.view: StoredLog
         self.known_commit = LogIndex(0)
         """Up to here its disk has told a start, or would tell one, what is committed."""
@@ -265,7 +265,7 @@ class Member:
     def term_at(self, index: LogIndex) -> Term | None:
         try:
             return self.driver.core._member.log.term(index)
-        except (Compacted, Unavailable):
+        except (Compacted, EntryUnavailable):
             return None
 
     def has_synced(self, index: LogIndex, term: Term) -> bool:

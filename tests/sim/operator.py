@@ -10,9 +10,9 @@ from taskraft_replication.core import membership
 from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
 )
 from taskraft_replication.core.errors import ConfChangeInvalid
 from taskraft_replication.core.types import ConfState, MemberId, MemberInfo
@@ -79,7 +79,9 @@ class Operator:
         if not changes:
             return None
         named = change_of_several(changes, (MemberInfo(each.member) for each in changes))
-        transition = rng.choice((Transition.AUTO, Transition.AUTO, *Transition))
+        transition = rng.choice(
+            (ConfChangeTransition.AUTO, ConfChangeTransition.AUTO, *ConfChangeTransition)
+        )
         return replace(named, transition=transition)
 
     def _step(self, configuration: ConfState, rng: Random) -> MemberChange | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_replication.peers.pacer import DELAY_MS
+from taskraft_replication.peers.send_batcher import DELAY_MS
 from tests.sim.member import Member
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import World
@@ -32,16 +32,16 @@ def settled(seed: int, members: int = 3) -> tuple[World, Member, list[Member]]:
     return world, leader, followers
 
 
-def fastest(leader: Member, followers: list[Member]) -> list[Member]:
+def preferred(leader: Member, followers: list[Member]) -> list[Member]:
     """Return who gets entries at once."""
-    return [each for each in followers if not leader.links.is_patient(each.id)]
+    return [each for each in followers if not leader.links.may_delay(each.id)]
 
 
 @pytest.mark.parametrize("members", [3, 5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_commit_waits_for_nobody_who_is_patient(seed, members):
     world, leader, followers = settled(seed, members)
-    assert len(fastest(leader, followers)) == members // 2
+    assert len(preferred(leader, followers)) == members // 2
     for _ in range(20):
         assert commit_ms(world, leader) < COMMIT_MS
         world.elapse(1)
@@ -71,10 +71,10 @@ def test_the_other_gets_several_entries_in_a_frame_but_soon(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_when_the_first_is_silent_the_other_takes_its_place_after_one_delay(seed):
     world, leader, followers = settled(seed)
-    (first,) = fastest(leader, followers)
+    (first,) = preferred(leader, followers)
     cut(world, first, leader)
     assert commit_ms(world, leader) < DELAY_MS + COMMIT_MS
-    assert first not in fastest(leader, followers)
+    assert first not in preferred(leader, followers)
     for _ in range(5):
         assert commit_ms(world, leader) < COMMIT_MS
 

@@ -2,9 +2,9 @@
 
 from taskraft_replication.core.confchange import (
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
 )
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import World
@@ -49,7 +49,7 @@ def test_a_voter_that_joins_an_idle_group_gets_a_snapshot_that_names_it():
     world.elapse(1000)
     newcomer = world.join()
     change = ConfChange(
-        (MemberChange(MemberChangeKind.ADD_VOTER, newcomer),), Transition.JOINT_EXPLICIT
+        (MemberChange(MemberChangeKind.ADD_VOTER, newcomer),), ConfChangeTransition.JOINT_EXPLICIT
     )
     assert leader.driver.core.propose_conf_change(change) is None
     leader.driver.pump()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from random import Random
 
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.quorum import VoteResult, joint_vote
 from taskraft_replication.core.types import (
     ConfState,
@@ -118,7 +118,7 @@ class World:
 
     def _add(self, member: MemberId, founders: ConfState) -> None:
         message_bytes_max = self.rng.choice((100, 2000, 1 << 20))
-        config = Config(
+        config = RaftConfig(
             member,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=2,
@@ -296,7 +296,7 @@ class World:
         """Return those who get the leader's log."""
         return [
             self.members[peer]
-            for peer in leader.driver.core._member.members.progress
+            for peer in leader.driver.core._member.tracker.progress
             if not self.members[peer].is_damaged
         ]
 

@@ -29,7 +29,7 @@ class MemberChangeKind(Enum):
     """Make it a learner, whatever it was."""
 
 
-class Transition(Enum):
+class ConfChangeTransition(Enum):
     """Which way leads from one configuration to the next."""
 
     AUTO = 0
@@ -53,13 +53,13 @@ class ConfChange:
     """A membership change; the empty one leaves a joint configuration."""
 
     changes: tuple[MemberChange, ...] = ()
-    transition: Transition = Transition.AUTO
+    transition: ConfChangeTransition = ConfChangeTransition.AUTO
     context: bytes = b""
 
     @property
     def leaves_joint(self) -> bool:
         """Tell whether this is the change that leaves a joint configuration."""
-        return not self.changes and self.transition is Transition.AUTO
+        return not self.changes and self.transition is ConfChangeTransition.AUTO
 
     @property
     def enters_joint(self) -> bool:
@@ -68,12 +68,12 @@ class ConfChange:
         Some changes of several members could do without one; that would depend on the
         configuration they meet.
         """
-        return self.transition is not Transition.AUTO or len(self.changes) > 1
+        return self.transition is not ConfChangeTransition.AUTO or len(self.changes) > 1
 
     @property
     def auto_leave(self) -> bool:
         """Tell whether the joint configuration is to be left without being told."""
-        return self.transition is not Transition.JOINT_EXPLICIT
+        return self.transition is not ConfChangeTransition.JOINT_EXPLICIT
 
 
 LEAVE_JOINT: Final = ConfChange()
@@ -108,7 +108,7 @@ def decode(data: bytes) -> ConfChange:
             MemberChange(MemberChangeKind(kind), MemberId(member))
             for kind, member in _CHANGE.iter_unpack(data[_HEADER.size : end])
         )
-        return ConfChange(changes, Transition(transition), data[end:])
+        return ConfChange(changes, ConfChangeTransition(transition), data[end:])
     except ValueError as unknown:
         raise ConfChangeMalformed(str(unknown)) from unknown
 

@@ -40,7 +40,7 @@ class ReadOnly(Enum):
 
 
 @dataclass(slots=True, frozen=True)
-class Config:
+class RaftConfig:
     """The settings of one member; equal on all members except for ``member_id`` and ``applied``.
 
     Times are in ticks, whose length the driver chooses. Limits by bytes count payloads only, and

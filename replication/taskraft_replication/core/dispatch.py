@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from taskraft_replication.core import completion, election, follower, leader, proposal, reading
-from taskraft_replication.core.admission import admit
+from taskraft_replication.core import (
+    election,
+    follower,
+    leader,
+    proposal,
+    read_index,
+    storage_replies,
+)
 from taskraft_replication.core.errors import DropReason
 from taskraft_replication.core.member import Member
-from taskraft_replication.core.trace import Refusal
+from taskraft_replication.core.term_check import check_term
+from taskraft_replication.core.trace import MessageDropReason
 from taskraft_replication.core.types import NO_MEMBER, Message, MessageKind, RaftRole
 
 _Handler: TypeAlias = Callable[[Member, Message], None]
@@ -38,8 +45,8 @@ _FROM_PEERS: Final = frozenset(
     }
 )
 _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
-    MessageKind.STORAGE_APPEND_REPLY: completion.on_storage_append_reply,
-    MessageKind.STORAGE_APPLY_REPLY: completion.on_storage_apply_reply,
+    MessageKind.STORAGE_APPEND_REPLY: storage_replies.on_storage_append_reply,
+    MessageKind.STORAGE_APPLY_REPLY: storage_replies.on_storage_apply_reply,
 }
 
 
@@ -50,13 +57,13 @@ def receive(member: Member, message: Message) -> None:
         if kind in _FROM_WORKERS and sender < NO_MEMBER:
             _FROM_WORKERS[kind](member, message)
         else:
-            member.refuse(message, Refusal.NOT_FROM_PEER)
+            member.refuse(message, MessageDropReason.NOT_FROM_PEER)
     elif sender <= NO_MEMBER:
-        member.refuse(message, Refusal.NOT_FROM_PEER)
-    elif kind in _REPLIES and sender not in member.members.progress:
-        member.refuse(message, Refusal.UNKNOWN_PEER)
+        member.refuse(message, MessageDropReason.NOT_FROM_PEER)
+    elif kind in _REPLIES and sender not in member.tracker.progress:
+        member.refuse(message, MessageDropReason.UNKNOWN_PEER)
     elif not message.term and kind not in _WITHOUT_TERM:
-        member.refuse(message, Refusal.WITHOUT_TERM)
+        member.refuse(message, MessageDropReason.WITHOUT_TERM)
     else:
         _act(member, message)
 
@@ -72,7 +79,7 @@ def dispatch(member: Member, message: Message) -> None:
 
 def _act(member: Member, message: Message) -> None:
     """Do what ``message`` asks for, if it is of this term and means something to the role."""
-    if message.term != member.term and message.term and not admit(member, message):
+    if message.term != member.term and message.term and not check_term(member, message):
         return
     handler = _HANDLERS[member.role].get(message.kind)
     if handler is not None:
@@ -87,12 +94,12 @@ def _on_vote_request(member: Member, message: Message) -> None:
 
 def _on_proposal(member: Member, message: Message) -> None:
     if isinstance(proposal.propose(member, message.entries), DropReason):
-        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+        member.refuse(message, MessageDropReason.PROPOSAL_DROPPED)
 
 
 def _pass_transfer_on(member: Member, message: Message) -> None:
     if member.leader == NO_MEMBER:
-        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+        member.refuse(message, MessageDropReason.PROPOSAL_DROPPED)
         return
     kind = MessageKind.TRANSFER_LEADER
     member.send(Message(kind, member.leader, message.sender, member.term))
@@ -100,7 +107,7 @@ def _pass_transfer_on(member: Member, message: Message) -> None:
 
 _ANY_ROLE: Final[Mapping[MessageKind, _Handler]] = {
     MessageKind.PROPOSE: _on_proposal,
-    MessageKind.READ_INDEX: reading.on_read_index,
+    MessageKind.READ_INDEX: read_index.on_read_index,
     MessageKind.VOTE: _on_vote_request,
     MessageKind.PRE_VOTE: _on_vote_request,
     MessageKind.APPEND: follower.on_append,
@@ -112,7 +119,7 @@ _HANDLERS: Final[Mapping[RaftRole, Mapping[MessageKind, _Handler]]] = {
         **_ANY_ROLE,
         MessageKind.TIMEOUT_NOW: election.on_timeout_now,
         MessageKind.TRANSFER_LEADER: _pass_transfer_on,
-        MessageKind.READ_INDEX_REPLY: reading.on_read_index_reply,
+        MessageKind.READ_INDEX_REPLY: read_index.on_read_index_reply,
     },
     RaftRole.PRE_CANDIDATE: {**_ANY_ROLE, MessageKind.PRE_VOTE_REPLY: election.on_vote_reply},
     RaftRole.CANDIDATE: {**_ANY_ROLE, MessageKind.VOTE_REPLY: election.on_vote_reply},

@@ -77,7 +77,7 @@ def campaign(member: Member, how: Campaign) -> None:
 
 def _ask(member: Member, kind: MessageKind, term: Term, context: bytes) -> None:
     own_id = member.config.member_id
-    for voter in member.members.voters:
+    for voter in member.tracker.voters:
         if voter == own_id:
             # The own vote counts like any other: once it is synced.
             member.send_after_append(Message(_REPLY_TO[kind], own_id, own_id, term))
@@ -127,13 +127,13 @@ def on_vote_reply(member: Member, reply: Message) -> None:
     if reply.reject and _learn_commit(member, reply) and _has_unapplied_change(member):
         become_follower(member, member.term)  # its quorum may be another one by now
         return
-    result = member.members.record_vote(reply.sender, granted=not reply.reject)
+    result = member.tracker.record_vote(reply.sender, granted=not reply.reject)
     if result is VoteResult.LOST:
         become_follower(member, member.term)
     elif result is VoteResult.WON:
         if member.role is RaftRole.PRE_CANDIDATE:
             campaign(member, Campaign.ELECTION)
-        elif member.config.member_id in member.members.votes:
+        elif member.config.member_id in member.tracker.votes:
             assert reply.term == member.term, "a vote for another term does not count"
             assert not _has_unapplied_change(member), "others may count by another configuration"
             become_leader(member)
@@ -148,15 +148,15 @@ def on_timeout_now(member: Member, _order: Message) -> None:
     it may even be the one that makes this member a voter. The order stands until it is: else the
     hand-over would come to nothing, and the leader take no proposals until it gives up.
     """
-    member.is_to_take_over = _has_unapplied_change(member)
-    if not member.is_to_take_over:
+    member.is_asked_to_campaign = _has_unapplied_change(member)
+    if not member.is_asked_to_campaign:
         campaign(member, Campaign.TRANSFER)
 
 
-def take_over_if_ordered(member: Member) -> None:
+def campaign_if_asked(member: Member) -> None:
     """Carry out the order to take over, when what stood in its way is applied."""
-    if member.is_to_take_over and not _has_unapplied_change(member):
-        member.is_to_take_over = False
+    if member.is_asked_to_campaign and not _has_unapplied_change(member):
+        member.is_asked_to_campaign = False
         campaign(member, Campaign.TRANSFER)
 
 

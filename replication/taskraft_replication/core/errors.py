@@ -11,7 +11,7 @@ class Compacted(Exception):
     """The index asked for lies below the first entry that is still stored: send a snapshot."""
 
 
-class Unavailable(Exception):
+class EntryUnavailable(Exception):
     """The index asked for lies above the last entry that is stored."""
 
 

@@ -8,7 +8,7 @@ from taskraft_replication.core import membership
 from taskraft_replication.core.config import ReadOnly
 from taskraft_replication.core.member import Member
 from taskraft_replication.core.roles import become_follower
-from taskraft_replication.core.trace import Refusal, SnapshotRestored
+from taskraft_replication.core.trace import MessageDropReason, SnapshotRestored
 from taskraft_replication.core.types import (
     NO_MEMBER,
     LogIndex,
@@ -129,7 +129,7 @@ def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
     assert meta.term <= message.term, "a leader has nothing of a later term"
     configuration = membership.restored(meta.conf_state)
     if member.config.member_id not in membership.members(configuration):
-        member.refuse(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
+        member.refuse(message, MessageDropReason.NOT_FOUND_IN_SNAPSHOT)
         return
     if log.matches(meta.index, meta.term):
         log.commit_to(meta.index)

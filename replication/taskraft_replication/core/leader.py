@@ -6,7 +6,7 @@ from taskraft_replication.core.member import Member
 from taskraft_replication.core.progress import Progress, ProgressState
 from taskraft_replication.core.proposal import append_own, leave_joint_if_due
 from taskraft_replication.core.quorum import VoteResult, joint_vote
-from taskraft_replication.core.reading import release_confirmed, release_waiting
+from taskraft_replication.core.read_index import release_confirmed, release_waiting
 from taskraft_replication.core.roles import become_follower, take_role
 from taskraft_replication.core.sender import (
     broadcast_append,
@@ -27,12 +27,12 @@ from taskraft_replication.core.types import (
 
 def become_leader(member: Member) -> None:
     """Lead the term that was won; propose an empty entry, with which everything before commits."""
-    members = member.members
+    members = member.tracker
     assert joint_vote(members.configuration, members.votes) is VoteResult.WON, "not elected"
     assert member.config.member_id in members.voters, "who leads votes"
     member.reset(member.term)
     member.leader = member.config.member_id
-    own = member.members.progress[member.config.member_id]
+    own = member.tracker.progress[member.config.member_id]
     own.become_replicate()
     own.recent_active = True  # and stays so: the check of the quorum spares this member
     # A change of an earlier leader may be anywhere in the log.
@@ -48,7 +48,7 @@ def advance_commit(member: Member) -> bool:
     Only an entry of the leader's own term commits by being counted; those before it commit with it
     (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count itself.
     """
-    members, log = member.members, member.log
+    members, log = member.tracker, member.log
     index = members.commit_index()
     if index <= log.commit_index or not log.matches(index, member.term):
         return False
@@ -58,7 +58,7 @@ def advance_commit(member: Member) -> bool:
 
 def on_append_reply(member: Member, reply: Message) -> None:
     """Take in how far a member's log matches this one."""
-    progress = member.members.progress.get(reply.sender)
+    progress = member.tracker.progress.get(reply.sender)
     if progress is None:
         return  # this leader, which was removed and stays
     assert reply.term == member.term, "what was promised to an earlier leader does not count"
@@ -109,7 +109,7 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
 
 def on_heartbeat_reply(member: Member, reply: Message) -> None:
     """Take in a sign of life; it may confirm reads, and revives a paused follower."""
-    progress = member.members.progress[reply.sender]
+    progress = member.tracker.progress[reply.sender]
     progress.recent_active = True
     progress.paused_by_flow = False
     if progress.match < member.log.last_index or progress.state is ProgressState.PROBE:
@@ -125,14 +125,14 @@ def on_transfer_leader(member: Member, request: Message) -> None:
     It is given up after an election timeout.
     """
     to = request.sender
-    if to not in member.members.voters or to == member.transferee:
+    if to not in member.tracker.voters or to == member.transferee:
         return
     member.transferee = NO_MEMBER
     if member.is_self(to):
         return
     member.election_elapsed = 0
     member.transferee = to
-    progress = member.members.progress[to]
+    progress = member.tracker.progress[to]
     if progress.match == member.log.last_index:
         send_timeout_now(member, to)
     else:
@@ -141,7 +141,7 @@ def on_transfer_leader(member: Member, request: Message) -> None:
 
 def on_unreachable(member: Member, peer: MemberId) -> None:
     """Stop sending ahead to ``peer``: what was sent is probably lost."""
-    progress = member.members.progress.get(peer)
+    progress = member.tracker.progress.get(peer)
     if progress is not None and progress.state is ProgressState.REPLICATE:
         progress.become_probe()
 
@@ -152,7 +152,7 @@ def on_snapshot_status(member: Member, peer: MemberId, *, ok: bool) -> None:
     Nothing is sent before the peer says something: it needs time to install the snapshot, and after
     a failure a heartbeat's time is a good pause.
     """
-    progress = member.members.progress.get(peer)
+    progress = member.tracker.progress.get(peer)
     if progress is None or progress.state is not ProgressState.SNAPSHOT:
         return
     if not ok:
@@ -180,8 +180,8 @@ def tick(member: Member) -> None:
 
 def _check_quorum(member: Member) -> None:
     """Step down if no quorum was heard of since the last check."""
-    if not member.members.has_active_quorum():
+    if not member.tracker.has_active_quorum():
         become_follower(member, member.term)
-    for _, progress in member.members.others:
+    for _, progress in member.tracker.others:
         progress.was_active = progress.recent_active
         progress.recent_active = False

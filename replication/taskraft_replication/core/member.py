@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.log import RaftLog
-from taskraft_replication.core.members import Members
-from taskraft_replication.core.read_index import PendingReads
-from taskraft_replication.core.trace import MessageRefused, Reconfigured, Refusal, Tracer
+from taskraft_replication.core.pending_reads import PendingReads
+from taskraft_replication.core.trace import MessageDropped, MessageDropReason, Reconfigured, Tracer
+from taskraft_replication.core.tracker import ProgressTracker
 from taskraft_replication.core.types import (
     NO_MEMBER,
     ConfState,
@@ -43,10 +43,9 @@ class Member:
         "election_timeout_ticks",
         "has_unsent_proposals",
         "heartbeat_elapsed",
-        "is_to_take_over",
+        "is_asked_to_campaign",
         "leader",
         "log",
-        "members",
         "messages",
         "pending_change_index",
         "read_states",
@@ -56,19 +55,20 @@ class Member:
         "superseded",
         "tell",
         "term",
+        "tracker",
         "transferee",
         "uncommitted_bytes",
         "vote",
     )
 
     def __init__(
-        self, config: Config, log: RaftLog, rng: Callable[[int], int], tell: Tracer
+        self, config: RaftConfig, log: RaftLog, rng: Callable[[int], int], tell: Tracer
     ) -> None:
         self.config = config
         self.log = log
         self.rng = rng
         self.tell = tell
-        self.members = Members(config)
+        self.tracker = ProgressTracker(config)
 
         # Durable: nothing that implies a term or a vote leaves before they are synced.
         self.term = Term(0)
@@ -82,7 +82,7 @@ class Member:
         self.heartbeat_elapsed = 0
         self.election_timeout_ticks = config.election_ticks
 
-        self.is_to_take_over = False
+        self.is_asked_to_campaign = False
         """The leader of this term hands over to this member, which could not campaign at once."""
 
         # A leader's alone; zero and empty on everybody else.
@@ -113,7 +113,7 @@ class Member:
     @property
     def configuration(self) -> ConfState:
         """Return the configuration this member acts by."""
-        return self.members.configuration
+        return self.tracker.configuration
 
     @property
     def hard_state(self) -> HardState:
@@ -129,7 +129,7 @@ class Member:
     def is_promotable(self) -> bool:
         """Tell whether the member may campaign: it votes, and has the log it says it has."""
         member_id = self.config.member_id
-        return member_id in self.members.voters and self.log.unstable.snapshot is None
+        return member_id in self.tracker.voters and self.log.unstable.snapshot is None
 
     def has_committed_in_term(self) -> bool:
         """Tell whether an entry of the current term is committed.
@@ -151,16 +151,16 @@ class Member:
         drawn = self.rng(ticks)
         assert 0 <= drawn < ticks
         self.election_timeout_ticks = ticks + drawn
-        self.is_to_take_over = False
+        self.is_asked_to_campaign = False
         self.transferee = NO_MEMBER
         self.has_unsent_proposals = False
         self.uncommitted_bytes = 0
         self.reads = PendingReads(self.config.reads_pending_max)
-        self.members.reset(self.log.last_index)
+        self.tracker.reset(self.log.last_index)
 
     def adopt(self, configuration: ConfState) -> None:
         """Act by ``configuration`` from now on."""
-        self.members.adopt(configuration, self.log.last_index)
+        self.tracker.adopt(configuration, self.log.last_index)
         self.tell(Reconfigured(configuration))
 
     def send(self, message: Message) -> None:
@@ -173,9 +173,9 @@ class Member:
         """Let ``message`` leave when all that it implies is synced."""
         self.after_append.append(message)
 
-    def refuse(self, message: Message, reason: Refusal) -> None:
+    def refuse(self, message: Message, reason: MessageDropReason) -> None:
         """Drop ``message`` and say so."""
-        self.tell(MessageRefused(message, reason))
+        self.tell(MessageDropped(message, reason))
 
     def is_self(self, member: MemberId) -> bool:
         """Tell whether ``member`` is this one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_replication.core.errors import Compacted, Unavailable
+from taskraft_replication.core.errors import Compacted, EntryUnavailable
 from taskraft_replication.core.log import within
 from taskraft_replication.core.types import (
     ConfState,
@@ -37,7 +37,7 @@ class MemoryLog:
         if lo < first:
             raise Compacted
         if hi - first > len(self._entries):
-            raise Unavailable
+            raise EntryUnavailable
         return within(self._entries[lo - first : hi - first], bytes_max)
 
     def term(self, index: LogIndex) -> Term:
@@ -48,7 +48,7 @@ class MemoryLog:
         if position < 0:
             raise Compacted
         if position >= len(self._entries):
-            raise Unavailable
+            raise EntryUnavailable
         return self._entries[position].term
 
     def first_index(self) -> LogIndex:

@@ -78,7 +78,7 @@ def send_unsent(member: Member) -> None:
 
 def _reason_to_drop(leader: Member, size: int) -> DropReason | None:
     """Return why the leader cannot append ``size`` bytes now, or None."""
-    if leader.config.member_id not in leader.members.progress:
+    if leader.config.member_id not in leader.tracker.progress:
         return DropReason.NOT_A_MEMBER
     if leader.transferee != NO_MEMBER:
         return DropReason.TRANSFERRING

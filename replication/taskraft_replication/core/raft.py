@@ -15,12 +15,11 @@ from taskraft_replication.core import (
     leader,
     membership,
     proposal,
-    reading,
+    read_index,
     reconfiguration,
 )
-from taskraft_replication.core.completion import applied_to
 from taskraft_replication.core.confchange import ConfChange
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.dispatch import dispatch, receive
 from taskraft_replication.core.errors import ConfChangeFault, DropReason, ProposalDropped
 from taskraft_replication.core.log import RaftLog
@@ -29,6 +28,7 @@ from taskraft_replication.core.member import Member
 from taskraft_replication.core.ready import ReadyWriter
 from taskraft_replication.core.roles import become_follower
 from taskraft_replication.core.status import Status, status_of
+from taskraft_replication.core.storage_replies import applied_to
 from taskraft_replication.core.trace import Tracer, no_trace
 from taskraft_replication.core.types import (
     NO_MEMBER,
@@ -53,7 +53,7 @@ class RaftCore:
 
     def __init__(
         self,
-        config: Config,
+        config: RaftConfig,
         storage: LogReader,
         rng: Callable[[int], int],
         trace: Tracer = no_trace,
@@ -163,7 +163,7 @@ class RaftCore:
         """
         own_id = self._member.config.member_id
         request = Message(MessageKind.READ_INDEX, own_id, own_id, context=context)
-        reading.on_read_index(self._member, request)
+        read_index.on_read_index(self._member, request)
 
     def transfer_leader(self, to: MemberId) -> None:
         """Ask the leader to hand over to the voter ``to``.

@@ -1,94 +1,88 @@
-"""Keep the reads that wait until a quorum has confirmed that this leader still leads.
-
-ReadIndex (Raft thesis, 6.4): remember the commit index when the request arrives, have a round of
-heartbeats answered, then the read is linearizable as soon as that index is applied.
-"""
+"""Answer linearizable reads on the leader, and pass them on elsewhere."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from struct import Struct
-from typing import Final
-
-from taskraft_replication.core.quorum import joint_index
-from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, value
-
-_ROUND: Final = Struct(">Q")
-
-
-@value
-class _Round:
-    number: int
-    index: LogIndex
-    request: Message
+from taskraft_replication.core.config import ReadOnly
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.sender import broadcast_heartbeat
+from taskraft_replication.core.trace import MessageDropReason
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    LogIndex,
+    Message,
+    MessageKind,
+    RaftRole,
+    ReadState,
+)
 
 
-class PendingReads:
-    """The reads of one leadership, in the order of their arrival.
+def on_read_index(member: Member, request: Message) -> None:
+    """Take ``request``, this member's own or sent on by a follower."""
+    if member.role is not RaftRole.LEADER:
+        _pass_on(member, request)
+    elif member.reads.is_full:
+        member.refuse(request, MessageDropReason.READ_DROPPED)
+    elif member.has_committed_in_term():
+        _begin(member, request)
+    else:
+        # The commit index may be behind what earlier leaders have shown to clients; only an entry
+        # of this term tells (Raft paper, section 8).
+        member.reads.wait_for_commit(request)
 
-    Each gets a number; a heartbeat carries the newest, and its answer confirms all numbers up to
-    that one, for they were given out before the heartbeat left. Two followers may use the same
-    context, so contexts do not serve as names.
-    """
 
-    __slots__ = ("_acked", "_count_max", "_last", "_rounds", "_waiting")
+def on_read_index_reply(member: Member, reply: Message) -> None:
+    """Hand the leader's answer to whoever asked this member."""
+    member.read_states.append(ReadState(reply.index, reply.context))
 
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
-        self._last = 0
-        self._rounds: deque[_Round] = deque()
-        self._waiting: list[Message] = []
-        self._acked: dict[MemberId, LogIndex] = {}
 
-    @property
-    def is_full(self) -> bool:
-        """Tell whether another request must be refused."""
-        return len(self._rounds) + len(self._waiting) >= self._count_max
+def release_waiting(member: Member) -> None:
+    """Begin the rounds of the reads that came before this leader's first commit."""
+    if member.reads.has_waiting and member.has_committed_in_term():
+        for request in member.reads.take_waiting():
+            _begin(member, request)
 
-    @property
-    def has_waiting(self) -> bool:
-        """Tell whether requests wait for a commit."""
-        return bool(self._waiting)
 
-    def wait_for_commit(self, request: Message) -> None:
-        """Hold ``request`` until an entry of this term is committed."""
-        assert not self.is_full
-        self._waiting.append(request)
+def release_confirmed(member: Member) -> None:
+    """Answer the reads that a quorum has confirmed."""
+    own_id = member.config.member_id
+    for index, request in member.reads.confirmed(member.configuration, own_id):
+        _answer(member, request, index)
 
-    def take_waiting(self) -> list[Message]:
-        """Return the requests that waited for a commit, and forget them."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
 
-    def add(self, request: Message, index: LogIndex) -> None:
-        """Begin a round for ``request``, to be answered with ``index``."""
-        assert not self.is_full
-        assert not self._rounds or self._rounds[-1].index <= index
-        self._last += 1
-        self._rounds.append(_Round(self._last, index, request))
+def _pass_on(member: Member, request: Message) -> None:
+    if member.leader == NO_MEMBER or not member.is_self(request.sender):
+        member.refuse(request, MessageDropReason.READ_DROPPED)
+        return
+    member.send(
+        Message(MessageKind.READ_INDEX, member.leader, request.sender, context=request.context)
+    )
 
-    @property
-    def heartbeat_context(self) -> bytes:
-        """Return what a heartbeat carries; empty if no read waits."""
-        return _ROUND.pack(self._last) if self._rounds else b""
 
-    def acknowledge(self, member: MemberId, context: bytes) -> None:
-        """Take in that ``member`` answered the heartbeat with ``context``."""
-        number = LogIndex(_ROUND.unpack(context)[0])
-        assert number <= self._last, "an answer to what was never sent"
-        self._acked[member] = max(number, self._acked.get(member, LogIndex(0)))
+def _begin(member: Member, request: Message) -> None:
+    assert member.has_committed_in_term(), "what is committed is not known yet"
+    index = member.log.commit_index
+    leases = member.config.read_only is ReadOnly.LEASE_BASED
+    if leases and member.transferee == NO_MEMBER:
+        _answer(member, request, index)
+        return
+    # While leadership is handed over the lease is void: the next leader need not wait for its end.
+    member.reads.add(request, index)
+    release_confirmed(member)  # at once if this member is a quorum
+    if member.reads.heartbeat_context:
+        broadcast_heartbeat(member)
 
-    def confirmed(
-        self, configuration: ConfState, own_id: MemberId
-    ) -> list[tuple[LogIndex, Message]]:
-        """Return the index and request of each confirmed read, and forget them."""
-        if not self._rounds:
-            return []
-        acked: Mapping[MemberId, LogIndex] = {**self._acked, own_id: LogIndex(self._last)}
-        number = joint_index(configuration, acked)
-        done = []
-        while self._rounds and self._rounds[0].number <= number:
-            each = self._rounds.popleft()
-            done.append((each.index, each.request))
-        return done
+
+def _answer(member: Member, request: Message, index: LogIndex) -> None:
+    if member.is_self(request.sender):
+        member.read_states.append(ReadState(index, request.context))
+        return
+    member.send(
+        Message(
+            MessageKind.READ_INDEX_REPLY,
+            request.sender,
+            member.config.member_id,
+            member.term,
+            index=index,
+            context=request.context,
+        )
+    )

@@ -6,7 +6,7 @@ from taskraft_replication.core import membership
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.leader import advance_commit
 from taskraft_replication.core.member import Member
-from taskraft_replication.core.reading import release_confirmed
+from taskraft_replication.core.read_index import release_confirmed
 from taskraft_replication.core.roles import become_follower
 from taskraft_replication.core.sender import broadcast_append, send_append
 from taskraft_replication.core.types import NO_MEMBER, ConfState, RaftRole
@@ -33,7 +33,7 @@ def apply_change(member: Member, wanted: ConfChange) -> ConfState:
 
 def _lead_on(member: Member) -> None:
     """Do what the new configuration asks of its leader, or stop leading."""
-    if member.config.member_id not in member.members.voters:
+    if member.config.member_id not in member.tracker.voters:
         if member.config.step_down_on_removal:
             become_follower(member, member.term)
         return
@@ -43,7 +43,7 @@ def _lead_on(member: Member) -> None:
         broadcast_append(member)
     else:
         # Members that were added should not have to wait for a heartbeat.
-        for to, progress in member.members.others:
+        for to, progress in member.tracker.others:
             send_append(member, to, progress, if_empty=False)
-    if member.transferee not in member.members.voters:
+    if member.transferee not in member.tracker.voters:
         member.transferee = NO_MEMBER

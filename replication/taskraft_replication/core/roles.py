@@ -33,7 +33,7 @@ def become_follower(member: Member, term: Term) -> None:
 
 def become_pre_candidate(member: Member) -> None:
     """Ask for votes that bind nobody: neither term nor vote change, here or there."""
-    member.members.votes.clear()
+    member.tracker.votes.clear()
     member.leader = NO_MEMBER
     take_role(member, RaftRole.PRE_CANDIDATE)
 

@@ -26,7 +26,7 @@ _SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 def broadcast_append(member: Member) -> None:
     """Send everybody what they lack; at least the commit index."""
-    for to, progress in member.members.others:
+    for to, progress in member.tracker.others:
         send_append(member, to, progress)
 
 
@@ -80,7 +80,7 @@ def broadcast_heartbeat(member: Member) -> None:
     """Tell everybody that the leader lives; carry the newest read request along."""
     assert member.role is _LEADER, "only a leader sends heartbeats"
     context = member.reads.heartbeat_context
-    for to, progress in member.members.others:
+    for to, progress in member.tracker.others:
         # Never beyond what is known to match: the rest of its log may still be overwritten.
         commit = min(progress.match, member.log.commit_index)
         assert commit <= progress.match, "a heartbeat checks nothing"

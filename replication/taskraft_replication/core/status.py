@@ -56,7 +56,7 @@ def status_of(member: Member) -> Status:
             state=each.state,
             match=each.match,
             next=each.next,
-            is_learner=peer not in member.members.voters,
+            is_learner=peer not in member.tracker.voters,
             paused=each.paused,
             pending_snapshot=each.pending_snapshot,
             recent_active=each.recent_active,
@@ -65,7 +65,7 @@ def status_of(member: Member) -> Status:
             inflight_bytes=each.inflights.payload_bytes,
             inflight_full=each.inflights.full,
         )
-        for peer, each in member.members.progress.items()
+        for peer, each in member.tracker.progress.items()
         if leads
     }
     return Status(

@@ -32,7 +32,7 @@ class SnapshotRestored:
     term: Term
 
 
-class Refusal(Enum):
+class MessageDropReason(Enum):
     """Why a message had no effect."""
 
     UNKNOWN_PEER = "unknown_peer"
@@ -50,14 +50,14 @@ class Refusal(Enum):
 
 
 @value
-class MessageRefused:
+class MessageDropped:
     """``message`` was dropped."""
 
     message: Message
-    reason: Refusal
+    reason: MessageDropReason
 
 
-Fact: TypeAlias = RoleTaken | Reconfigured | SnapshotRestored | MessageRefused
+Fact: TypeAlias = RoleTaken | Reconfigured | SnapshotRestored | MessageDropped
 Tracer: TypeAlias = Callable[[Fact], None]
 """Receives each fact at once; must not call back into the core."""
 

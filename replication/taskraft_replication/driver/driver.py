@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import (
     APPEND_WORKER,
@@ -31,16 +31,16 @@ from taskraft_replication.core.types import (
     SoftState,
 )
 from taskraft_replication.driver.applier import Applier
-from taskraft_replication.driver.outcome import Outcome
-from taskraft_replication.driver.proposals import Proposals
-from taskraft_replication.driver.reads import Reads
+from taskraft_replication.driver.proposals import PendingProposals
+from taskraft_replication.driver.reads import LinearizableReads
+from taskraft_replication.driver.result_future import ResultFuture
 from taskraft_replication.driver.trimmer import Trimmer, TrimPolicy
 from taskraft_replication.effects import Effects
 from taskraft_replication.errors import ReplicationError
 from taskraft_replication.machine import StateMachine
-from taskraft_replication.observer import Counters, Observer
-from taskraft_replication.snapshots.installer import Installer
-from taskraft_replication.snapshots.intake import Done, SnapshotIntake
+from taskraft_replication.observer import Observer, RaftCounters
+from taskraft_replication.snapshots.installer import SnapshotInstaller
+from taskraft_replication.snapshots.receiver import Done, SnapshotReceiver
 from taskraft_replication.snapshots.source import SnapshotSource
 from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
 from taskraft_replication.storage.log_writer import LogWriter
@@ -50,13 +50,13 @@ _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_RE
 """They name a term that nobody is in yet."""
 
 
-class Driver:
+class RaftDriver:
     """One member of a group: the core and everything that serves it."""
 
     def __init__(
         self,
         core: RaftCore,
-        config: Config,
+        config: RaftConfig,
         storage: GroupStorage,
         machine: StateMachine,
         effects: Effects,
@@ -65,21 +65,23 @@ class Driver:
     ) -> None:
         self.core = core
         self.storage = storage
-        self.counters = Counters()
+        self.counters = RaftCounters()
         self._machine = machine
         self._effects = effects
         self._observer = observer
         self._inbox = SnapshotInbox(storage.fs, storage.metadata.directory)
         self._writer = LogWriter(storage, effects, self)
         self._applier = Applier(core, machine, storage, effects, self)
-        self._installer = Installer(machine, storage, self._inbox, self._writer, effects, self)
-        self._intake = SnapshotIntake(
+        self._installer = SnapshotInstaller(
+            machine, storage, self._inbox, self._writer, effects, self
+        )
+        self._receiver = SnapshotReceiver(
             core, machine, self._inbox, self._writer, self._installer, effects
         )
         self._snapshots = SnapshotSource(machine, storage, effects)
         self._trimmer = Trimmer(machine, storage, effects, trim_policy, self._snapshots.needed_from)
-        self._proposals = Proposals()
-        self._reads = Reads(
+        self._proposals = PendingProposals()
+        self._reads = LinearizableReads(
             core,
             storage.incarnation,
             retry_ticks=config.election_ticks,
@@ -127,7 +129,7 @@ class Driver:
 
     def receive_snapshot(self, message: Message, incoming: IncomingSnapshot, done: Done) -> None:
         """Take the announcement of a snapshot whose content is whole; then ``done``."""
-        self._intake.received(message, incoming, done, self.pump)
+        self._receiver.received(message, incoming, done, self.pump)
 
     def unreachable(self, member: MemberId) -> None:
         """Learn that messages to ``member`` were lost."""
@@ -153,7 +155,7 @@ class Driver:
 
     # What is wanted
 
-    def propose(self, data: bytes, outcome: Outcome[object]) -> None:
+    def propose(self, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the log at once; the next pump sends and stores it.
 
         ``outcome`` gets the state machine's result. It fails with ``NotLeader`` or
@@ -163,7 +165,7 @@ class Driver:
         self._proposals.propose(self.core, data, outcome)
         self._effects.request_pump()
 
-    def propose_change(self, change: ConfChange, outcome: Outcome[object]) -> None:
+    def propose_change(self, change: ConfChange, outcome: ResultFuture[object]) -> None:
         """Append a membership change; ``outcome`` is resolved when it is applied here.
 
         It fails as that of ``propose`` does, or with ``ChangeRefused``.
@@ -171,7 +173,7 @@ class Driver:
         self._proposals.propose_change(self.core, change, outcome)
         self._effects.request_pump()
 
-    def read_index(self, outcome: Outcome[LogIndex]) -> None:
+    def read_index(self, outcome: ResultFuture[LogIndex]) -> None:
         """Let ``outcome`` wait until a read of the local state is linearizable."""
         self._reads.add(outcome)
         self._effects.request_pump()
@@ -314,14 +316,14 @@ class Driver:
 
 
 def build_driver(
-    config: Config,
+    config: RaftConfig,
     rng: Callable[[int], int],
     storage: GroupStorage,
     machine: StateMachine,
     effects: Effects,
     observer: Observer,
     trim_policy: TrimPolicy,
-) -> Driver:
+) -> RaftDriver:
     """Return a member that goes on where its storage and its state machine stand.
 
     The founders of a group apply its first entry by themselves: it stands for the snapshot that
@@ -331,4 +333,4 @@ def build_driver(
         machine.apply((Entry(BOOTSTRAP_TERM, BOOTSTRAP_INDEX),))
     config = replace(config, applied=machine.applied_index)
     core = RaftCore(config, storage.view, rng)
-    return Driver(core, config, storage, machine, effects, observer, trim_policy)
+    return RaftDriver(core, config, storage, machine, effects, observer, trim_policy)

@@ -6,11 +6,11 @@ from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import Entry, LogIndex, RaftRole, Term
-from taskraft_replication.driver.outcome import Outcome
-from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost
+from taskraft_replication.driver.result_future import ResultFuture
+from taskraft_replication.errors import ChangeRefused, NotRaftLeader, ProposalLost
 
 
-class Proposals:
+class PendingProposals:
     """The proposals of this leader that are not applied yet, by index.
 
     An index alone proves nothing: another leader may have put another entry there (PySyncObj told
@@ -18,25 +18,27 @@ class Proposals:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[LogIndex, tuple[Term, Outcome[object]]] = {}
+        self._waiting: dict[LogIndex, tuple[Term, ResultFuture[object]]] = {}
 
     @property
     def is_awaited(self) -> bool:
         """Tell whether anybody waits for an entry."""
         return bool(self._waiting)
 
-    def propose(self, core: RaftCore, data: bytes, outcome: Outcome[object]) -> None:
+    def propose(self, core: RaftCore, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the core's log; it is sent and stored when the next Ready is taken."""
         try:
             if core.role is not RaftRole.LEADER:
-                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
+                raise NotRaftLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
             core.propose_unsent(data)
-        except (NotLeader, ProposalDropped) as error:
+        except (NotRaftLeader, ProposalDropped) as error:
             _fail(outcome, error)
             return
         self._add(core.last_index, core.term, outcome)
 
-    def propose_change(self, core: RaftCore, change: ConfChange, outcome: Outcome[object]) -> None:
+    def propose_change(
+        self, core: RaftCore, change: ConfChange, outcome: ResultFuture[object]
+    ) -> None:
         """Give a membership change to the core.
 
         ``outcome`` fails with ``ChangeRefused`` if it cannot be made now; an empty entry that
@@ -44,9 +46,9 @@ class Proposals:
         """
         try:
             if core.role is not RaftRole.LEADER:
-                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for all reasons
+                raise NotRaftLeader(core.leader)  # noqa: TRY301 - one way out for all reasons
             fault = core.propose_conf_change(change)
-        except (NotLeader, ProposalDropped) as error:
+        except (NotRaftLeader, ProposalDropped) as error:
             _fail(outcome, error)
             return
         if fault is None:
@@ -54,7 +56,7 @@ class Proposals:
         else:
             _fail(outcome, ChangeRefused(fault))
 
-    def _add(self, index: LogIndex, term: Term, outcome: Outcome[object]) -> None:
+    def _add(self, index: LogIndex, term: Term, outcome: ResultFuture[object]) -> None:
         before = self._waiting.get(index)
         if before is not None:
             assert before[0] < term, "a leader proposes once per index"
@@ -84,6 +86,6 @@ class Proposals:
             _fail(outcome, ProposalLost(index, reason))
 
 
-def _fail(outcome: Outcome[object], error: Exception) -> None:
+def _fail(outcome: ResultFuture[object], error: Exception) -> None:
     if not outcome.done():
         outcome.set_exception(error)

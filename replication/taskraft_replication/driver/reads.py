@@ -14,7 +14,7 @@ from typing import Final
 
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import LogIndex, ReadState
-from taskraft_replication.driver.outcome import Outcome
+from taskraft_replication.driver.result_future import ResultFuture
 from taskraft_replication.errors import ReadUnconfirmed, ReplicationError
 
 _CONTEXT: Final = Struct("<QQ")  # incarnation, number of the round
@@ -29,10 +29,10 @@ class _Confirmed:
 
     index: LogIndex
     expires_at: int
-    readers: Sequence[Outcome[LogIndex]]
+    readers: Sequence[ResultFuture[LogIndex]]
 
 
-class Reads:
+class LinearizableReads:
     """The linearizable reads of one member.
 
     Nobody waits for ever: neither for a leader's answer, nor for entries that a member which was
@@ -46,15 +46,15 @@ class Reads:
         self._incarnation = incarnation
         self._retry_ticks = retry_ticks
         self._expiry_ticks = expiry_ticks
-        self._next: list[Outcome[LogIndex]] = []
-        self._asked: list[Outcome[LogIndex]] = []
+        self._next: list[ResultFuture[LogIndex]] = []
+        self._asked: list[ResultFuture[LogIndex]] = []
         self._context = b""
         self._number = 0
         self._ticks = 0
         self._asked_at = 0
         self._confirmed: deque[_Confirmed] = deque()
 
-    def add(self, outcome: Outcome[LogIndex]) -> None:
+    def add(self, outcome: ResultFuture[LogIndex]) -> None:
         """Let ``outcome`` wait for an index that is safe to read at, and applied here."""
         if len(self._next) >= READERS_MAX:
             outcome.set_exception(ReadUnconfirmed("too many readers wait"))
@@ -119,7 +119,7 @@ class Reads:
         _fail(outcomes, error)
 
 
-def _fail(outcomes: Sequence[Outcome[LogIndex]], error: ReplicationError) -> None:
+def _fail(outcomes: Sequence[ResultFuture[LogIndex]], error: ReplicationError) -> None:
     for outcome in outcomes:
         if not outcome.done():
             outcome.set_exception(error)

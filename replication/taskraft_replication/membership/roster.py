@@ -40,7 +40,7 @@ def was_removed(roster: Roster, member: MemberId) -> bool:
     return 0 < member <= roster.last_member and find(roster, member) is None
 
 
-def strangers(roster: Roster) -> tuple[MemberId, ...]:
+def members_without_directory(roster: Roster) -> tuple[MemberId, ...]:
     """Return the members whose data directory is not known."""
     return tuple(info.member for info in roster.members if not info.directory_id)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.types import MemberId, MemberInfo
 from taskraft_replication.driver.trimmer import FLUSH_BYTES, KEPT_BYTES, KEPT_ENTRIES, TrimPolicy
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
@@ -46,7 +46,7 @@ class NodeConfig:
     kept_bytes: int = KEPT_BYTES
     failpoints: Failpoints = NO_FAILPOINTS
     """What goes wrong on purpose."""
-    core: Config = field(init=False)
+    core: RaftConfig = field(init=False)
     """The same for the core."""
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class NodeConfig:
         assert self.tick_ms >= 1
         assert self.segment_bytes >= 1 << 12
         assert self.member_id in self.members, "the member itself is among the members"
-        core = Config(
+        core = RaftConfig(
             member_id=self.member_id,
             election_ticks=self.election_ticks,
             heartbeat_ticks=self.heartbeat_ticks,

@@ -10,7 +10,7 @@ from functools import partial
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Roster
 from taskraft_replication.driver.driver import build_driver
-from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import (
     DirectoryRefused,
     DirectoryUnwritable,
@@ -20,18 +20,22 @@ from taskraft_replication.errors import (
     reason_of,
 )
 from taskraft_replication.machine import StateMachine
-from taskraft_replication.membership.roster import strangers, was_removed, with_configured
+from taskraft_replication.membership.roster import (
+    members_without_directory,
+    was_removed,
+    with_configured,
+)
+from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.config import NodeConfig
-from taskraft_replication.node.founding import Founding
+from taskraft_replication.node.leader_loss import LeaderLossCampaign
+from taskraft_replication.node.member_requests import MemberRequests
+from taskraft_replication.node.node_effects import NodeEffects, PeerReceiver
 from taskraft_replication.node.observers import Observers
-from taskraft_replication.node.opening import open_storage
-from taskraft_replication.node.performer import PeerReceiver, Performer
-from taskraft_replication.node.requests import Requests
+from taskraft_replication.node.open_storage import open_storage
 from taskraft_replication.node.status import NodeStatus, status_of
 from taskraft_replication.node.storage_worker import StorageWorker
-from taskraft_replication.node.succession import Succession
 from taskraft_replication.node.ticker import Ticker
-from taskraft_replication.observer import Counters, Observer
+from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.peers.contract import Membership, Transport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failing_machine import machine_with_failpoints
@@ -67,27 +71,27 @@ class Node:
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
-        self._performer = Performer(self, self._worker)
-        self._fastest = FastestFollowers(config.member_id, self._performer.set_fastest)
+        self._effects = NodeEffects(self, self._worker)
+        self._preferred = PreferredFollowers(config.member_id, self._effects.set_preferred)
         self._driver = build_driver(
             config.core,
             self._random.randrange,
             storage,
             machine,
-            self._performer,
+            self._effects,
             self._observers,
             config.trim_policy,
         )
         self._ticker = Ticker(config.tick_ms, self._tick)
-        self._requests = Requests(
-            self._driver, self._observers.turns, (config.election_ticks + 1) * config.tick_ms
+        self._requests = MemberRequests(
+            self._driver, self._observers.changes, (config.election_ticks + 1) * config.tick_ms
         )
-        self._succession = Succession(
+        self._leader_loss = LeaderLossCampaign(
             self._driver, config.tick_ms, self._random.random, lambda: self.is_running
         )
-        self._founding = Founding(config.member_id, storage)
+        self._bootstrap = ClusterBootstrap(config.member_id, storage)
         self._was_started = False
-        self._is_founding = False
+        self._is_bootstrapping = False
 
     @classmethod
     async def open(
@@ -124,7 +128,7 @@ class Node:
         """Begin to talk to the others, to apply, and to take part in elections.
 
         A founder takes part when it has met all other founders; see
-        ``taskraft_replication.node.founding``.
+        ``taskraft_replication.node.bootstrap``.
         """
         assert not self._was_started
         self._was_started = True
@@ -137,26 +141,26 @@ class Node:
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
         )
-        receiver = PeerReceiver(self._driver, self._performer, self._fastest, self)
+        receiver = PeerReceiver(self._driver, self._effects, self._preferred, self)
         roster = self._driver.membership.roster
-        self._performer.peers = self._transport.join(
+        self._effects.peers = self._transport.join(
             membership, with_configured(roster, config.members), receiver
         )
-        self._fastest.membership_changed(self._driver.membership)
-        if not strangers(roster) or not self._storage.is_at_its_beginning:
+        self._preferred.membership_changed(self._driver.membership)
+        if not members_without_directory(roster) or not self._storage.is_at_its_beginning:
             self._begin()
-        elif self._founding.is_complete:
-            self._found()
+        elif self._bootstrap.is_complete:
+            self._begin_bootstrap()
         else:
             _log.info(
                 "group %d: waits for members %s to found it",
                 config.group_id,
-                self._founding.missing,
+                self._bootstrap.missing,
             )
 
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``; the last one lets a group begin."""
-        founding = self._founding
+        founding = self._bootstrap
         if founding.is_complete:
             return
         before = founding.directories
@@ -164,30 +168,30 @@ class Node:
         if founding.directories != before:
             history = self._storage.beginning
             note = partial(self._storage.save_memberships, history, founding.directories)
-            self._performer.store(note, lambda _: None)
+            self._effects.store(note, lambda _: None)
         if is_complete:
-            self._found()
+            self._begin_bootstrap()
 
     def called(self) -> None:
-        """Learn that another member takes part, though this one does not; see ``Founding``."""
-        if not self.failed.done() and self._founding.others_take_part():
-            self._found()
+        """Learn that another member of the group runs, while this one has not begun."""
+        if not self.failed.done() and self._bootstrap.others_are_running():
+            self._begin_bootstrap()
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         """See ``Receiver``."""
-        self._succession.hung_up(member)
+        self._leader_loss.stream_ended(member)
 
-    def _found(self) -> None:
+    def _begin_bootstrap(self) -> None:
         """Let the group begin, once: the last founder may be met while this member joins."""
-        if self._is_founding:
+        if self._is_bootstrapping:
             return
-        self._is_founding = True
-        history = self._storage.begin_with(self._founding.roster)
-        self._performer.store(
-            partial(self._storage.save_memberships, history), lambda _: self._founded()
+        self._is_bootstrapping = True
+        history = self._storage.begin_with(self._bootstrap.roster)
+        self._effects.store(
+            partial(self._storage.save_memberships, history), lambda _: self._bootstrap_stored()
         )
 
-    def _founded(self) -> None:
+    def _bootstrap_stored(self) -> None:
         self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
         self._begin()
 
@@ -198,13 +202,13 @@ class Node:
         if self._driver.is_only_voter:
             # Nobody else could win, so there is nothing to wait for.
             self._driver.campaign()
-        self._performer.request_pump()
+        self._effects.request_pump()
         self._ticker.start(self._random.random())
 
     async def stop(self) -> None:
         """End: nothing is lost that was acknowledged; what is in flight is unknown."""
         self._halt(Stopped("the node is stopping"))
-        await self._performer.close()
+        await self._effects.close()
         await asyncio.to_thread(self._worker.stop)
         if not self.failed.done():
             await asyncio.to_thread(self._storage.close, self._driver.hard_state)
@@ -237,7 +241,7 @@ class Node:
 
     def flush_proposals(self) -> None:
         """Send and store the proposed entries now instead of in the next turn of the event loop."""
-        self._performer.pump_now()
+        self._effects.pump_now()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
         """Make a membership change, as leader; return the membership once it is applied here.
@@ -291,7 +295,7 @@ class Node:
         return self._driver.is_synced
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> RaftCounters:
         """What this member has done since its start."""
         self._driver.counters.sync_us = self._worker.busy_us
         return self._driver.counters
@@ -332,7 +336,7 @@ class Node:
         self._requests.are_taken = False
         self._ticker.stop()
         self._driver.fail_all(error)
-        self._observers.turns.take()
+        self._observers.changes.take()
 
     def _tick(self) -> None:
         try:
@@ -342,9 +346,9 @@ class Node:
 
     def _heed_membership(self, conf_state: ConfState) -> None:
         """Talk to the members from now on; end if removed, once others had time to hear of it."""
-        assert self._performer.peers is not None
-        self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
-        self._fastest.membership_changed(conf_state)
+        assert self._effects.peers is not None
+        self._effects.peers.set_roster(with_configured(conf_state.roster, self.config.members))
+        self._preferred.membership_changed(conf_state)
         if was_removed(conf_state.roster, self.config.member_id):
             removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
             delay_ms = self.config.heartbeat_ticks * self.config.tick_ms

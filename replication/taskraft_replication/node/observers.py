@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, SoftState, Term
-from taskraft_replication.node.turns import Turns
+from taskraft_replication.node.change_notifier import ChangeNotifier
 from taskraft_replication.observer import Observer
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Observers:
         membership_changed: Callable[[ConfState], None],
     ) -> None:
         """``membership_changed`` is called before the observers are."""
-        self.turns = Turns()
+        self.changes = ChangeNotifier()
         """Taken at each change of the role or the membership."""
         self._name = f"group {group_id}: member {member_id}"
         self._membership_changed = membership_changed
@@ -34,7 +34,7 @@ class Observers:
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         """See ``Observer``."""
-        self.turns.take()
+        self.changes.take()
         _log.info(
             "%s is %s in term %d, leader %d",
             self._name,
@@ -57,7 +57,7 @@ class Observers:
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """See ``Observer``."""
-        self.turns.take()
+        self.changes.take()
         _log.info(
             "%s: voters %s%s, learners %s",
             self._name,

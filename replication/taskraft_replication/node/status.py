@@ -8,7 +8,7 @@ from dataclasses import replace
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.status import ProgressStatus, Status
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole, Term, value
-from taskraft_replication.driver.driver import Driver
+from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.machine import StateMachine
 
 
@@ -51,7 +51,7 @@ class NodeStatus:
     peers: Mapping[MemberId, PeerStatus]
 
 
-def status_of(group_id: int, driver: Driver, machine: StateMachine) -> NodeStatus:
+def status_of(group_id: int, driver: RaftDriver, machine: StateMachine) -> NodeStatus:
     """Return a copy of the state of a member."""
     status = driver.core.status()
     view = driver.storage.view

@@ -10,7 +10,7 @@ from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotM
 from taskraft_replication.errors import DirectoryRefused
 from taskraft_replication.machine import SnapshotReader
 
-Chosen: TypeAlias = frozenset[MemberId] | None
+PreferredSet: TypeAlias = frozenset[MemberId] | None
 """Who gets entries at once; None: everybody."""
 
 
@@ -59,7 +59,7 @@ class Receiver(Protocol):
     def unreachable(self, member: MemberId) -> None:
         """Learn that messages to ``member`` were lost."""
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         """Learn that the stream from ``member`` has ended: its process may have died."""
 
     def met(self, member: MemberId, directory_id: str) -> None:
@@ -88,7 +88,7 @@ class Peers(Protocol):
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a member; reports by ``snapshot_sent``."""
 
-    def set_fastest(self, chosen: Chosen) -> None:
+    def set_preferred(self, chosen: PreferredSet) -> None:
         """Learn who gets entries at once; the others may get them a little later."""
 
     def set_roster(self, roster: Roster) -> None:

@@ -16,12 +16,12 @@ from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotM
 from taskraft_replication.errors import DirectoryRefused, SnapshotBroken
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.membership.roster import find, was_removed
-from taskraft_replication.peers.contract import Chosen, Membership, Receiver
+from taskraft_replication.peers.contract import Membership, PreferredSet, Receiver
+from taskraft_replication.peers.frame_connection import FrameSender, connect
 from taskraft_replication.peers.handshake import check_directory
-from taskraft_replication.peers.lane import LaneSender, dial
 from taskraft_replication.peers.link import PeerLink
-from taskraft_replication.peers.outbox import FRAME_BYTES_MAX
 from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.peers.send_queue import FRAME_BYTES_MAX
 from taskraft_replication.peers.snapshot_stream import Transfer, header_of
 from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -76,7 +76,7 @@ class GrpcPeers:
         self.receiver = receiver
         self._security = security
         self.roster = Roster()
-        self._chosen: Chosen = None
+        self._chosen: PreferredSet = None
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
         self._nodes: dict[MemberId, str] = {}
@@ -93,7 +93,7 @@ class GrpcPeers:
             if link is not None:
                 link.put(message)
         for link in links.values():
-            link.hurry()
+            link.flush_soon()
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Peers``."""
@@ -123,11 +123,11 @@ class GrpcPeers:
                 await pause(NO_USE_PAUSE_SECONDS)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
-    def set_fastest(self, chosen: Chosen) -> None:
+    def set_preferred(self, chosen: PreferredSet) -> None:
         """See ``Peers``."""
         self._chosen = chosen
         for member, link in self._links.items():
-            link.pacer.is_patient = chosen is not None and member not in chosen
+            link.batcher.may_delay = chosen is not None and member not in chosen
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
@@ -164,9 +164,9 @@ class GrpcPeers:
         known = find(self.roster, member)
         node = self._nodes.get(member, "") if known is None else known.name
 
-        def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[LaneSender]:
-            tls = None if security is None else security.lane_tls(node)
-            return dial(address, ticket, tls, stirred)
+        def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[FrameSender]:
+            tls = None if security is None else security.frame_tls(node)
+            return connect(address, ticket, tls, stirred)
 
         channel = (
             aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
@@ -175,7 +175,7 @@ class GrpcPeers:
         )
         link = PeerLink(member, channel, open_lane, self.membership, self)
         self._links[member] = link
-        link.pacer.is_patient = self._chosen is not None and member not in self._chosen
+        link.batcher.may_delay = self._chosen is not None and member not in self._chosen
 
     def greeted(self, hello: pb.Hello, node: str) -> None:
         """Note a sign of life from a member; learn where it is if this is the first one ever.
@@ -185,7 +185,7 @@ class GrpcPeers:
         member = MemberId(hello.sender)
         link = self._links.get(member)
         if link is not None:
-            link.nudge()
+            link.reset_backoff()
         elif hello.peer_address:
             # A leader that was elected while we were away, or we are new ourselves.
             self._addresses[member] = hello.peer_address
@@ -201,7 +201,7 @@ class GrpcPeers:
         """Note that a task serves a stream no more; it may have been replaced before."""
         if self._inbound.get(member) is task:
             del self._inbound[member]
-            self.receiver.hung_up(member)
+            self.receiver.stream_ended(member)
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """See ``LinkEvents``."""

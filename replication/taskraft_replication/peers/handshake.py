@@ -75,7 +75,7 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
         )
 
 
-def sentence(kind: str, text: str) -> DirectoryRefused | None:
+def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
     """Return what an expulsion means for the member that is told of it; None: it is none."""
     match kind:
         case Expulsion.REMOVED.value:

@@ -20,10 +20,10 @@ from taskraft_replication.core.types import MemberId, Message
 from taskraft_replication.errors import DirectoryRefused, PeerRefused
 from taskraft_replication.peers.codec import encode_frame
 from taskraft_replication.peers.contract import Membership
-from taskraft_replication.peers.handshake import EXPELLED_KEY, hello_to, sentence
-from taskraft_replication.peers.lane import LaneSender
-from taskraft_replication.peers.outbox import Outbox
-from taskraft_replication.peers.pacer import Pacer
+from taskraft_replication.peers.frame_connection import FrameSender
+from taskraft_replication.peers.handshake import EXPELLED_KEY, expulsion_error, hello_to
+from taskraft_replication.peers.send_batcher import SendBatcher
+from taskraft_replication.peers.send_queue import PeerSendQueue
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 
@@ -37,8 +37,8 @@ LAST_WORD_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
 
 ExchangeCall: TypeAlias = aio.StreamStreamCall[pb.ExchangeRequest, pb.ExchangeResponse]
-OpenLane: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[LaneSender]]
-"""Opens a lane to the peer with a ticket; see ``taskraft_replication.peers.lane.dial``."""
+ConnectFrames: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[FrameSender]]
+"""Opens the frame connection to the peer; see ``frame_connection.connect``."""
 
 
 class LinkEvents(Protocol):
@@ -65,14 +65,14 @@ class PeerLink:
         self,
         member: MemberId,
         channel: aio.Channel,
-        open_lane: OpenLane,
+        connect: ConnectFrames,
         own: Membership,
         events: LinkEvents,
     ) -> None:
         self.member = member
         self.channel = channel
-        self._open_lane = open_lane
-        self._lane: LaneSender | None = None
+        self._connect = connect
+        self._frames: FrameSender | None = None
         self._own = own
         self._events = events
         self._is_closed = False
@@ -80,30 +80,32 @@ class PeerLink:
         self._pause_ms = BACK_OFF_MIN_MS
         self._wake = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self.pacer = Pacer(
-            Outbox(), self._flush, lambda delay_ms, run: loop.call_later(delay_ms / 1000, run)
+        self.batcher = SendBatcher(
+            PeerSendQueue(),
+            self._flush,
+            lambda delay_ms, run: loop.call_later(delay_ms / 1000, run),
         )
         self._task = run_beside(self._run())
 
     def put(self, message: Message) -> None:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
-        if not self._is_paused and not self.pacer.put(message):
+        if not self._is_paused and not self.batcher.put(message):
             self._events.unreachable(self.member)
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         """Send what was queued: at once if anybody waits for it, else in a while."""
-        self.pacer.hurry()
+        self.batcher.flush_soon()
 
     def _has_room(self) -> bool:
-        return self._lane is not None and not self._lane.is_full
+        return self._frames is not None and not self._frames.is_full
 
     def _flush(self) -> None:
         """Send everything, as far as the lane takes it."""
-        for frame in self.pacer.frames(self._has_room):
-            assert self._lane is not None
-            self._lane.write(encode_frame(frame))
+        for frame in self.batcher.frames(self._has_room):
+            assert self._frames is not None
+            self._frames.write(encode_frame(frame))
 
-    def nudge(self) -> None:
+    def reset_backoff(self) -> None:
         """End a pause: there is a sign of life from the peer."""
         if self._is_paused:
             self._pause_ms = BACK_OFF_MIN_MS
@@ -134,7 +136,7 @@ class PeerLink:
                     _log.error("member %d is not spoken to: %s", self.member, error)
             if self._is_closed:
                 return
-            self.pacer.clear()
+            self.batcher.clear()
             self._events.unreachable(self.member)
             await self._pause()
 
@@ -152,8 +154,8 @@ class PeerLink:
             # A stream that breaks while we have nothing to say must be noticed, or the next
             # message, perhaps a request for a vote, would be the one that finds out.
             call.add_done_callback(lambda _: self._wake.set())
-            self._lane = await self._open_lane(answer.lane_ticket, self._wake.set)
-            while not (call.done() or self._lane.is_lost):
+            self._frames = await self._connect(answer.lane_ticket, self._wake.set)
+            while not (call.done() or self._frames.is_lost):
                 self._wake.clear()
                 self._flush()
                 await self._wake.wait()
@@ -162,9 +164,9 @@ class PeerLink:
             # grpc.aio reports a write on a stream that has just ended in this way.
             return
         finally:
-            if self._lane is not None:
-                self._lane.close()
-                self._lane = None
+            if self._frames is not None:
+                self._frames.close()
+                self._frames = None
             call.cancel()
 
     async def _hear_out(self, call: ExchangeCall) -> None:
@@ -181,7 +183,7 @@ class PeerLink:
         """Pass it on if the peer will never listen to us again."""
         for key, kind in error.trailing_metadata() or ():
             if key == EXPELLED_KEY and isinstance(kind, str):
-                expelled = sentence(kind, error.details() or "")
+                expelled = expulsion_error(kind, error.details() or "")
                 if expelled is not None:
                     self._events.refused(expelled)
 

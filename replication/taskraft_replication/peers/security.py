@@ -18,7 +18,7 @@ from grpc import aio
 from taskraft_replication.core.types import MemberId, Roster
 from taskraft_replication.errors import PeerRefused
 from taskraft_replication.membership.roster import find
-from taskraft_replication.peers.lane import LaneTls
+from taskraft_replication.peers.frame_connection import FrameTls
 from taskraft_replication.tls.files import CurrentTls, Tls, TlsFiles, TlsUnusable
 
 DOMAIN: Final = "taskraft"
@@ -77,9 +77,9 @@ class PeerSecurity:
         """Return how a lane is encrypted that a peer opens: its ticket says who the peer is."""
         return self.current.server_context()
 
-    def lane_tls(self, node: str) -> LaneTls:
+    def frame_tls(self, node: str) -> FrameTls:
         """Return how a lane to a node is encrypted, whose certificate must name it."""
-        return LaneTls(self.current.client_context(), self._expected(node))
+        return FrameTls(self.current.client_context(), self._expected(node))
 
     def _expected(self, node: str) -> str:
         """Return the name that the certificate of a node has; that all have, for an empty one."""

@@ -2,7 +2,7 @@
 
 One stream per direction, peer and group, in order. A stream begins with a handshake over gRPC; what
 comes from another cluster, another protocol version or an earlier life of a peer is refused with
-the reason. Its frames then come on a lane: see ``taskraft_replication.peers.lane``.
+the reason. Its frames then come on a lane: see ``taskraft_replication.peers.frame_connection``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from taskraft_replication.errors import (
 from taskraft_replication.membership.roster import was_removed
 from taskraft_replication.peers.codec import decode_frame
 from taskraft_replication.peers.contract import Membership, Receiver
+from taskraft_replication.peers.frame_connection import ConnectionTickets, FrameInvalid
 from taskraft_replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
 from taskraft_replication.peers.handshake import (
     EXPELLED_KEY,
@@ -35,8 +36,7 @@ from taskraft_replication.peers.handshake import (
     PeerIncarnations,
     check_directory,
 )
-from taskraft_replication.peers.lane import LaneBroken, Tickets
-from taskraft_replication.peers.port import PeerPort
+from taskraft_replication.peers.peer_port import PeerPort
 from taskraft_replication.peers.security import PeerSecurity, check_node
 from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -72,7 +72,7 @@ class GrpcTransport(PeerServiceServicer):
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
         self._lives = PeerIncarnations()
-        self._tickets = Tickets()
+        self._tickets = ConnectionTickets()
         context = None if security is None else security.server_context
         self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)
         self._server: aio.Server | None = None
@@ -150,7 +150,7 @@ class GrpcTransport(PeerServiceServicer):
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
             )
-        except (MessageMalformed, LaneBroken) as error:
+        except (MessageMalformed, FrameInvalid) as error:
             _log.error("member %d sent nonsense: %s", hello.sender, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:

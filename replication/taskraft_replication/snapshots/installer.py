@@ -20,7 +20,7 @@ class InstallListener(Protocol):
         """Go on from the snapshot."""
 
 
-class Installer:
+class SnapshotInstaller:
     """The steps of an installation; the new state has been built beside the old one before.
 
     1. Note on disk that it begins, and which snapshot it is.

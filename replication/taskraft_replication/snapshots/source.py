@@ -11,7 +11,7 @@ from taskraft_replication.storage.group_storage import GroupStorage
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingSnapshot:
     """A snapshot that is being sent, to one follower or to several."""
 
     content: SnapshotReader
@@ -34,7 +34,7 @@ class SnapshotSource:
         self._machine = machine
         self._storage = storage
         self._effects = effects
-        self._outgoing: list[Outgoing] = []
+        self._outgoing: list[OutgoingSnapshot] = []
         """The newest last; each has receivers, and each receiver is in one of them."""
         self._waiting: list[Message] = []
         """Announcements for which a snapshot is being opened."""
@@ -75,14 +75,14 @@ class SnapshotSource:
             self._effects.flush(content.close, _released)
             self._effects.flush(self._machine.open_snapshot, self._opened)
             return
-        outgoing = Outgoing(content, self._meta(content.index))
+        outgoing = OutgoingSnapshot(content, self._meta(content.index))
         waiting, self._waiting = self._waiting, []
         self._outgoing.append(outgoing)
         self._storage.membership_floor = None
         for message in waiting:
             self._send(message, outgoing)
 
-    def _send(self, message: Message, outgoing: Outgoing) -> None:
+    def _send(self, message: Message, outgoing: OutgoingSnapshot) -> None:
         assert message.snapshot is not None
         assert outgoing.meta.index >= message.snapshot.meta.index
         outgoing.receivers.add(message.to)

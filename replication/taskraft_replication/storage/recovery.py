@@ -26,14 +26,14 @@ from taskraft_replication.storage.segment import (
     segment_name,
 )
 from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
-from taskraft_replication.storage.terms import Terms
+from taskraft_replication.storage.term_index import TermIndex
 
 
 class RecoveredLog:
     """What a start finds: the log, opened for writing, and what the event loop must know of it."""
 
     def __init__(self, start: LogStart, recent: RecentEntries) -> None:
-        self.terms = Terms(start.index, start.term)
+        self.terms = TermIndex(start.index, start.term)
         self.recent = recent
         self.commit = LogIndex(0)
         """Highest commit index that a record knew of."""

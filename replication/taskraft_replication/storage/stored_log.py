@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taskraft_replication.core.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
+from taskraft_replication.core.errors import (
+    Compacted,
+    EntryUnavailable,
+    SnapshotTemporarilyUnavailable,
+)
 from taskraft_replication.core.types import ConfState, Entry, HardState, LogIndex, Snapshot, Term
 from taskraft_replication.storage.metadata import LogStart
 from taskraft_replication.storage.recent import RecentEntries
 from taskraft_replication.storage.segment_log import SegmentLog
-from taskraft_replication.storage.terms import Terms
+from taskraft_replication.storage.term_index import TermIndex
 
 
 def no_snapshot() -> Snapshot:
@@ -26,7 +30,7 @@ class StoredLog:
     def __init__(
         self,
         log: SegmentLog,
-        terms: Terms,
+        terms: TermIndex,
         recent: RecentEntries,
         initial: tuple[HardState, ConfState],
     ) -> None:
@@ -54,7 +58,7 @@ class StoredLog:
         if index < self._terms.before:
             raise Compacted
         if index > self._terms.last:
-            raise Unavailable
+            raise EntryUnavailable
         return self._terms.term(index)
 
     def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
@@ -62,7 +66,7 @@ class StoredLog:
         if lo <= self._terms.before:
             raise Compacted
         if hi > self._terms.last + 1:
-            raise Unavailable
+            raise EntryUnavailable
         assert lo < hi
         first = self._recent.first
         if first is not None and lo >= first:
@@ -91,5 +95,5 @@ class StoredLog:
 
     def publish_reset(self, index: LogIndex, term: Term) -> None:
         """Forget everything: a snapshot up to ``index`` took its place."""
-        self._terms = Terms(index, term)
+        self._terms = TermIndex(index, term)
         self._recent.cut_after(LogIndex(0))

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from taskraft_replication.core.errors import DropReason, ProposalDropped
-from taskraft_replication.errors import NotLeader
+from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.entries.codec import Recorded, encode_entry
 from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
 from taskraft_service.leader.proposal import (
@@ -290,7 +290,7 @@ class Proposer:
         match failure:
             case ProposalDropped(reason=DropReason.TOO_MANY_UNCOMMITTED):
                 error = LeaderOverloaded("too much waits for the other members")
-            case ProposalDropped() | NotLeader():
+            case ProposalDropped() | NotRaftLeader():
                 error = NotProposed(str(failure))
             case _:
                 error = OutcomeUnknown(str(failure))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from taskraft_replication.core.confchange import of_entry
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.memory_log import MemoryLog
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.trace import Fact
@@ -77,7 +77,7 @@ class Disk(MemoryLog):
 class Peer:
     """One member with its disk and its two workers."""
 
-    def __init__(self, config: Config, disk: Disk, draw: Callable[[int], int]) -> None:
+    def __init__(self, config: RaftConfig, disk: Disk, draw: Callable[[int], int]) -> None:
         self.disk = disk
         self.draw = draw
         self.facts: list[Fact] = []
@@ -157,7 +157,7 @@ class Cluster:
         return self.peers[MemberId(member)].core
 
     def start(self, member: int, disk: Disk) -> None:
-        config = Config(MemberId(member), **self.settings)
+        config = RaftConfig(MemberId(member), **self.settings)
         self.peers[MemberId(member)] = Peer(config, disk, self.draw)
 
     def add_empty(self, member: int) -> None:

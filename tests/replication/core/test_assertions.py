@@ -8,7 +8,7 @@ import pytest
 from taskraft_replication.core import election, follower, sender
 from taskraft_replication.core.errors import CommittedEntriesMissing
 from taskraft_replication.core.leader import become_leader
-from taskraft_replication.core.members import Members
+from taskraft_replication.core.tracker import ProgressTracker
 from taskraft_replication.core.types import ConfState, Message, MessageKind
 from tests.replication.core.cluster import Cluster, with_log
 
@@ -38,7 +38,7 @@ def test_rule_5_nobody_leads_without_the_votes_of_a_quorum(votes):
     cluster = Cluster(3)
     cluster[1].campaign()
     member = cluster[1]._member
-    member.members.votes = votes
+    member.tracker.votes = votes
     with pytest.raises(AssertionError, match="not elected"):
         become_leader(member)
 
@@ -48,7 +48,7 @@ def test_rule_5_a_joint_configuration_elects_with_both_halves():
     cluster[1].campaign()
     member = cluster[1]._member
     member.adopt(ConfState((1, 2, 3), voters_outgoing=(1, 4, 5)))
-    member.members.votes = {1: True, 2: True, 3: True}
+    member.tracker.votes = {1: True, 2: True, 3: True}
     with pytest.raises(AssertionError, match="not elected"):
         become_leader(member)
 
@@ -58,7 +58,7 @@ def test_rule_10_nobody_leads_who_does_not_vote():
     cluster[1].campaign()
     member = cluster[1]._member
     member.adopt(ConfState((2, 3)))
-    member.members.votes = {2: True, 3: True}
+    member.tracker.votes = {2: True, 3: True}
     with pytest.raises(AssertionError, match="who leads votes"):
         become_leader(member)
 
@@ -81,7 +81,7 @@ def test_rules_5_and_10_nothing_commits_that_no_quorum_of_each_half_has_stored(
     cluster[1].propose(b"x")
     member = cluster[1]._member
     member.adopt(configuration)
-    monkeypatch.setattr(Members, "commit_index", lambda _: member.log.last_index)
+    monkeypatch.setattr(ProgressTracker, "commit_index", lambda _: member.log.last_index)
     with pytest.raises(AssertionError, match="a majority of each half"):
         cluster.settle(among=[1, 2])
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
     decode,
     encode,
     of_entry,
@@ -23,7 +23,7 @@ ANY = st.builds(
         st.builds(MemberChange, st.sampled_from(MemberChangeKind), st.integers(0, (1 << 64) - 1)),
         max_size=5,
     ).map(tuple),
-    st.sampled_from(Transition),
+    st.sampled_from(ConfChangeTransition),
     st.binary(max_size=20),
 )
 
@@ -44,7 +44,7 @@ def test_change_survives_the_log(change):
                     MemberChange(MemberChangeKind.REMOVE, 1),
                     MemberChange(MemberChangeKind.ADD_LEARNER, 258),
                 ),
-                Transition.JOINT_EXPLICIT,
+                ConfChangeTransition.JOINT_EXPLICIT,
                 b"why",
             ),
             "020002010000000000000001030000000000000102776879",
@@ -78,4 +78,4 @@ def test_only_entries_of_its_kind_carry_a_change():
 def test_only_the_empty_change_leaves():
     assert LEAVE_JOINT.leaves_joint
     assert not LEAVE_JOINT.enters_joint
-    assert ConfChange(transition=Transition.JOINT_EXPLICIT).enters_joint
+    assert ConfChange(transition=ConfChangeTransition.JOINT_EXPLICIT).enters_joint

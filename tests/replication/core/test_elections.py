@@ -4,7 +4,7 @@ import pytest
 
 from taskraft_replication.core.confchange import ConfChange, encode
 from taskraft_replication.core.roles import ROLE_CHANGES, take_role
-from taskraft_replication.core.trace import MessageRefused, Refusal, RoleTaken
+from taskraft_replication.core.trace import MessageDropped, MessageDropReason, RoleTaken
 from taskraft_replication.core.types import (
     Entry,
     EntryKind,
@@ -458,20 +458,23 @@ def test_random_run_uses_the_whole_table():
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (Message(K.HUP, 1, 2), Refusal.NOT_FROM_PEER),
-        (Message(K.STORAGE_APPLY_REPLY, 1, 2), Refusal.NOT_FROM_PEER),
-        (Message(K.STORAGE_APPEND_REPLY, 1, 0), Refusal.NOT_FROM_PEER),
-        (Message(K.APPEND, 1, 0, 1), Refusal.NOT_FROM_PEER),
-        (Message(K.APPEND, 1, -1, 1), Refusal.NOT_FROM_PEER),
-        (Message(K.APPEND, 1, 2, 0), Refusal.WITHOUT_TERM),
-        (Message(K.APPEND_REPLY, 1, 9, 1), Refusal.UNKNOWN_PEER),
-        (Message(K.PROPOSE, 1, 2, entries=(Entry(0, 0, b"x"),)), Refusal.PROPOSAL_DROPPED),
-        (Message(K.READ_INDEX, 1, 2), Refusal.READ_DROPPED),
+        (Message(K.HUP, 1, 2), MessageDropReason.NOT_FROM_PEER),
+        (Message(K.STORAGE_APPLY_REPLY, 1, 2), MessageDropReason.NOT_FROM_PEER),
+        (Message(K.STORAGE_APPEND_REPLY, 1, 0), MessageDropReason.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, 0, 1), MessageDropReason.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, -1, 1), MessageDropReason.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, 2, 0), MessageDropReason.WITHOUT_TERM),
+        (Message(K.APPEND_REPLY, 1, 9, 1), MessageDropReason.UNKNOWN_PEER),
+        (
+            Message(K.PROPOSE, 1, 2, entries=(Entry(0, 0, b"x"),)),
+            MessageDropReason.PROPOSAL_DROPPED,
+        ),
+        (Message(K.READ_INDEX, 1, 2), MessageDropReason.READ_DROPPED),
     ],
 )
 def test_message_that_may_not_come_is_refused_and_told(message, reason):
     cluster = Cluster(3)
     before = cluster[1].status()
     cluster[1].step(message)
-    assert cluster.peers[1].facts[-1] == MessageRefused(message, reason)
+    assert cluster.peers[1].facts[-1] == MessageDropped(message, reason)
     assert cluster[1].status() == before

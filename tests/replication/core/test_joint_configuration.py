@@ -2,14 +2,14 @@
 
 import pytest
 
-from taskraft_replication.core.confchange import LEAVE_JOINT, ConfChange, Transition
+from taskraft_replication.core.confchange import LEAVE_JOINT, ConfChange, ConfChangeTransition
 from taskraft_replication.core.errors import ConfChangeFault
 from taskraft_replication.core.types import ConfState, EntryKind, RaftRole
 from tests.raft_traces.writing import parse_changes
 from tests.replication.core.cluster import Cluster, in_joint
 
 
-def change(text, transition=Transition.AUTO):
+def change(text, transition=ConfChangeTransition.AUTO):
     return ConfChange(parse_changes(text.split()), transition)
 
 
@@ -27,7 +27,7 @@ def test_joint_configuration_is_left_by_itself():
 def test_explicit_joint_configuration_stays_until_told():
     cluster = Cluster(3)
     cluster.elect(1)
-    cluster[1].propose_conf_change(change("r2", Transition.JOINT_EXPLICIT))
+    cluster[1].propose_conf_change(change("r2", ConfChangeTransition.JOINT_EXPLICIT))
     cluster.settle()
     assert cluster[1].status().configuration == ConfState((1, 3), (), (1, 2, 3))
     assert cluster[1].propose_conf_change(change("v4")) is ConfChangeFault.ALREADY_JOINT
@@ -79,7 +79,7 @@ def test_leaving_a_joint_configuration_is_proposed_once():
     """Though entries go on being applied while it is on its way."""
     cluster = Cluster(3, committed_bytes_max=1)
     cluster.elect(1)
-    cluster[1].propose_conf_change(change("l3", Transition.JOINT_IMPLICIT))
+    cluster[1].propose_conf_change(change("l3", ConfChangeTransition.JOINT_IMPLICIT))
     for _ in range(3):
         cluster[1].propose(b"x")
     cluster.settle()

@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_replication.core.errors import DropReason, ProposalDropped
-from taskraft_replication.core.trace import Refusal
+from taskraft_replication.core.trace import MessageDropReason
 from taskraft_replication.core.types import Message, MessageKind, RaftRole
 from tests.replication.core.cluster import Cluster, storing_a_snapshot, to
 
@@ -69,7 +69,7 @@ def test_order_to_hand_over_goes_nowhere_without_a_leader():
     cluster[2].transfer_leader(3)
     cluster.flush(2)
     assert not cluster.network
-    assert cluster.peers[2].facts[-1].reason is Refusal.PROPOSAL_DROPPED
+    assert cluster.peers[2].facts[-1].reason is MessageDropReason.PROPOSAL_DROPPED
 
 
 def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():

@@ -8,9 +8,9 @@ from taskraft_replication.core import membership
 from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
 )
 from taskraft_replication.core.errors import ConfChangeFault, ConfChangeInvalid
 from taskraft_replication.core.types import ConfState
@@ -21,7 +21,7 @@ def changes(text):
     return parse_changes(text.split())
 
 
-def after(configuration, text, transition=Transition.AUTO):
+def after(configuration, text, transition=ConfChangeTransition.AUTO):
     return membership.change(configuration, ConfChange(changes(text), transition))
 
 
@@ -51,12 +51,12 @@ def test_change_leads_to(configuration, text, expected):
 
 
 def test_explicit_joint_configuration_is_not_left_by_itself():
-    assert not after(THREE, "v4", Transition.JOINT_EXPLICIT).auto_leave
-    assert after(THREE, "v4", Transition.JOINT_IMPLICIT).auto_leave
+    assert not after(THREE, "v4", ConfChangeTransition.JOINT_EXPLICIT).auto_leave
+    assert after(THREE, "v4", ConfChangeTransition.JOINT_IMPLICIT).auto_leave
 
 
 def test_leaving_turns_demoted_voters_into_learners():
-    joint = after(THREE, "l1 v4", Transition.JOINT_EXPLICIT)
+    joint = after(THREE, "l1 v4", ConfChangeTransition.JOINT_EXPLICIT)
     assert write_configuration(membership.change(joint, LEAVE_JOINT)) == (
         "voters=(2 3 4) learners=(1)"
     )
@@ -73,7 +73,7 @@ def test_leaving_turns_demoted_voters_into_learners():
         (JOINT, ConfChange(changes("v5 v6")), ConfChangeFault.ALREADY_JOINT),
         (
             ConfState(),
-            ConfChange(changes("v1"), Transition.JOINT_EXPLICIT),
+            ConfChange(changes("v1"), ConfChangeTransition.JOINT_EXPLICIT),
             ConfChangeFault.NO_VOTERS_BEFORE,
         ),
     ],
@@ -95,7 +95,7 @@ CHANGES = st.lists(
 ).map(tuple)
 
 
-@given(st.lists(st.builds(ConfChange, CHANGES, st.sampled_from(Transition)), max_size=8))
+@given(st.lists(st.builds(ConfChange, CHANGES, st.sampled_from(ConfChangeTransition)), max_size=8))
 def test_every_two_configurations_in_a_row_have_overlapping_majorities(wanted):
     configuration = THREE
     for change in wanted:

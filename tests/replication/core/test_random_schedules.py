@@ -12,9 +12,9 @@ import pytest
 
 from taskraft_replication.core.confchange import (
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
 )
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.types import LogIndex, MemberId, RaftRole
@@ -124,7 +124,7 @@ class Schedule:
         kinds = (MemberChangeKind.ADD_VOTER, MemberChangeKind.REMOVE, MemberChangeKind.ADD_LEARNER)
         chosen = self.random.sample(ids, self.random.choice((0, 1, 1, 2)))
         changes = tuple(MemberChange(self.random.choice(kinds), member) for member in chosen)
-        transition = self.random.choice(tuple(Transition))
+        transition = self.random.choice(tuple(ConfChangeTransition))
         for peer in self.cluster.peers.values():
             if peer.core.role is RaftRole.LEADER:
                 with contextlib.suppress(ProposalDropped):

@@ -7,11 +7,11 @@ import pytest
 from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
-    Transition,
+    ConfChangeTransition,
     encode,
     of_entry,
 )
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.errors import (
     ConfChangeFault,
     ConfChangeInvalid,
@@ -35,7 +35,7 @@ from tests.replication.core.cluster import Cluster, of_kind, to
 K = MessageKind
 
 
-def change(text, transition=Transition.AUTO):
+def change(text, transition=ConfChangeTransition.AUTO):
     return ConfChange(parse_changes(text.split()), transition)
 
 
@@ -176,7 +176,7 @@ def test_change_that_does_not_fit_when_applied_stops_the_member():
 def in_joint_while_handing_over(cluster):
     """Let member 1 enter a joint configuration that it cannot leave: it drops proposals."""
     cluster.elect(1)
-    cluster[1].propose_conf_change(change("l3", Transition.JOINT_IMPLICIT))
+    cluster[1].propose_conf_change(change("l3", ConfChangeTransition.JOINT_IMPLICIT))
     cluster.flush(1)
     cluster.deliver()
     cluster.flush(2, 3)
@@ -374,7 +374,7 @@ def test_removed_leader_that_stays_does_not_count_itself():
 def test_removed_leader_that_stays_may_still_have_been_storing_entries():
     """In synchronous mode it learns of its removal and of its last write in one Ready."""
     disk = MemoryLog(ConfState((1, 2)))
-    config = Config(
+    config = RaftConfig(
         1,
         pre_vote=False,
         check_quorum=False,

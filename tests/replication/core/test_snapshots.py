@@ -4,14 +4,14 @@ import pytest
 
 from taskraft_replication.core.confchange import (
     ConfChange,
+    ConfChangeTransition,
     MemberChange,
     MemberChangeKind,
-    Transition,
     encode,
 )
 from taskraft_replication.core.errors import SnapshotTemporarilyUnavailable
 from taskraft_replication.core.progress import ProgressState
-from taskraft_replication.core.trace import MessageRefused, Refusal
+from taskraft_replication.core.trace import MessageDropped, MessageDropReason
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -227,7 +227,9 @@ def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
 def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
     """The apply worker is behind; the snapshot's configuration is in force already."""
     peer = Cluster(3).peers[3]
-    change = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, 4),), Transition.JOINT_EXPLICIT)
+    change = ConfChange(
+        (MemberChange(MemberChangeKind.ADD_LEARNER, 4),), ConfChangeTransition.JOINT_EXPLICIT
+    )
     entry = Entry(1, 1, encode(change), EntryKind.CONF_CHANGE_V2)
     peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, (entry,), 1))
     peer.take_ready()
@@ -292,7 +294,7 @@ def test_snapshot_for_others_is_refused():
     meta = SnapshotMeta(9, 2, ConfState((1, 2)))
     message = Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b""))
     cluster[3].step(message)
-    expected = MessageRefused(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
+    expected = MessageDropped(message, MessageDropReason.NOT_FOUND_IN_SNAPSHOT)
     assert expected in cluster.peers[3].facts
     assert cluster[3].last_index == 0
 

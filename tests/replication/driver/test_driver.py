@@ -23,7 +23,7 @@ from taskraft_replication.core.types import (
 from taskraft_replication.driver import trimmer
 from taskraft_replication.errors import (
     ChangeRefused,
-    NotLeader,
+    NotRaftLeader,
     ProposalLost,
     ReadUnconfirmed,
     Stopped,
@@ -160,7 +160,7 @@ def test_a_leader_that_its_successor_outvotes_tells_what_became_of_its_proposals
     member.hear(K.HEARTBEAT, 3, 5)
     assert isinstance(lost.error, ProposalLost)
     member.driver.propose(b"refused", refused)
-    assert isinstance(refused.error, NotLeader)
+    assert isinstance(refused.error, NotRaftLeader)
     assert refused.error.leader == 3
     roles = [
         state.role
@@ -344,7 +344,7 @@ def test_a_change_asked_of_a_follower_is_refused(member):
     member.hear(K.HEARTBEAT, 2, 2)
     change = Waiting()
     member.driver.propose_change(ConfChange(()), change)
-    assert isinstance(change.error, NotLeader)
+    assert isinstance(change.error, NotRaftLeader)
 
 
 def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(member):

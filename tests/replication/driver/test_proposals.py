@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from taskraft_replication.core.types import LogIndex, RaftRole
-from taskraft_replication.driver.proposals import Proposals
-from taskraft_replication.errors import NotLeader, ProposalLost
+from taskraft_replication.driver.proposals import PendingProposals
+from taskraft_replication.errors import NotRaftLeader, ProposalLost
 from tests.replication.driver.stand_ins import Leader, Waiting, entry
 
 
 def test_a_proposal_is_resolved_by_index_and_term():
-    proposals, own, other = Proposals(), Waiting(), Waiting()
+    proposals, own, other = PendingProposals(), Waiting(), Waiting()
     leader = Leader()
     proposals.propose(leader, b"own", own)
     proposals.propose(leader, b"other", other)
@@ -20,7 +20,7 @@ def test_a_proposal_is_resolved_by_index_and_term():
 
 
 def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_earlier():
-    proposals, earlier, later = Proposals(), Waiting(), Waiting()
+    proposals, earlier, later = PendingProposals(), Waiting(), Waiting()
     proposals.propose(Leader(term=1), b"earlier", earlier)
     proposals.propose(Leader(term=3), b"later", later)
     assert isinstance(earlier.error, ProposalLost)
@@ -29,7 +29,7 @@ def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_
 
 
 def test_what_is_committed_when_leadership_is_lost_is_still_waited_for():
-    proposals, leader = Proposals(), Leader()
+    proposals, leader = PendingProposals(), Leader()
     waiting = [Waiting() for _ in range(4)]
     for each in waiting:
         proposals.propose(leader, b"", each)
@@ -38,15 +38,15 @@ def test_what_is_committed_when_leadership_is_lost_is_still_waited_for():
 
 
 def test_a_follower_refuses_a_proposal_at_once():
-    proposals, waiting, core = Proposals(), Waiting(), Leader()
+    proposals, waiting, core = PendingProposals(), Waiting(), Leader()
     core.role = RaftRole.FOLLOWER
     proposals.propose(core, b"", waiting)
-    assert isinstance(waiting.error, NotLeader)
+    assert isinstance(waiting.error, NotRaftLeader)
     assert not proposals.is_awaited
 
 
 def test_a_cancelled_waiter_is_left_alone():
-    proposals, waiting = Proposals(), Waiting()
+    proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
     waiting.set_result("cancelled")
     proposals.applied(entry(11), "done")
@@ -54,7 +54,7 @@ def test_a_cancelled_waiter_is_left_alone():
 
 
 def test_entries_that_nobody_waits_for_pass_by():
-    proposals, waiting = Proposals(), Waiting()
+    proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
     proposals.applied(entry(10), "of somebody else")
     proposals.applied(entry(11), "own")

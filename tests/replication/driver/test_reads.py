@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from taskraft_replication.core.types import LogIndex, ReadState
-from taskraft_replication.driver.reads import Reads
+from taskraft_replication.driver.reads import LinearizableReads
 from taskraft_replication.errors import ReadUnconfirmed
 from tests.replication.driver.stand_ins import Leader, Waiting
 
 
 def test_readers_share_rounds_and_wait_for_the_state():
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     first, second = Waiting(), Waiting()
     reads.add(first)
     reads.begin_round()
@@ -29,7 +29,7 @@ def test_readers_share_rounds_and_wait_for_the_state():
 def test_a_late_answer_to_an_earlier_round_confirms_nobody():
     """It was asked again, and both were answered; who came since may have seen a later entry."""
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     first, second = Waiting(), Waiting()
     reads.add(first)
     reads.begin_round()
@@ -49,7 +49,7 @@ def test_an_answer_to_the_last_life_of_the_member_confirms_nobody():
     """Rounds are numbered from 1 in each life."""
     before, now = Leader(), Leader()
     for core, incarnation in ((before, 1), (now, 2)):
-        reads = Reads(core, incarnation, retry_ticks=2, expiry_ticks=6)
+        reads = LinearizableReads(core, incarnation, retry_ticks=2, expiry_ticks=6)
         reader = Waiting()
         reads.add(reader)
         reads.begin_round()
@@ -64,7 +64,7 @@ def read_state(index: int, context: bytes):
 
 def test_a_read_is_asked_again_and_given_up_in_the_end():
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     reader = Waiting()
     reads.add(reader)
     reads.begin_round()
@@ -79,7 +79,7 @@ def test_a_read_is_asked_again_and_given_up_in_the_end():
 def test_a_confirmed_read_whose_entries_never_come_is_given_up():
     """The member may have been cut off, or removed, since."""
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     early, late = Waiting(), Waiting()
     reads.add(early)
     reads.begin_round()
@@ -100,7 +100,7 @@ def test_a_confirmed_read_whose_entries_never_come_is_given_up():
 
 def test_no_reader_waits_for_a_member_that_has_ended():
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     confirmed, asked, waiting = Waiting(), Waiting(), Waiting()
     reads.add(confirmed)
     reads.begin_round()
@@ -117,7 +117,7 @@ def test_no_reader_waits_for_a_member_that_has_ended():
 def test_too_many_readers_are_refused_at_once(monkeypatch):
     monkeypatch.setattr("taskraft_replication.driver.reads.READERS_MAX", 2)
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     waiting = [Waiting() for _ in range(3)]
     for each in waiting:
         reads.add(each)
@@ -131,7 +131,7 @@ def test_too_many_readers_are_refused_at_once(monkeypatch):
 
 def test_time_is_counted_from_the_begin_of_a_round():
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     for _ in range(5):
         reads.tick()
     reader = Waiting()
@@ -149,7 +149,7 @@ def test_time_is_counted_from_the_begin_of_a_round():
 
 def test_a_round_can_begin_when_somebody_waits_and_none_is_under_way():
     core = Leader()
-    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     assert not reads.has_next
     reads.add(Waiting())
     assert reads.has_next

@@ -26,9 +26,9 @@ from taskraft_replication.membership.roster import (
     CHANGES_KEPT_MAX,
     change_of,
     made_before,
+    members_without_directory,
     removal_of,
     roster_of,
-    strangers,
     was_removed,
     with_configured,
     with_roster,
@@ -93,7 +93,7 @@ def test_who_was_given_a_number_and_is_gone_was_removed():
 
 def test_strangers_are_those_whose_directory_nobody_has_seen():
     roster = roster_of([info(1), info(2, directory_id=""), info(3, directory_id="")])
-    assert strangers(roster) == (2, 3)
+    assert members_without_directory(roster) == (2, 3)
 
 
 def test_an_address_is_configured_for_a_member_by_number_and_name():

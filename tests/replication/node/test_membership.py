@@ -6,14 +6,23 @@ import asyncio
 
 import pytest
 
-from taskraft_replication.core.confchange import MemberChange, MemberChangeKind, Transition
+from taskraft_replication.core.confchange import (
+    ConfChangeTransition,
+    MemberChange,
+    MemberChangeKind,
+)
 from taskraft_replication.core.errors import ConfChangeFault
 from taskraft_replication.core.types import (
     MemberId,
     MemberInfo,
     RaftRole,
 )
-from taskraft_replication.errors import ChangeRefused, DirectoryUnknown, MemberRemoved, NotLeader
+from taskraft_replication.errors import (
+    ChangeRefused,
+    DirectoryUnknown,
+    MemberRemoved,
+    NotRaftLeader,
+)
 from taskraft_replication.membership.roster import (
     change_of,
     change_of_several,
@@ -116,7 +125,7 @@ async def test_a_joint_change_replaces_two_members_at_once_and_leaves_by_itself(
             ],
             [info(cluster, 4), info(cluster, 5)],
         )
-        assert change.transition is Transition.AUTO
+        assert change.transition is ConfChangeTransition.AUTO
         after = await leader.change_membership(change)
         assert after.voters == tuple(sorted((own, 4, 5)))
         assert after.voters_outgoing == ()
@@ -204,7 +213,7 @@ async def test_wiped_members_cannot_found_the_group_anew_without_the_others(tmp_
             cluster.wipe(member)
         wiped = [await cluster.start(member) for member in cluster.ids[:2]]
         await cluster.until_seen(
-            lambda: all(node._founding.missing == (cluster.ids[2],) for node in wiped)
+            lambda: all(node._bootstrap.missing == (cluster.ids[2],) for node in wiped)
         )
         assert not any(node.is_running for node in wiped)
         await cluster.start(cluster.ids[2])
@@ -241,7 +250,7 @@ async def test_what_cannot_be_changed_is_refused_and_changes_nothing(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         follower = next(node for node in cluster.nodes.values() if node is not leader)
-        with pytest.raises(NotLeader):
+        with pytest.raises(NotRaftLeader):
             await follower.change_membership(removal(1))
         outcomes = await asyncio.gather(
             leader.change_membership(change_of(ADD_LEARNER, MemberInfo(MemberId(4), "m4"))),

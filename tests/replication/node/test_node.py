@@ -13,14 +13,14 @@ from taskraft_replication.core.types import MemberInfo, RaftRole
 from taskraft_replication.errors import (
     DirectoryForeign,
     DirectoryLocked,
-    NotLeader,
+    NotRaftLeader,
     ReadUnconfirmed,
     Stopped,
     TransferFailed,
 )
 from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.node import Node
-from taskraft_replication.node.succession import Succession
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_member import stored_member
 from tests.replication.counting_machine import CountingMachine
@@ -77,7 +77,7 @@ async def test_a_follower_refuses_proposals_and_names_the_leader(tmp_path):
         leader = await cluster.leader()
         follower = next(node for node in cluster.nodes.values() if node is not leader)
         await cluster.until(lambda: follower.status().leader == leader.config.member_id)
-        with pytest.raises(NotLeader) as refusal:
+        with pytest.raises(NotRaftLeader) as refusal:
             await follower.propose(b"x")
         assert refusal.value.leader == leader.config.member_id
 
@@ -126,7 +126,7 @@ async def test_a_leader_that_is_cut_off_confirms_no_read(tmp_path, monkeypatch):
         await propose_all(old, 5, "before")
         await cluster.converged()
         with monkeypatch.context() as cut:
-            cut.setattr(old._performer, "send", lambda _: None)
+            cut.setattr(old._effects, "send", lambda _: None)
             cut.setattr(old._driver, "receive", lambda _: None)
             reading = asyncio.ensure_future(old.read_index())
             assert old.status().role is RaftRole.LEADER, "it still believes so"
@@ -199,11 +199,11 @@ async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
         seekers = []
         for node in rest:
             # One after the other: with two at once the votes might split.
-            node._succession._replace_leader = partial(seekers.append, node)
+            node._leader_loss._replace_leader = partial(seekers.append, node)
         await cluster.kill(1)
         await cluster.until_seen(lambda: len(seekers) == 2)
         assert [node.status().leader for node in rest] == [0, 0]
-        Succession._replace_leader(rest[0]._succession)
+        LeaderLossCampaign._replace_leader(rest[0]._leader_loss)
         assert await cluster.leader() is rest[0]
 
 
@@ -338,7 +338,7 @@ async def test_idle_members_keep_their_leader(tmp_path):
         def count():
             nonlocal ticks
             ticks += 1
-            cluster.turns.happened.set()
+            cluster.changes.happened.set()
             tick()
 
         leader._driver.tick = count
@@ -360,7 +360,7 @@ async def test_one_process_holds_members_of_several_groups(tmp_path, caplog):
             transport = cluster.transports[member]
             directory = cluster.nodes[member]._directory
             second.append(await Node.open(config, machines[member], transport, directory))
-            second[-1].observe(cluster.turns)
+            second[-1].observe(cluster.changes)
         await asyncio.gather(*(node.start() for node in second))
         leader = await leader_among(cluster, second)
         await propose_all(leader, 20)
@@ -406,7 +406,7 @@ class Eager:
     def set_roster(self, roster):
         """Nobody is called."""
 
-    def set_fastest(self, members):
+    def set_preferred(self, members):
         """Nobody is preferred."""
 
     async def close(self):
@@ -419,7 +419,7 @@ async def test_a_founder_that_meets_the_last_one_while_it_joins_begins_once(tmp_
     node = await Node.open(config, CountingMachine(), Eager())
     await node.start()
     stored = asyncio.Event()
-    node._performer.store(lambda: None, lambda _: stored.set())
+    node._effects.store(lambda: None, lambda _: stored.set())
     await stored.wait()  # in its turn, after what founds the group
     assert node.is_running
     assert not node.failed.done()

@@ -15,8 +15,8 @@ from taskraft_replication.peers.handshake import (
     PeerExpelled,
     PeerIncarnations,
     check_directory,
+    expulsion_error,
     hello_to,
-    sentence,
 )
 
 ONE, TWO, THREE, FOUR = map(MemberId, (1, 2, 3, 4))
@@ -118,6 +118,6 @@ def test_who_was_removed_or_wiped_is_refused_for_good(member, directory, expulsi
 
 
 def test_a_sentence_is_understood_by_whom_it_is_passed_on():
-    assert isinstance(sentence(Expulsion.REMOVED.value, "x"), MemberRemoved)
-    assert isinstance(sentence(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
-    assert sentence("", "x") is None
+    assert isinstance(expulsion_error(Expulsion.REMOVED.value, "x"), MemberRemoved)
+    assert isinstance(expulsion_error(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
+    assert expulsion_error("", "x") is None

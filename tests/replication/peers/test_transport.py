@@ -24,9 +24,9 @@ from taskraft_replication.core.types import (
 from taskraft_replication.errors import SnapshotBroken
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import grpc_peers
+from taskraft_replication.peers.frame_connection import FrameSender, connect
 from taskraft_replication.peers.grpc_peers import GrpcPeers
-from taskraft_replication.peers.lane import LaneSender, dial
-from taskraft_replication.peers.outbox import QUEUE_MESSAGES_MAX
+from taskraft_replication.peers.send_queue import QUEUE_MESSAGES_MAX
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -47,8 +47,8 @@ async def pair(tmp_path):
         await member.stop()
 
 
-async def lane_of(answer: pb.ExchangeResponse, port: int) -> LaneSender:
-    return await dial(f"127.0.0.1:{port}", answer.lane_ticket, None, lambda: None)
+async def lane_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
+    return await connect(f"127.0.0.1:{port}", answer.lane_ticket, None, lambda: None)
 
 
 def beat(number: int, sender: int = 1, to: int = 2) -> Message:
@@ -102,7 +102,7 @@ async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
 
 async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
     one, two = pair
-    one.peers.set_fastest(frozenset())
+    one.peers.set_preferred(frozenset())
     entries = (Entry(Term(1), LogIndex(1), b"data"),)
     append = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), entries=entries)
     one.peers.send([append])
@@ -174,7 +174,7 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
     await one.until(lambda: one.lost)
     for number in range(3 * QUEUE_MESSAGES_MAX):
         one.peers.send([beat(number)])
-    assert len(link.pacer) <= QUEUE_MESSAGES_MAX
+    assert len(link.batcher) <= QUEUE_MESSAGES_MAX
     await one.stop()
 
 

@@ -17,7 +17,7 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from taskraft_replication.snapshots.installer import Installer
+from taskraft_replication.snapshots.installer import SnapshotInstaller
 
 META = SnapshotMeta(LogIndex(100), Term(5), ConfState(voters=(MemberId(1),)))
 ANNOUNCED = Message(MessageKind.STORAGE_APPEND, snapshot=Snapshot(META, b"content"))
@@ -58,7 +58,7 @@ class Surroundings:
             adopt=self._adopt,
             discard=lambda: note("old state removed"),
         )
-        self.installer = Installer(self.machine, storage, inbox, writer, effects, listener)
+        self.installer = SnapshotInstaller(self.machine, storage, inbox, writer, effects, listener)
 
     def _adopt(self) -> None:
         self.machine.applied_index = META.index
@@ -66,7 +66,7 @@ class Surroundings:
 
 
 def test_each_step_is_made_when_a_crash_after_it_can_be_repaired():
-    """The note comes first, the log goes last: see ``Installer`` and ``_finish_installation``."""
+    """The note comes first, the log goes last: see ``SnapshotInstaller``."""
     around = Surroundings()
     around.installer.stage("content", around.staged)
     around.installer.begin(ANNOUNCED)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from taskraft_replication.core.errors import Compacted, Unavailable
+from taskraft_replication.core.errors import Compacted, EntryUnavailable
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -271,7 +271,7 @@ def test_trimming_deletes_whole_segments_and_keeps_the_term_before(log):
             view.term(LogIndex(start.index - 1))
         with pytest.raises(Compacted):
             view.entries(start.index, LogIndex(300), 1000)
-        with pytest.raises(Unavailable):
+        with pytest.raises(EntryUnavailable):
             view.entries(LogIndex(300), LogIndex(302), 1000)
         log.open(applied=250)
 

@@ -8,7 +8,7 @@ from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.types import MemberId
-from taskraft_replication.errors import NotLeader, ProposalLost
+from taskraft_replication.errors import NotRaftLeader, ProposalLost
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.entries.codec import decode_entry, record_own
 from taskraft_service.forms import KEEP_SESSIONS, STARTUP, TAKE
@@ -234,7 +234,7 @@ async def test_a_command_whose_caller_gave_up_is_never_proposed(bench):
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        (NotLeader(MemberId(2)), NotProposed),
+        (NotRaftLeader(MemberId(2)), NotProposed),
         (ProposalDropped(DropReason.TRANSFERRING), NotProposed),
         (ProposalDropped(DropReason.TOO_MANY_UNCOMMITTED), LeaderOverloaded),
         (ProposalLost(3, "overwritten"), OutcomeUnknown),

@@ -11,7 +11,7 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.confchange import ConfChange, MemberChangeKind
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.types import ConfState, MemberId, MemberInfo, Roster
-from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost, TransferFailed
+from taskraft_replication.errors import ChangeRefused, NotRaftLeader, ProposalLost, TransferFailed
 from taskraft_replication.membership.roster import change_of, made_before, removal_of
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service.api.cluster.checks import (
@@ -136,7 +136,7 @@ class MembershipChanges:
             await self._leadership.transfer(self._raft.transfer_leadership)
         except TransferFailed as error:
             raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
-        raise NotLeader(self._leadership.leader_id)
+        raise NotRaftLeader(self._leadership.leader_id)
 
     async def _check_quorum_without(self, member: MemberId) -> None:
         """Make sure that the voters who stay have a majority that answers.

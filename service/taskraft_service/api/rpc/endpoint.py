@@ -12,7 +12,7 @@ import grpc.aio
 import structlog
 
 from taskraft.v1 import error_pb2
-from taskraft_replication.errors import NotLeader
+from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.context import ServicerContext, check_size, deadline_of
@@ -156,7 +156,7 @@ class GrpcEndpoint:
             if self._leadership.serves or rpc.is_local(raw):
                 try:
                     return await rpc.serve(raw, deadline, caller, begun)
-                except (NotProposed, NotLeader):
+                except (NotProposed, NotRaftLeader):
                     # Leadership moved before anything was written: the new leader answers.
                     pass
             if hop_count(metadata):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskraft.v1 import error_pb2
-from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.denial import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
@@ -27,7 +27,7 @@ def refused_for(error: Exception) -> CallRefused | None:
             return CallRefused(error_pb2.Error.COMMIT_UNKNOWN, text)
         case ReadUnconfirmed():
             return CallRefused(error_pb2.Error.NO_LEADER, "no majority confirms the read")
-        case NotProposed() | NotLeader():
+        case NotProposed() | NotRaftLeader():
             return CallRefused(error_pb2.Error.NOT_LEADER, "this node does not lead")
         case Stopped():
             return CallRefused(error_pb2.Error.DRAINING, "this node is stopping")

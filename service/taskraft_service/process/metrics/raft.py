@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from taskraft_replication.core.types import RaftRole
 from taskraft_replication.node.status import NodeStatus
-from taskraft_replication.observer import Counters
+from taskraft_replication.observer import RaftCounters
 
 
 class RaftMember(Protocol):
@@ -20,7 +20,7 @@ class RaftMember(Protocol):
         """Return the member's state."""
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> RaftCounters:
         """What the member has done since its start."""
 
 

@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId
-from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.denial import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, GrpcEndpoint
 from taskraft_service.api.rpc.refusals import refused_for
@@ -68,7 +68,7 @@ class Bench:
         (OutcomeUnknown("x"), Error.COMMIT_UNKNOWN),
         (ReadUnconfirmed("x"), Error.NO_LEADER),
         (NotProposed("x"), Error.NOT_LEADER),
-        (NotLeader(MemberId(2)), Error.NOT_LEADER),
+        (NotRaftLeader(MemberId(2)), Error.NOT_LEADER),
         (Stopped("x"), Error.DRAINING),
         (WireMalformed("x"), Error.INVALID_FIELD),
     ],

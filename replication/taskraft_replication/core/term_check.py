@@ -13,7 +13,7 @@ _ANSWERED: Final = frozenset({MessageKind.APPEND, MessageKind.HEARTBEAT})
 _VOTE_REQUESTS: Final = frozenset({MessageKind.VOTE, MessageKind.PRE_VOTE})
 
 
-def admit(member: Member, message: Message) -> bool:
+def check_term(member: Member, message: Message) -> bool:
     """Tell whether ``message`` is of the member's term, which it may have raised.
 
     Called for messages whose term differs. What is of an earlier term has no effect, but some of it

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from taskraft_replication.peers.outbox import Outbox
-from taskraft_replication.peers.pacer import DELAY_MS, Pacer
+from taskraft_replication.peers.send_batcher import DELAY_MS, SendBatcher
+from taskraft_replication.peers.send_queue import PeerSendQueue
 
 
 class Timers:
@@ -39,20 +39,20 @@ class Peer:
         self.timers = Timers()
         self.asked = 0
         self.room = 100
-        self.pacer = Pacer(Outbox(messages_max), self._leave, self.timers.later)
+        self.batcher = SendBatcher(PeerSendQueue(messages_max), self._leave, self.timers.later)
 
     def _leave(self) -> None:
         self.asked += 1
 
     def put(self, *messages: Message) -> bool:
-        taken = [self.pacer.put(each) for each in messages]
-        self.pacer.hurry()
+        taken = [self.batcher.put(each) for each in messages]
+        self.batcher.flush_soon()
         return all(taken)
 
     def frames(self) -> list[list[Message]]:
         """Take what the way to the peer has room for."""
         taken = []
-        for frame in self.pacer.frames(lambda: self.room > 0):
+        for frame in self.batcher.frames(lambda: self.room > 0):
             self.room -= 1
             taken.append(frame)
         return taken
@@ -86,7 +86,7 @@ def test_what_somebody_waits_for_leaves_at_once(peer, message):
     assert peer.asked == 1
     assert not peer.timers.armed
     assert peer.frames() == [[message]]
-    assert len(peer.pacer) == 0
+    assert len(peer.batcher) == 0
 
 
 def test_news_wait_for_one_moment_whatever_follows_them(peer):
@@ -111,7 +111,7 @@ def test_news_go_with_what_leaves_before_their_moment_has_come(peer):
 
 
 def test_entries_for_a_patient_peer_are_news(peer):
-    peer.pacer.is_patient = True
+    peer.batcher.may_delay = True
     peer.put(append(4))
     assert peer.asked == 0
     assert len(peer.timers.armed) == 1
@@ -138,7 +138,7 @@ def test_what_there_is_no_room_for_waits_for_room_and_not_for_a_moment(peer):
 
 def test_what_comes_while_a_frame_is_written_follows_it(peer):
     peer.put(HEARTBEAT)
-    frames = peer.pacer.frames(lambda: True)
+    frames = peer.batcher.frames(lambda: True)
     assert next(frames) == [HEARTBEAT]
     peer.put(append(4))
     assert next(frames) == [append(4)]
@@ -146,15 +146,15 @@ def test_what_comes_while_a_frame_is_written_follows_it(peer):
 
 
 def test_nothing_hurries_where_nothing_waits(peer):
-    peer.pacer.hurry()
+    peer.batcher.flush_soon()
     assert peer.asked == 0
     assert not peer.timers.armed
 
 
 def test_after_a_break_nothing_is_left_and_no_moment_is_awaited(peer):
     peer.put(news(4))
-    peer.pacer.clear()
-    assert len(peer.pacer) == 0
+    peer.batcher.clear()
+    assert len(peer.batcher) == 0
     assert not peer.timers.armed
     peer.put(news(4))
     assert len(peer.timers.armed) == 1

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Outcome(Protocol[T_contra]):
+class ResultFuture(Protocol[T_contra]):
     """Somebody who waits; an ``asyncio.Future`` is one, the simulator has its own."""
 
     def done(self) -> bool:

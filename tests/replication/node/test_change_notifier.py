@@ -2,17 +2,17 @@
 
 import asyncio
 
-from taskraft_replication.node.turns import Turns
+from taskraft_replication.node.change_notifier import ChangeNotifier
 
 
 async def test_a_turn_wakes_those_who_wait_and_nobody_who_comes_later():
-    turns = Turns()
-    early, cancelled = turns.next(), turns.next()
+    changes = ChangeNotifier()
+    early, cancelled = changes.next(), changes.next()
     cancelled.cancel()
-    turns.take()
-    late = turns.next()
+    changes.take()
+    late = changes.next()
     assert early.done()
     assert not late.done()
-    turns.take()
-    turns.take()
+    changes.take()
+    changes.take()
     await asyncio.gather(early, late)

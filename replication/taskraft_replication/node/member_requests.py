@@ -7,16 +7,16 @@ from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole
-from taskraft_replication.driver.driver import Driver
-from taskraft_replication.errors import NotLeader, Stopped, TransferFailed
+from taskraft_replication.driver.driver import RaftDriver
+from taskraft_replication.errors import NotRaftLeader, Stopped, TransferFailed
+from taskraft_replication.node.change_notifier import ChangeNotifier
 from taskraft_replication.node.status import successor_of
-from taskraft_replication.node.turns import Turns
 
 TRANSFER_ATTEMPTS: Final = 2
 """How often leadership is offered: the first offer may get lost."""
 
 
-class Requests:
+class MemberRequests:
     """The calls on a member that have an outcome.
 
     Args:
@@ -26,11 +26,11 @@ class Requests:
             longer than the core waits before it gives up.
     """
 
-    def __init__(self, driver: Driver, turns: Turns, transfer_ms_max: int) -> None:
+    def __init__(self, driver: RaftDriver, changes: ChangeNotifier, transfer_ms_max: int) -> None:
         self.are_taken = False
         """Whether the member runs; else every request fails with ``Stopped``."""
         self._driver = driver
-        self._turns = turns
+        self._changes = changes
         self._transfer_ms_max = transfer_ms_max
         self._loop = asyncio.get_running_loop()
 
@@ -52,7 +52,7 @@ class Requests:
         while self._driver.membership.auto_leave:
             if not self.are_taken:
                 raise Stopped("the node stopped before a joint configuration was left")
-            await self._turns.next()
+            await self._changes.next()
         return self._driver.membership
 
     async def read_index(self) -> LogIndex:
@@ -67,7 +67,7 @@ class Requests:
         self._check_running()
         status = self._driver.core.status()
         if status.soft_state.role is not RaftRole.LEADER:
-            raise NotLeader(status.soft_state.leader)
+            raise NotRaftLeader(status.soft_state.leader)
         target = successor_of(status) if to is None else to
         if target is None:
             raise TransferFailed("no other voter answers")
@@ -84,7 +84,7 @@ class Requests:
             async with asyncio.timeout(self._transfer_ms_max / 1000):
                 while self._driver.core.role is RaftRole.LEADER:
                     self._check_running()
-                    await self._turns.next()
+                    await self._changes.next()
         except TimeoutError:
             return False
         return True

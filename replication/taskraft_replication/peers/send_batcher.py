@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 from taskraft_replication.core.types import Message
-from taskraft_replication.peers.outbox import Outbox
+from taskraft_replication.peers.send_queue import PeerSendQueue
 
 DELAY_MS: Final = 20
 """How long a message that nobody waits for may wait for others to travel with."""
@@ -22,11 +22,11 @@ class Timer(Protocol):
         """See to it that the call is not made any more."""
 
 
-Clock: TypeAlias = Callable[[int, Callable[[], None]], Timer]
+ScheduleCall: TypeAlias = Callable[[int, Callable[[], None]], Timer]
 """Makes a call so many milliseconds from now."""
 
 
-class Pacer:
+class SendBatcher:
     """The outbox of one peer, and the moments in which it is emptied.
 
     Args:
@@ -34,40 +34,42 @@ class Pacer:
         later: the clock.
     """
 
-    __slots__ = ("_later", "_leave", "_outbox", "_timer", "is_patient")
+    __slots__ = ("_later", "_leave", "_queue", "_timer", "may_delay")
 
-    def __init__(self, outbox: Outbox, leave: Callable[[], None], later: Clock) -> None:
-        self.is_patient = False
+    def __init__(
+        self, outbox: PeerSendQueue, leave: Callable[[], None], later: ScheduleCall
+    ) -> None:
+        self.may_delay = False
         """Whether no commit waits for the peer: others are asked first."""
-        self._outbox = outbox
+        self._queue = outbox
         self._leave = leave
         self._later = later
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
         """Return how many messages wait."""
-        return len(self._outbox)
+        return len(self._queue)
 
     def put(self, message: Message) -> bool:
-        """Take a message; tell whether there was room for it. ``hurry`` follows on the last one."""
-        return self._outbox.put(message, is_patient=self.is_patient)
+        """Take a message; tell whether there was room for it. ``flush_soon`` follows."""
+        return self._queue.put(message, may_delay=self.may_delay)
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         """Let go what was put: at once if anybody waits for it, else in a while."""
-        if self._outbox.is_urgent:
+        if self._queue.is_urgent:
             self._leave()
-        elif self._outbox and self._timer is None:
+        elif self._queue and self._timer is None:
             self._timer = self._later(DELAY_MS, self._leave)
 
     def frames(self, has_room: Callable[[], bool]) -> Iterator[list[Message]]:
         """Yield what waits, frame by frame, while the way to the peer has room."""
         self._stop_timer()
-        while self._outbox and has_room():
-            yield self._outbox.take_frame()
+        while self._queue and has_room():
+            yield self._queue.take_frame()
 
     def clear(self) -> None:
         """Drop everything; what the peer was told before may be lost as well."""
-        self._outbox.clear()
+        self._queue.clear()
         self._stop_timer()
 
     def _stop_timer(self) -> None:

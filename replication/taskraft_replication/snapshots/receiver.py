@@ -10,7 +10,7 @@ from taskraft_replication.core.types import LogIndex, Message
 from taskraft_replication.effects import Effects
 from taskraft_replication.errors import SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import StagedState, StateMachine
-from taskraft_replication.snapshots.installer import Installer
+from taskraft_replication.snapshots.installer import SnapshotInstaller
 from taskraft_replication.storage.filesystem import is_out_of_room
 from taskraft_replication.storage.log_writer import LogWriter
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
@@ -19,7 +19,7 @@ Done = Callable[[SnapshotUnusable | None], None]
 """Learns that a snapshot was taken, or why it cannot be."""
 
 
-class SnapshotIntake:
+class SnapshotReceiver:
     """The way of a received snapshot to the core.
 
     To build a state takes long. Meanwhile this member votes, stores and applies as always, from its
@@ -32,7 +32,7 @@ class SnapshotIntake:
         machine: StateMachine,
         inbox: SnapshotInbox,
         writer: LogWriter,
-        installer: Installer,
+        installer: SnapshotInstaller,
         effects: Effects,
     ) -> None:
         self._core = core

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Turns:
+class ChangeNotifier:
     """Wakes all who wait at each turn of events; what has happened they find out themselves."""
 
     def __init__(self) -> None:

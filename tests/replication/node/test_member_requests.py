@@ -7,9 +7,9 @@ import pytest
 
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole
-from taskraft_replication.errors import NotLeader, Stopped, TransferFailed
-from taskraft_replication.node.requests import Requests
-from taskraft_replication.node.turns import Turns
+from taskraft_replication.errors import NotRaftLeader, Stopped, TransferFailed
+from taskraft_replication.node.change_notifier import ChangeNotifier
+from taskraft_replication.node.member_requests import MemberRequests
 from tests.replication.core.cluster import Cluster
 
 ALONE = ConfState((MemberId(1),))
@@ -47,13 +47,13 @@ class Running:
 
     def __init__(self, transfer_ms_max: int = 60_000) -> None:
         self.member = Member()
-        self.turns = Turns()
-        self.requests = Requests(self.member, self.turns, transfer_ms_max)
+        self.changes = ChangeNotifier()
+        self.requests = MemberRequests(self.member, self.changes, transfer_ms_max)
         self.requests.are_taken = True
 
     def stop(self) -> None:
         self.requests.are_taken = False
-        self.turns.take()
+        self.changes.take()
 
     async def begin(self, wanted) -> asyncio.Task:
         task = asyncio.create_task(wanted)
@@ -97,11 +97,11 @@ async def test_a_change_is_done_when_the_joint_configuration_is_left():
     running.member.membership = JOINT
     outcome.set_result(None)
     for _ in range(3):
-        running.turns.take()
+        running.changes.take()
         await asyncio.sleep(0)
     assert not changing.done()
     running.member.membership = ALONE
-    running.turns.take()
+    running.changes.take()
     assert await changing == ALONE
 
 
@@ -121,11 +121,11 @@ async def test_leadership_is_offered_until_it_is_lost(to, offered):
     running = Running()
     handing = await running.begin(running.requests.transfer_leadership(to))
     assert running.member.offered == [offered]
-    running.turns.take()
+    running.changes.take()
     await asyncio.sleep(0)
     assert not handing.done(), "something else has happened"
     running.member.core.role = RaftRole.FOLLOWER
-    running.turns.take()
+    running.changes.take()
     await handing
     assert running.member.offered == [offered]
 
@@ -142,7 +142,7 @@ async def test_a_follower_has_no_leadership_to_hand_over():
     cluster = Cluster(3)
     cluster.elect(2)
     running.member.core = cluster[1]
-    with pytest.raises(NotLeader) as refusal:
+    with pytest.raises(NotRaftLeader) as refusal:
         await running.requests.transfer_leadership(None)
     assert refusal.value.leader == 2
     assert not running.member.offered

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from taskraft_replication.core.types import NO_MEMBER, MemberId
-from taskraft_replication.node.succession import Succession
+from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from tests.replication.node.clock import Clock
 
 LEADER = MemberId(2)
@@ -40,7 +40,7 @@ def clock(monkeypatch) -> Clock:
 @pytest.mark.parametrize(("drawn", "waited_ms"), [(0, 100), (0.5, 200), (1, 300)])
 def test_a_leader_that_hangs_up_is_replaced_after_a_while_that_is_drawn(clock, drawn, waited_ms):
     member = Member()
-    Succession(member, 50, lambda: drawn, lambda: True).hung_up(LEADER)
+    LeaderLossCampaign(member, 50, lambda: drawn, lambda: True).stream_ended(LEADER)
     clock.advance(waited_ms - 1)
     assert member.campaigns == 0
     clock.advance(1)
@@ -51,7 +51,7 @@ def test_a_leader_that_hangs_up_is_replaced_after_a_while_that_is_drawn(clock, d
 
 def test_nobody_else_is_replaced(clock):
     member = Member()
-    Succession(member, 50, lambda: 0, lambda: True).hung_up(MemberId(3))
+    LeaderLossCampaign(member, 50, lambda: 0, lambda: True).stream_ended(MemberId(3))
     clock.advance(1000)
     assert member.campaigns == 0
     assert member.core.leader == LEADER
@@ -59,7 +59,7 @@ def test_nobody_else_is_replaced(clock):
 
 def test_a_leader_that_is_back_stays(clock):
     member = Member()
-    Succession(member, 50, lambda: 0, lambda: True).hung_up(LEADER)
+    LeaderLossCampaign(member, 50, lambda: 0, lambda: True).stream_ended(LEADER)
     clock.advance(99)
     member.core.leader = LEADER
     clock.advance(1000)
@@ -68,7 +68,7 @@ def test_a_leader_that_is_back_stays(clock):
 
 def test_a_member_that_has_stopped_does_not_campaign(clock):
     member = Member()
-    Succession(member, 50, lambda: 0, lambda: member.is_running).hung_up(LEADER)
+    LeaderLossCampaign(member, 50, lambda: 0, lambda: member.is_running).stream_ended(LEADER)
     member.is_running = False
     clock.advance(1000)
     assert member.campaigns == 0

@@ -38,12 +38,12 @@ UNSENT_BYTES_MAX: Final = 1 << 20
 _HEAD: Final = Struct(">I")
 
 
-class LaneBroken(ReplicationError):
+class FrameInvalid(ReplicationError):
     """What came on a lane is no frame; the stream ends."""
 
 
 @dataclass(slots=True, frozen=True)
-class LaneTls:
+class FrameTls:
     """How a lane is encrypted on the side that opens it: whom to trust, and who must answer."""
 
     context: ssl.SSLContext
@@ -53,8 +53,8 @@ class LaneTls:
 # ---------------------------------------------------------------------------------- the sender
 
 
-class LaneSender(asyncio.Protocol):
-    """The end of a lane that speaks; made by ``dial``.
+class FrameSender(asyncio.Protocol):
+    """The end of a lane that speaks; made by ``connect``.
 
     Args:
         stirred: called when the lane is lost, or has room again.
@@ -114,9 +114,9 @@ class LaneSender(asyncio.Protocol):
         self._stirred()
 
 
-async def dial(
-    address: str, ticket: bytes, tls: LaneTls | None, stirred: Callable[[], None]
-) -> LaneSender:
+async def connect(
+    address: str, ticket: bytes, tls: FrameTls | None, stirred: Callable[[], None]
+) -> FrameSender:
     """Open a lane to the peer at ``host:port`` with the ticket that it gave.
 
     Raises:
@@ -124,18 +124,18 @@ async def dial(
     """
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
-    lane = LaneSender(stirred)
+    sender = FrameSender(stirred)
     async with asyncio.timeout(BEGIN_SECONDS):
         transport: asyncio.Transport
-        transport, _ = await loop.create_connection(lambda: lane, host.strip("[]"), int(port))
+        transport, _ = await loop.create_connection(lambda: sender, host.strip("[]"), int(port))
         try:
             if tls is None:
                 transport.write(MAGIC + PLAIN + ticket)
             else:
                 transport.write(MAGIC + ENCRYPTED)
-                await lane.ready()
+                await sender.ready()
                 encrypted = await loop.start_tls(
-                    transport, lane, tls.context, server_hostname=tls.server_name
+                    transport, sender, tls.context, server_hostname=tls.server_name
                 )
                 assert encrypted is not None, "start_tls fails by an exception"
                 transport = encrypted
@@ -143,14 +143,14 @@ async def dial(
         except BaseException:
             transport.abort()
             raise
-    lane.begin(transport)
-    return lane
+    sender.begin(transport)
+    return sender
 
 
 # ---------------------------------------------------------------------------------- the receiver
 
 
-class Ticket:
+class ConnectionTicket:
     """The right to open one lane, and what becomes of its frames.
 
     Args:
@@ -184,16 +184,16 @@ class Ticket:
             self._transport.abort()
 
 
-class Tickets:
+class ConnectionTickets:
     """The tickets that were given out and are good for a lane."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, Ticket] = {}
+        self._open: dict[bytes, ConnectionTicket] = {}
 
     @contextmanager
-    def issue(self, take: Callable[[bytes], None]) -> Iterator[Ticket]:
+    def issue(self, take: Callable[[bytes], None]) -> Iterator[ConnectionTicket]:
         """Give out a ticket; it and its lane end with the context."""
-        ticket = Ticket(take)
+        ticket = ConnectionTicket(take)
         self._open[ticket.token] = ticket
         try:
             yield ticket
@@ -201,12 +201,12 @@ class Tickets:
             self._open.pop(ticket.token, None)
             ticket.close()
 
-    def redeem(self, token: bytes) -> Ticket | None:
+    def redeem(self, token: bytes) -> ConnectionTicket | None:
         """Return what belongs to a ticket that comes for the first time."""
         return self._open.pop(token, None)
 
 
-class LaneReceiver(asyncio.Protocol):
+class FrameReceiver(asyncio.Protocol):
     """The end of a lane that listens: reads the ticket, then frames.
 
     Args:
@@ -214,11 +214,11 @@ class LaneReceiver(asyncio.Protocol):
         frame_bytes_max: longer ones are nonsense.
     """
 
-    def __init__(self, tickets: Tickets, frame_bytes_max: int) -> None:
+    def __init__(self, tickets: ConnectionTickets, frame_bytes_max: int) -> None:
         self._tickets = tickets
         self._frame_bytes_max = frame_bytes_max
         self._transport: asyncio.Transport | None = None
-        self._ticket: Ticket | None = None
+        self._ticket: ConnectionTicket | None = None
         self._unread = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -246,7 +246,7 @@ class LaneReceiver(asyncio.Protocol):
             ticket.lose(error)
             transport.abort()
 
-    def _redeem(self, transport: asyncio.Transport) -> Ticket | None:
+    def _redeem(self, transport: asyncio.Transport) -> ConnectionTicket | None:
         if len(self._unread) < TICKET_BYTES:
             return None
         ticket = self._tickets.redeem(bytes(self._unread[:TICKET_BYTES]))
@@ -258,13 +258,13 @@ class LaneReceiver(asyncio.Protocol):
         self._ticket = ticket
         return ticket
 
-    def _take_frames(self, ticket: Ticket) -> None:
+    def _take_frames(self, ticket: ConnectionTicket) -> None:
         unread = self._unread
         begin, end = 0, len(unread)
         while end - begin >= _HEAD.size:
             (size,) = _HEAD.unpack_from(unread, begin)
             if size > self._frame_bytes_max:
-                raise LaneBroken(f"a frame of {size} bytes")
+                raise FrameInvalid(f"a frame of {size} bytes")
             behind = begin + _HEAD.size + size
             if behind > end:
                 break

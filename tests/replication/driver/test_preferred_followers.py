@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
-from taskraft_replication.driver.fastest_followers import FastestFollowers
-from taskraft_replication.peers.contract import Chosen
+from taskraft_replication.driver.preferred_followers import PreferredFollowers
+from taskraft_replication.peers.contract import PreferredSet
 
 ONE, TWO, THREE, FOUR, FIVE = map(MemberId, range(1, 6))
 
@@ -13,15 +13,15 @@ class Choices:
     """The fastest of member 1 among ``voters``, and what it has told."""
 
     def __init__(self, *voters: MemberId, learners: tuple[MemberId, ...] = ()) -> None:
-        self.told: list[Chosen] = []
-        self.fastest = FastestFollowers(ONE, self.told.append)
-        self.fastest.membership_changed(ConfState(voters=voters, learners=learners))
+        self.told: list[PreferredSet] = []
+        self.preferred = PreferredFollowers(ONE, self.told.append)
+        self.preferred.membership_changed(ConfState(voters=voters, learners=learners))
 
     def receive(self, *messages: Message) -> None:
         """Let messages come in while entries up to 7 are committed."""
-        self.fastest.received(messages, LogIndex(7))
+        self.preferred.received(messages, LogIndex(7))
 
-    def acknowledge(self, *members: MemberId) -> Chosen:
+    def acknowledge(self, *members: MemberId) -> PreferredSet:
         for member in members:
             self.receive(Message(MessageKind.APPEND_REPLY, ONE, member, index=LogIndex(8)))
         return self.told[-1] if self.told else None
@@ -55,14 +55,14 @@ def test_everybody_is_asked_while_the_membership_changes():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
     joint = ConfState(voters=(ONE, TWO, THREE), voters_outgoing=(ONE, TWO))
-    choices.fastest.membership_changed(joint)
+    choices.preferred.membership_changed(joint)
     assert choices.told[-1] is None
 
 
 def test_one_that_votes_no_more_is_not_counted_on():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
-    choices.fastest.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
+    choices.preferred.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
     assert choices.told[-1] is None
 
 

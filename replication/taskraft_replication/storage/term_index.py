@@ -7,7 +7,7 @@ from bisect import bisect_right
 from taskraft_replication.core.types import LogIndex, Term
 
 
-class Terms:
+class TermIndex:
     """The terms of the entries from ``first - 1`` to ``last``, as runs of equal terms.
 
     A log of a million entries has as many runs as it saw elections.

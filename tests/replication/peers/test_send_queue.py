@@ -6,12 +6,12 @@ import pytest
 
 from taskraft_replication.core.config import MESSAGE_BYTES_MAX
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from taskraft_replication.peers.outbox import (
+from taskraft_replication.peers.send_queue import (
+    DELAYED_BYTES_MAX,
     FRAME_BYTES_MAX,
-    PATIENT_BYTES_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_MESSAGES_MAX,
-    Outbox,
+    PeerSendQueue,
 )
 
 
@@ -42,8 +42,8 @@ def ack(index: int, **fields: object) -> Message:
 HEARTBEAT = message(MessageKind.HEARTBEAT)
 
 
-def outbox_with(*messages: Message) -> Outbox:
-    outbox = Outbox()
+def outbox_with(*messages: Message) -> PeerSendQueue:
+    outbox = PeerSendQueue()
     for each in messages:
         assert outbox.put(each)
     return outbox
@@ -135,18 +135,18 @@ def test_the_news_of_a_commit_and_an_acknowledgement_again_do_not_hurry():
 
 
 def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
-    outbox = Outbox()
-    assert outbox.put(append(4, PATIENT_BYTES_MAX), is_patient=True)
+    outbox = PeerSendQueue()
+    assert outbox.put(append(4, DELAYED_BYTES_MAX), may_delay=True)
     assert not outbox.is_urgent
-    assert outbox.put(append(5, size=1), is_patient=True)
+    assert outbox.put(append(5, size=1), may_delay=True)
     assert outbox.is_urgent
     assert [len(each.entries) for each in outbox.take_frame()] == [2]
 
 
 def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
-    outbox = Outbox()
-    assert outbox.put(append(4, size=1), is_patient=True)
-    assert outbox.put(HEARTBEAT, is_patient=True)
+    outbox = PeerSendQueue()
+    assert outbox.put(append(4, size=1), may_delay=True)
+    assert outbox.put(HEARTBEAT, may_delay=True)
     assert outbox.is_urgent
     assert outbox.take_frame() == [append(4, size=1), HEARTBEAT]
 
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
     assert not outbox.put(append(9, 1))
     outbox.take_frame()
     assert outbox.put(append(9, 1))
-    small = Outbox(bytes_max=10)
+    small = PeerSendQueue(bytes_max=10)
     for _ in range(2):
         assert small.put(append(1, size=10))
         assert not small.put(append(2, size=1))
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
 
 def test_data_that_is_too_large_for_the_queue_goes_when_no_other_waits():
     """Refused, it would be sent again and again, and its peer would never get any further."""
-    small = Outbox(bytes_max=10)
+    small = PeerSendQueue(bytes_max=10)
     small.put(HEARTBEAT)
     assert small.put(append(1, size=11))
     assert not small.put(append(2, size=1))

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from taskraft_replication.core.types import NO_MEMBER, MemberId
-from taskraft_replication.driver.driver import Driver
+from taskraft_replication.driver.driver import RaftDriver
 
 HANG_UP_TICKS: Final = 2
 """How long, at least, a leader whose stream broke may take to come back; three times as long at
 most, so that not all followers campaign in the same moment."""
 
 
-class Succession:
+class LeaderLossCampaign:
     """Looks for another leader when the stream of the present one has ended: it may have died.
 
     Nothing is risked: the other members consent to an election only if they have lost the leader,
@@ -29,7 +29,7 @@ class Succession:
 
     def __init__(
         self,
-        driver: Driver,
+        driver: RaftDriver,
         tick_ms: int,
         draw: Callable[[], float],
         may_campaign: Callable[[], bool],
@@ -39,7 +39,7 @@ class Succession:
         self._draw = draw
         self._may_campaign = may_campaign
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         """If ``member`` was the leader, and is not back soon, campaign."""
         if self._driver.forget_leader(member):
             ticks = HANG_UP_TICKS * (1 + 2 * self._draw())

@@ -3,8 +3,8 @@
 import pytest
 
 from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from taskraft_replication.core.config import Config, ReadOnly
-from taskraft_replication.core.trace import MessageRefused, Refusal
+from taskraft_replication.core.config import RaftConfig, ReadOnly
+from taskraft_replication.core.trace import MessageDropped, MessageDropReason
 from taskraft_replication.core.types import Message, MessageKind, RaftRole, ReadState
 from tests.replication.core.cluster import Cluster, of_kind, to
 
@@ -144,8 +144,8 @@ def test_waiting_reads_are_bounded():
     for name in (b"a", b"b", b"c"):
         cluster[1].read_index(name)
     refused = cluster.peers[1].facts[-1]
-    assert isinstance(refused, MessageRefused)
-    assert (refused.reason, refused.message.context) == (Refusal.READ_DROPPED, b"c")
+    assert isinstance(refused, MessageDropped)
+    assert (refused.reason, refused.message.context) == (MessageDropReason.READ_DROPPED, b"c")
     cluster.settle()
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
 
@@ -160,7 +160,7 @@ def test_reads_that_wait_for_the_first_commit_are_bounded_too():
     assert cluster[1].role is RaftRole.LEADER
     for name in (b"a", b"b", b"c"):
         cluster[1].read_index(name)
-    assert cluster.peers[1].facts[-1].reason is Refusal.READ_DROPPED
+    assert cluster.peers[1].facts[-1].reason is MessageDropReason.READ_DROPPED
     cluster.settle()
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
 
@@ -182,7 +182,7 @@ def test_request_that_was_sent_on_is_not_sent_on_again():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[2].step(Message(K.READ_INDEX, 2, 3, context=b"a"))
-    assert cluster.peers[2].facts[-1].reason is Refusal.READ_DROPPED
+    assert cluster.peers[2].facts[-1].reason is MessageDropReason.READ_DROPPED
 
 
 def test_lease_answers_at_once_but_not_while_leadership_is_handed_over():
@@ -206,7 +206,7 @@ def test_leader_is_not_forgotten_under_leases():
 
 def test_leases_need_check_quorum():
     with pytest.raises(AssertionError, match="check_quorum"):
-        Config(1, check_quorum=False, read_only=ReadOnly.LEASE_BASED)
+        RaftConfig(1, check_quorum=False, read_only=ReadOnly.LEASE_BASED)
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_leases_need_check_quorum():
 )
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(AssertionError):
-        Config(**{"member_id": 1, **wrong})
+        RaftConfig(**{"member_id": 1, **wrong})

@@ -8,19 +8,19 @@ from contextlib import suppress
 
 import pytest
 
-from taskraft_replication.peers import port
-from taskraft_replication.peers.lane import (
+from taskraft_replication.peers import peer_port
+from taskraft_replication.peers.frame_connection import (
     ENCRYPTED,
     MAGIC,
     PLAIN,
     TICKET_BYTES,
     UNSENT_BYTES_MAX,
-    LaneBroken,
-    LaneReceiver,
-    Tickets,
-    dial,
+    ConnectionTickets,
+    FrameInvalid,
+    FrameReceiver,
+    connect,
 )
-from taskraft_replication.peers.port import PeerPort
+from taskraft_replication.peers.peer_port import PeerPort
 from taskraft_replication.peers.security import PeerSecurity
 from tests.authority import Authority
 
@@ -31,7 +31,7 @@ class Listener:
     """The receiving side: its frames, and what becomes of the lane."""
 
     def __init__(self, server_context=None):
-        self.tickets = Tickets()
+        self.tickets = ConnectionTickets()
         self.port = PeerPort(self.tickets, FRAME_BYTES_MAX, server_context)
         self.frames = []
         self.came = asyncio.Event()
@@ -63,9 +63,9 @@ async def listener():
     await one.stop()
 
 
-async def connect(address):
-    host, port = address.split(":")
-    return await asyncio.open_connection(host, int(port))
+async def connect_raw(address):
+    host, peer_port = address.split(":")
+    return await asyncio.open_connection(host, int(peer_port))
 
 
 async def is_hung_up_on(reader, writer):
@@ -81,11 +81,11 @@ async def is_hung_up_on(reader, writer):
 async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
     frames = [b"", b"a", bytes(100), bytes(3 << 20), b"last"]
     with listener.tickets.issue(listener.take) as ticket:
-        lane = await dial(listener.address, ticket.token, None, lambda: None)
+        sender = await connect(listener.address, ticket.token, None, lambda: None)
         for frame in frames:
-            lane.write(frame)
+            sender.write(frame)
         await listener.until(len(frames))
-        lane.close()
+        sender.close()
         async with asyncio.timeout(20):
             await ticket.end
     assert listener.frames == frames
@@ -93,7 +93,7 @@ async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
 
 async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
     with listener.tickets.issue(listener.take) as ticket:
-        _, writer = await connect(listener.address)
+        _, writer = await connect_raw(listener.address)
         for byte in MAGIC + PLAIN + ticket.token + b"\0\0\0\x02ab" + b"\0\0\0\x01c":
             writer.write(bytes([byte]))
             await writer.drain()
@@ -104,15 +104,15 @@ async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
 
 async def test_a_ticket_is_worth_one_lane(listener):
     with listener.tickets.issue(listener.take) as ticket:
-        lane = await dial(listener.address, ticket.token, None, lambda: None)
-        lane.write(b"mine")
+        sender = await connect(listener.address, ticket.token, None, lambda: None)
+        sender.write(b"mine")
         await listener.until(1)
-        reader, writer = await connect(listener.address)
+        reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
         assert await is_hung_up_on(reader, writer)
-        lane.write(b"mine")
+        sender.write(b"mine")
         await listener.until(2)
-        lane.close()
+        sender.close()
     assert listener.frames == [b"mine", b"mine"]
 
 
@@ -125,8 +125,8 @@ async def test_a_ticket_is_worth_one_lane(listener):
     ],
 )
 async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
-    monkeypatch.setattr(port, "BEGIN_SECONDS", 3600)  # at once, that is
-    reader, writer = await connect(listener.address)
+    monkeypatch.setattr(peer_port, "BEGIN_SECONDS", 3600)  # at once, that is
+    reader, writer = await connect_raw(listener.address)
     writer.write(opening)
     assert await is_hung_up_on(reader, writer)
 
@@ -134,37 +134,37 @@ async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
 async def test_a_lane_ends_with_its_ticket(listener):
     lost = asyncio.Event()
     with listener.tickets.issue(listener.take) as ticket:
-        lane = await dial(listener.address, ticket.token, None, lost.set)
-        lane.write(b"x")
+        sender = await connect(listener.address, ticket.token, None, lost.set)
+        sender.write(b"x")
         await listener.until(1)
     async with asyncio.timeout(20):
         await lost.wait()
-    assert lane.is_lost
-    lane.close()
+    assert sender.is_lost
+    sender.close()
 
 
 async def test_what_the_owner_of_a_ticket_refuses_ends_the_lane_with_the_reason(listener):
     def refuse(_frame):
-        raise LaneBroken("no")
+        raise FrameInvalid("no")
 
     lost = asyncio.Event()
     with listener.tickets.issue(refuse) as ticket:
-        lane = await dial(listener.address, ticket.token, None, lost.set)
-        lane.write(b"x")
-        with pytest.raises(LaneBroken, match="no"):
+        sender = await connect(listener.address, ticket.token, None, lost.set)
+        sender.write(b"x")
+        with pytest.raises(FrameInvalid, match="no"):
             async with asyncio.timeout(20):
                 await ticket.end
         async with asyncio.timeout(20):
             await lost.wait()
-    lane.close()
+    sender.close()
 
 
 async def test_a_length_that_no_frame_has_ends_the_lane(listener):
     with listener.tickets.issue(listener.take) as ticket:
-        reader, writer = await connect(listener.address)
+        reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + b"\xff\xff\xff\xff")
         assert await is_hung_up_on(reader, writer)
-        with pytest.raises(LaneBroken, match="a frame of 4294967295 bytes"):
+        with pytest.raises(FrameInvalid, match="a frame of 4294967295 bytes"):
             await ticket.end
     assert listener.frames == []
 
@@ -172,16 +172,16 @@ async def test_a_length_that_no_frame_has_ends_the_lane(listener):
 async def test_a_lane_that_is_not_read_is_full_and_has_room_again(listener):
     stirred = asyncio.Event()
     with listener.tickets.issue(listener.take) as ticket:
-        lane = await dial(listener.address, ticket.token, None, stirred.set)
+        sender = await connect(listener.address, ticket.token, None, stirred.set)
         count = 0
-        while not lane.is_full:
-            lane.write(bytes(UNSENT_BYTES_MAX))
+        while not sender.is_full:
+            sender.write(bytes(UNSENT_BYTES_MAX))
             count += 1
         async with asyncio.timeout(20):
             await stirred.wait()
-        assert not lane.is_full
+        assert not sender.is_full
         await listener.until(count)
-        lane.close()
+        sender.close()
 
 
 async def test_what_does_not_begin_like_a_lane_is_passed_on_both_ways():
@@ -193,7 +193,7 @@ async def test_what_does_not_begin_like_a_lane_is_passed_on_both_ways():
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     listener = Listener()
     await listener.start(server.sockets[0].getsockname()[1])
-    reader, writer = await connect(listener.address)
+    reader, writer = await connect_raw(listener.address)
     sent = b"TASK" + bytes(number % 251 for number in range(1 << 20)) * 4
     writer.write(sent[: 1 << 22])
     async with asyncio.timeout(20):
@@ -212,7 +212,7 @@ async def test_a_port_that_is_taken_is_named(listener):
 async def test_a_port_without_grpc_behind_it_hangs_up():
     listener = Listener()
     await listener.start(grpc_port=1)
-    reader, writer = await connect(listener.address)
+    reader, writer = await connect_raw(listener.address)
     writer.write(b"PRI * HTTP/2.0")
     assert await is_hung_up_on(reader, writer)
     await listener.stop()
@@ -225,11 +225,11 @@ async def test_with_certificates_a_lane_is_encrypted_and_the_peer_must_be_the_ri
     await listener.start()
     with listener.tickets.issue(listener.take) as ticket:
         with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
-            await dial(listener.address, ticket.token, one.lane_tls("n3"), lambda: None)
-        lane = await dial(listener.address, ticket.token, one.lane_tls("n2"), lambda: None)
-        lane.write(b"secret")
+            await connect(listener.address, ticket.token, one.frame_tls("n3"), lambda: None)
+        sender = await connect(listener.address, ticket.token, one.frame_tls("n2"), lambda: None)
+        sender.write(b"secret")
         await listener.until(1)
-        lane.close()
+        sender.close()
     await listener.stop()
     assert listener.frames == [b"secret"]
 
@@ -240,7 +240,7 @@ async def test_where_nodes_have_certificates_a_plain_lane_is_hung_up_on(tmp_path
     listener = Listener(security.server_context)
     await listener.start()
     with listener.tickets.issue(listener.take) as ticket:
-        reader, writer = await connect(listener.address)
+        reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
         assert await is_hung_up_on(reader, writer)
     await listener.stop()
@@ -262,8 +262,8 @@ async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, t
     loop = asyncio.get_running_loop()
     reported = []
     loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
-    host, port = listener.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as client:
+    host, peer_port = listener.address.split(":")
+    with socket.create_connection((host, int(peer_port)), timeout=20) as client:
         for _ in range(turns):
             await asyncio.sleep(0)
         ended = asyncio.Event()
@@ -280,7 +280,7 @@ async def test_a_ticket_that_has_ended_has_no_other_end(listener):
     with listener.tickets.issue(listener.take) as ticket:
         pass
     assert ticket.end.cancelled()
-    ticket.lose(LaneBroken("too late"))
+    ticket.lose(FrameInvalid("too late"))
     assert ticket.end.cancelled()
 
 
@@ -291,7 +291,7 @@ async def test_what_came_before_a_lane_was_closed_is_not_taken_afterwards(listen
         def is_closing(self):
             return True
 
-    receiver = LaneReceiver(listener.tickets, FRAME_BYTES_MAX)
+    receiver = FrameReceiver(listener.tickets, FRAME_BYTES_MAX)
     with listener.tickets.issue(listener.take) as ticket:
         receiver.data_received(ticket.token + b"\0\0\0\x01x")
         receiver.connection_made(Closing())

@@ -10,12 +10,12 @@ from typing import Protocol, TypeVar
 
 from taskraft_replication.background import Background
 from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
-from taskraft_replication.driver.driver import Driver
-from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.driver.driver import RaftDriver
+from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.node.storage_worker import StorageWorker
-from taskraft_replication.peers.contract import Chosen, Peers
+from taskraft_replication.peers.contract import Peers, PreferredSet
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class EffectsHost(Protocol):
     """The node, as the performer sees it."""
 
     @property
@@ -39,21 +39,21 @@ class Host(Protocol):
     def called(self) -> None:
         """Learn that another member takes part, while this one does not."""
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         """Learn that the stream from a member has ended."""
 
     def fail(self, error: Exception) -> None:
         """Stop."""
 
 
-class Performer:
+class NodeEffects:
     """The ``Effects`` of a node.
 
     Messages, proposals and replies that come in one turn of the loop are worked on together: a pump
     is requested for the next turn, once.
     """
 
-    def __init__(self, host: Host, worker: StorageWorker) -> None:
+    def __init__(self, host: EffectsHost, worker: StorageWorker) -> None:
         self.peers: Peers | None = None
         self.worker = worker
         self._host = host
@@ -67,10 +67,10 @@ class Performer:
         if self.peers is not None:
             self.peers.send(messages)
 
-    def set_fastest(self, chosen: Chosen) -> None:
+    def set_preferred(self, chosen: PreferredSet) -> None:
         """Let the chosen followers get entries at once."""
         if self.peers is not None:
-            self.peers.set_fastest(chosen)
+            self.peers.set_preferred(chosen)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Effects``."""
@@ -137,11 +137,15 @@ class PeerReceiver:
     """The ``Receiver`` of a node."""
 
     def __init__(
-        self, driver: Driver, performer: Performer, fastest: FastestFollowers, host: Host
+        self,
+        driver: RaftDriver,
+        effects: NodeEffects,
+        preferred: PreferredFollowers,
+        host: EffectsHost,
     ) -> None:
         self._driver = driver
-        self._performer = performer
-        self._fastest = fastest
+        self._effects = effects
+        self._preferred = preferred
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
@@ -149,7 +153,7 @@ class PeerReceiver:
         if not self._host.is_running:
             self._host.called()
             return
-        self._fastest.received(messages, self._driver.core.commit_index)
+        self._preferred.received(messages, self._driver.core.commit_index)
         try:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on
@@ -160,10 +164,10 @@ class PeerReceiver:
         if self._host.is_running:
             self._driver.unreachable(member)
 
-    def hung_up(self, member: MemberId) -> None:
+    def stream_ended(self, member: MemberId) -> None:
         """See ``Receiver``."""
         if self._host.is_running:
-            self._host.hung_up(member)
+            self._host.stream_ended(member)
 
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
@@ -189,7 +193,7 @@ class PeerReceiver:
 class SealingSink:
     """The ``SnapshotSink`` of a node: writes beside the loop, then hands over to the driver."""
 
-    def __init__(self, incoming: IncomingSnapshot, message: Message, driver: Driver) -> None:
+    def __init__(self, incoming: IncomingSnapshot, message: Message, driver: RaftDriver) -> None:
         self._incoming = incoming
         self._message = message
         self._driver = driver

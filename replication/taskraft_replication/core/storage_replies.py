@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_replication.core.election import take_over_if_ordered
+from taskraft_replication.core.election import campaign_if_asked
 from taskraft_replication.core.log import payload_bytes
 from taskraft_replication.core.member import Member
 from taskraft_replication.core.proposal import leave_joint_if_due
@@ -39,7 +39,7 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
     log.applied_to(max(index, log.applied_index), size)
     if member.configuration.auto_leave:
         leave_joint_if_due(member)
-    take_over_if_ordered(member)
+    campaign_if_asked(member)
 
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from taskraft_replication.core.types import MemberId, Roster
-from taskraft_replication.membership.roster import strangers
+from taskraft_replication.membership.roster import members_without_directory
 from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 
 
-class Founding:
+class ClusterBootstrap:
     """What a founder knows of the others; complete at once in a group that was founded before."""
 
     def __init__(self, own: MemberId, storage: GroupStorage) -> None:
@@ -31,7 +31,7 @@ class Founding:
         self._met_before = storage.met
         if storage.is_at_its_beginning:
             self._roster = storage.membership_at(BOOTSTRAP_INDEX).roster
-        self.is_complete = not strangers(self._roster)
+        self.is_complete = not members_without_directory(self._roster)
         """Whether everybody's directory is known, durably if this is so from the beginning."""
         if not self.is_complete:
             self.met(own, storage.directory_id)
@@ -44,7 +44,7 @@ class Founding:
     @property
     def missing(self) -> tuple[MemberId, ...]:
         """Who has not been met yet."""
-        return strangers(self._roster)
+        return members_without_directory(self._roster)
 
     @property
     def directories(self) -> Mapping[MemberId, str]:
@@ -63,7 +63,7 @@ class Founding:
         self._learn({member: directory_id})
         return self.is_complete
 
-    def others_take_part(self) -> bool:
+    def others_are_running(self) -> bool:
         """Learn that another member takes part: then those count too who were met before.
 
         Returns whether everybody is known by this.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskraft_replication.core import membership
-from taskraft_replication.core.config import Config
+from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.inflights import Inflights
 from taskraft_replication.core.progress import Progress
 from taskraft_replication.core.quorum import VoteResult, joint_vote
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 
 
-class Members:
+class ProgressTracker:
     """The group as one member sees it.
 
     ``progress`` has one record for each member of the configuration, in the order of their ids;
@@ -21,7 +21,7 @@ class Members:
 
     __slots__ = ("_config", "configuration", "others", "progress", "voters", "votes")
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: RaftConfig) -> None:
         self._config = config
         self.configuration = ConfState()
         self.voters: tuple[MemberId, ...] = ()

@@ -22,14 +22,14 @@ the core keeps per follower."""
 FRAME_BYTES_MAX: Final = 4 << 20
 """Data of entries in one frame; a single larger message still travels alone."""
 
-PATIENT_BYTES_MAX: Final = 256 << 10
+DELAYED_BYTES_MAX: Final = 256 << 10
 """Data of entries that wait for a patient peer's next frame; with more the frame goes at once."""
 
 _APPEND: Final = MessageKind.APPEND
 _APPEND_REPLY: Final = MessageKind.APPEND_REPLY
 
 
-class Outbox:
+class PeerSendQueue:
     """A bounded queue of messages to one peer, in order."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Outbox:
         """Return how many messages wait."""
         return len(self._queue)
 
-    def put(self, message: Message, *, is_patient: bool = False) -> bool:
+    def put(self, message: Message, *, may_delay: bool = False) -> bool:
         """Take a message; tell whether there was room for it.
 
         A patient peer gets entries in larger frames: they do not hurry either.
@@ -70,7 +70,7 @@ class Outbox:
         is_full = self._bytes > 0 and self._bytes + size > self._bytes_max
         if is_full or len(queue) >= self._messages_max:
             return False
-        if not self._may_wait(message, is_patient=is_patient):
+        if not self._may_wait(message, may_delay=may_delay):
             self.is_urgent = True
         self._bytes += size
         if queue:
@@ -104,10 +104,10 @@ class Outbox:
         self._acknowledged = (Term(0), LogIndex(0))
         self.is_urgent = False
 
-    def _may_wait(self, message: Message, *, is_patient: bool) -> bool:
+    def _may_wait(self, message: Message, *, may_delay: bool) -> bool:
         """Tell whether nobody waits for a message: a commit index, an acknowledgement again."""
         if message.kind is _APPEND:
-            return not message.entries or (is_patient and self._bytes < PATIENT_BYTES_MAX)
+            return not message.entries or (may_delay and self._bytes < DELAYED_BYTES_MAX)
         if message.kind is not _APPEND_REPLY or message.reject:
             return False
         acknowledged = (message.term, message.index)

@@ -17,7 +17,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.errors import SnapshotBroken
-from taskraft_replication.snapshots.intake import SnapshotIntake
+from taskraft_replication.snapshots.receiver import SnapshotReceiver
 
 
 class Surroundings:
@@ -50,7 +50,7 @@ class Surroundings:
             unstage=lambda _: note("unstaged"),
         )
         effects = SimpleNamespace(flush=lambda work, then: then(work()))
-        self.intake = SnapshotIntake(core, machine, inbox, writer, installer, effects)
+        self.intake = SnapshotReceiver(core, machine, inbox, writer, installer, effects)
 
     def receive(self, index: int) -> list[str]:
         meta = SnapshotMeta(LogIndex(index), Term(1), ConfState())

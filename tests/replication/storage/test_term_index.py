@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from taskraft_replication.core.types import LogIndex, Term
-from taskraft_replication.storage.terms import Terms
+from taskraft_replication.storage.term_index import TermIndex
 
 
 def test_terms_are_known_from_before_the_first_entry():
-    terms = Terms(LogIndex(10), Term(2))
+    terms = TermIndex(LogIndex(10), Term(2))
     for index, term in ((11, 2), (12, 3), (13, 3), (14, 5)):
         terms.append(LogIndex(index), Term(term))
     assert [terms.term(LogIndex(index)) for index in range(10, 15)] == [2, 2, 3, 3, 5]

@@ -17,7 +17,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.errors import DirectoryUnknown, SnapshotBroken
-from taskraft_replication.node.performer import PeerReceiver, Performer, SealingSink
+from taskraft_replication.node.node_effects import NodeEffects, PeerReceiver, SealingSink
 
 TWO = MemberId(2)
 BEAT = Message(MessageKind.HEARTBEAT, MemberId(1), TWO)
@@ -32,10 +32,8 @@ class Host:
         self.error: Exception | None = None
         self.work: list[tuple] = []
         self.core = SimpleNamespace(commit_index=LogIndex(5))
-        self.performer = Performer(self, self)
-        self.receiver = PeerReceiver(
-            self, self.performer, SimpleNamespace(received=self._seen), self
-        )
+        self.effects = NodeEffects(self, self)
+        self.receiver = PeerReceiver(self, self.effects, SimpleNamespace(received=self._seen), self)
 
     def _seen(self, messages, commit) -> None:
         self.told.append(("seen", commit))
@@ -56,7 +54,7 @@ class Host:
     def send(self, messages) -> None:
         self.told.append(("send", *messages))
 
-    def set_fastest(self, chosen) -> None:
+    def set_preferred(self, chosen) -> None:
         self.told.append(("first", chosen))
 
     def send_snapshot(self, *snapshot) -> None:
@@ -76,7 +74,7 @@ class Host:
     def called(self) -> None:
         self.told.append("called")
 
-    def hung_up(self, member) -> None:
+    def stream_ended(self, member) -> None:
         self.told.append(("hung up", member))
 
     def met(self, member, directory_id) -> None:
@@ -89,20 +87,20 @@ class Host:
 async def test_pumps_that_are_requested_in_one_turn_are_one():
     host = Host()
     for _ in range(3):
-        host.performer.request_pump()
+        host.effects.request_pump()
     assert not host.told, "in the next turn"
     await asyncio.sleep(0)
     assert host.told == ["pump"]
-    host.performer.request_pump()
+    host.effects.request_pump()
     await asyncio.sleep(0)
     assert host.told == ["pump"] * 2
 
 
 async def test_what_waited_for_the_disk_goes_on_at_once():
     host = Host()
-    host.performer.store(lambda: 7, host.told.append)
+    host.effects.store(lambda: 7, host.told.append)
     assert not host.told
-    host.performer.request_pump()
+    host.effects.request_pump()
     host.finish()
     assert host.told == [7, "pump"]
     await asyncio.sleep(0)
@@ -116,7 +114,7 @@ async def test_a_bug_in_what_follows_the_disk_ends_the_node():
     def fail(_: object) -> None:
         raise error
 
-    host.performer.store(lambda: 7, fail)
+    host.effects.store(lambda: 7, fail)
     host.finish()
     assert host.told == [error]
 
@@ -124,11 +122,9 @@ async def test_a_bug_in_what_follows_the_disk_ends_the_node():
 async def test_a_flush_runs_beside_and_is_waited_for_at_the_end():
     host = Host()
     may_end = threading.Event()
-    host.performer.flush(
-        lambda: may_end.wait() and threading.current_thread().name, host.told.append
-    )
+    host.effects.flush(lambda: may_end.wait() and threading.current_thread().name, host.told.append)
     await asyncio.sleep(0)
-    closing = asyncio.create_task(host.performer.close())
+    closing = asyncio.create_task(host.effects.close())
     await asyncio.sleep(0)
     assert not closing.done()
     assert not host.told
@@ -140,7 +136,7 @@ async def test_a_flush_runs_beside_and_is_waited_for_at_the_end():
 async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node():
     host = Host()
     done = asyncio.Event()
-    host.performer.flush(
+    host.effects.flush(
         threading.current_thread, lambda thread: host.told.append(thread) or done.set()
     )
     await done.wait()
@@ -154,23 +150,23 @@ async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node()
         raise error
 
     done.clear()
-    host.performer.flush(fail, host.told.append)
+    host.effects.flush(fail, host.told.append)
     await done.wait()
     assert host.told[2:] == [error]
     await asyncio.sleep(0)
-    assert not host.performer._background._tasks, "what is done is not kept"
+    assert not host.effects._background._tasks, "what is done is not kept"
 
 
 async def test_what_is_sent_goes_to_the_peers_once_there_are_some():
     host = Host()
     for _ in range(2):
-        host.performer.send([BEAT])
-        host.performer.set_fastest(frozenset({TWO}))
-        host.performer.send_snapshot(BEAT, 1, 2)
-        host.performer.peers = host
+        host.effects.send([BEAT])
+        host.effects.set_preferred(frozenset({TWO}))
+        host.effects.send_snapshot(BEAT, 1, 2)
+        host.effects.peers = host
     sent = [("send", BEAT), ("first", frozenset({TWO})), ("snapshot", BEAT, 1, 2)]
     assert host.told == sent
-    await host.performer.close()
+    await host.effects.close()
     assert host.told == [*sent, "closed"]
 
 
@@ -178,7 +174,7 @@ async def test_what_peers_say_reaches_the_driver():
     host = Host()
     host.receiver.receive([BEAT])
     host.receiver.unreachable(TWO)
-    host.receiver.hung_up(TWO)
+    host.receiver.stream_ended(TWO)
     host.receiver.met(TWO, "d2")
     host.receiver.snapshot_sent(TWO, ok=False)
     assert host.told == [
@@ -205,7 +201,7 @@ async def test_a_member_that_does_not_run_hears_only_that_others_do():
     host.is_running = False
     host.receiver.receive([BEAT])
     host.receiver.unreachable(TWO)
-    host.receiver.hung_up(TWO)
+    host.receiver.stream_ended(TWO)
     host.receiver.snapshot_sent(TWO, ok=True)
     with pytest.raises(SnapshotBroken, match="stopping"):
         host.receiver.begin_snapshot(BEAT, "x")

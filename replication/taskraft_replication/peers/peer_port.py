@@ -14,14 +14,14 @@ from typing import Final
 from weakref import WeakSet
 
 from taskraft_replication.background import Background
-from taskraft_replication.peers.lane import (
+from taskraft_replication.peers.frame_connection import (
     BEGIN_SECONDS,
     ENCRYPTED,
     MAGIC,
     PLAIN,
     READY,
-    LaneReceiver,
-    Tickets,
+    ConnectionTickets,
+    FrameReceiver,
 )
 
 _OPENING_BYTES: Final = len(MAGIC) + 1
@@ -46,7 +46,7 @@ class PeerPort:
 
     def __init__(
         self,
-        tickets: Tickets,
+        tickets: ConnectionTickets,
         frame_bytes_max: int,
         server_context: Callable[[], ssl.SSLContext] | None,
     ) -> None:
@@ -107,18 +107,18 @@ class PeerPort:
         if self._ended:
             transport.abort()
 
-    def open_lane(self, transport: asyncio.Transport, opening: bytes) -> None:
+    def serve_plain(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Let a plain connection be a lane; ``opening`` is what came after its beginning."""
         if self._server_context is not None:
             # Where nodes have certificates, tickets are told to nobody else.
             transport.abort()
             return
-        receiver = LaneReceiver(self._tickets, self._frame_bytes_max)
+        receiver = FrameReceiver(self._tickets, self._frame_bytes_max)
         transport.set_protocol(receiver)
         receiver.data_received(opening)
         receiver.connection_made(transport)
 
-    def encrypt_lane(self, transport: asyncio.Transport) -> None:
+    def serve_encrypted(self, transport: asyncio.Transport) -> None:
         """Let a connection become a lane once TLS is negotiated."""
         if self._server_context is None:
             transport.abort()
@@ -133,7 +133,7 @@ class PeerPort:
     async def _encrypt(
         self, transport: asyncio.Transport, server_context: Callable[[], ssl.SSLContext]
     ) -> None:
-        receiver = LaneReceiver(self._tickets, self._frame_bytes_max)
+        receiver = FrameReceiver(self._tickets, self._frame_bytes_max)
         try:
             transport.write(READY)
             encrypted = await asyncio.get_running_loop().start_tls(
@@ -198,10 +198,10 @@ class _Arrival(asyncio.Protocol):
             self._port.pass_on(self._transport, self._opening)
         elif kind == PLAIN:
             self._decided()
-            self._port.open_lane(self._transport, self._opening[_OPENING_BYTES:])
+            self._port.serve_plain(self._transport, self._opening[_OPENING_BYTES:])
         elif self._opening == MAGIC + ENCRYPTED:
             self._decided()
-            self._port.encrypt_lane(self._transport)
+            self._port.serve_encrypted(self._transport)
         elif kind:
             self._transport.abort()
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
-from taskraft_replication.peers.contract import Chosen
+from taskraft_replication.peers.contract import PreferredSet
 
 
-class FastestFollowers:
+class PreferredFollowers:
     """The followers that were first to acknowledge, of late.
 
     Args:
@@ -22,13 +22,13 @@ class FastestFollowers:
         tell: hears of each new choice.
     """
 
-    def __init__(self, own_id: MemberId, tell: Callable[[Chosen], None]) -> None:
+    def __init__(self, own_id: MemberId, tell: Callable[[PreferredSet], None]) -> None:
         self._own_id: Final = own_id
         self._tell = tell
         self._conf_state = ConfState()
         self._ranked: list[MemberId] = []
         """Voters in the order of their last acknowledgement that a commit waited for."""
-        self._chosen: Chosen = None
+        self._chosen: PreferredSet = None
 
     def received(self, messages: Sequence[Message], commit: LogIndex) -> None:
         """Take note of the acknowledgements that come while ``commit`` is the commit index."""
@@ -58,7 +58,7 @@ class FastestFollowers:
         voters = self._conf_state.voters
         self._ranked = [member for member in self._ranked if member in voters]
         others_needed = len(voters) // 2
-        chosen: Chosen = frozenset(self._ranked[:others_needed])
+        chosen: PreferredSet = frozenset(self._ranked[:others_needed])
         # Until enough are known, and in a joint configuration, everybody may be needed.
         is_known = len(self._ranked) >= others_needed and self._own_id in voters
         if not is_known or self._conf_state.voters_outgoing:
