@@ -13,12 +13,12 @@ from taskraft_service.queue.keys import (
     SESSION_TIMER,
     TTL_TIMER,
 )
-from taskraft_service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from taskraft_service.queue.life_cycle import TAKEN, EventKind, Operation
 from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
 from taskraft_service.queue.orders.read_ahead import read_due
 from taskraft_service.queue.sessions.operations import end_session
 from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 
 if TYPE_CHECKING:
     from taskraft_service.queue.ledger import Ledger
@@ -79,16 +79,16 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     assert task is not None
     assert task.timer == timer
     if kind == DELAY_TIMER:
-        move(ledger, task, EventKind.DELAY_DUE, READY)
+        transition(ledger, tube, (task,), Operation.DELAY_END)
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
         hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
         leave_order(task)
-        end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)
+        end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)
     else:
         assert kind == RETENTION_TIMER
-        move(ledger, task, EventKind.RETENTION_EXPIRED, GONE)
+        transition(ledger, tube, (task,), Operation.RETENTION_END)
     return 1
 
 

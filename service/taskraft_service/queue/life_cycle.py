@@ -102,6 +102,9 @@ class Operation(IntEnum):
     UPDATE_UNDELAYED = 62
     REPLACE = 63
     REPLACE_DELAYED = 64
+    LEASE_END_DELAYED = 70
+    SESSION_END_DELAYED = 71
+    CANCEL_RETURNED = 72
 
 
 GONE: Final = State.GONE
@@ -112,6 +115,9 @@ BURIED: Final = State.BURIED
 DONE: Final = State.DONE
 ZOMBIE: Final = State.ZOMBIE
 HELD: Final = State.HELD
+
+OPEN: Final = (READY, DELAYED, TAKEN, HELD)
+"""States of tasks that have neither ended nor been buried."""
 
 FINISHED: Final = (DONE, ZOMBIE)
 """States of tasks that have ended and are kept."""
@@ -161,7 +167,10 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (TAKEN, Operation.TOUCH): TAKEN,
     (TAKEN, Operation.DELETE): GONE,
     (TAKEN, Operation.LEASE_END): READY,
+    (TAKEN, Operation.LEASE_END_DELAYED): DELAYED,
     (TAKEN, Operation.SESSION_END): READY,
+    (TAKEN, Operation.SESSION_END_DELAYED): DELAYED,
+    (TAKEN, Operation.CANCEL_RETURNED): GONE,
     (TAKEN, Operation.RELEASE_ALL): READY,
     (TAKEN, Operation.TRUNCATE): GONE,
     (BURIED, Operation.TAKE_CHOSEN): TAKEN,
@@ -240,4 +249,62 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (HELD, Operation.REPLACE): HELD,
     (HELD, Operation.REPLACE_DELAYED): HELD,
 }
-"""From a state by an operation to a state."""
+"""State after an operation, by state before it. ``transitions.transition`` looks every move up."""
+
+EVENT_KINDS: Final[Mapping[Operation, EventKind]] = {
+    Operation.PUT: EventKind.PUT,
+    Operation.PUT_DELAYED: EventKind.PUT,
+    Operation.PUT_HELD: EventKind.PUT,
+    Operation.TAKE: EventKind.TAKE,
+    Operation.TAKE_CHOSEN: EventKind.TAKE,
+    Operation.ACK: EventKind.ACK,
+    Operation.ACK_KEEP: EventKind.ACK,
+    Operation.ACK_RETAIN: EventKind.ACK,
+    Operation.RELEASE: EventKind.RELEASE,
+    Operation.RELEASE_DELAYED: EventKind.RELEASE,
+    Operation.BURY: EventKind.BURY,
+    Operation.BURY_TAKEN: EventKind.BURY,
+    Operation.REJECT: EventKind.BURY,
+    Operation.EXHAUST: EventKind.RELEASE,
+    Operation.EXHAUST_REMOVE: EventKind.RELEASE,
+    Operation.TOUCH: EventKind.TOUCH,
+    Operation.KICK: EventKind.KICK,
+    Operation.KICK_DELAYED: EventKind.KICK,
+    Operation.DELETE: EventKind.DELETE,
+    Operation.DELAY_END: EventKind.DELAY_DUE,
+    Operation.LEASE_END: EventKind.TTR_EXPIRED,
+    Operation.LEASE_END_DELAYED: EventKind.TTR_EXPIRED,
+    Operation.TTL_END: EventKind.TTL_EXPIRED,
+    Operation.SESSION_END: EventKind.SESSION_RELEASE,
+    Operation.SESSION_END_DELAYED: EventKind.SESSION_RELEASE,
+    Operation.RELEASE_ALL: EventKind.RELEASE_ALL,
+    Operation.TRUNCATE: EventKind.TRUNCATE,
+    Operation.RETENTION_END: EventKind.RETENTION_EXPIRED,
+    Operation.MOVE: EventKind.MOVE,
+    Operation.MOVE_CHOSEN: EventKind.MOVE,
+    Operation.GROUP_START: EventKind.GROUP_START,
+    Operation.GROUP_START_DELAYED: EventKind.GROUP_START,
+    Operation.DEPENDENCIES_DONE: EventKind.DEPENDENCIES_DONE,
+    Operation.DEPENDENCIES_DONE_DELAYED: EventKind.DEPENDENCIES_DONE,
+    Operation.DEPENDENCY_FAILED: EventKind.DEPENDENCY_FAILED,
+    Operation.SNATCH: EventKind.SNATCH,
+    Operation.SNATCH_DELAYED: EventKind.SNATCH,
+    Operation.RESTART: EventKind.RESTART,
+    Operation.RESTART_DELAYED: EventKind.RESTART,
+    Operation.SWITCH_READY: EventKind.SWITCH,
+    Operation.SWITCH_DELAYED: EventKind.SWITCH,
+    Operation.SWITCH_BURIED: EventKind.SWITCH,
+    Operation.SWITCH_DONE: EventKind.SWITCH,
+    Operation.SWITCH_ZOMBIE: EventKind.SWITCH,
+    Operation.CANCEL: EventKind.DELETE,
+    Operation.CANCEL_RETURNED: EventKind.RELEASE,
+    Operation.UPDATE: EventKind.UPDATE,
+    Operation.UPDATE_DELAYED: EventKind.UPDATE,
+    Operation.UPDATE_UNDELAYED: EventKind.UPDATE,
+    Operation.REPLACE: EventKind.UPDATE,
+    Operation.REPLACE_DELAYED: EventKind.UPDATE,
+}
+"""Kind of the event that an operation leaves in the change feed, unless the caller names another.
+
+A retry, a burial or a move that ends a lost lease has the kind of what ended the lease.
+"""

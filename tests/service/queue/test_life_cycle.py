@@ -29,7 +29,7 @@ from taskraft_service.queue.commands.settle import (
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.selector import ByIds
@@ -398,6 +398,7 @@ def test_every_operation_is_walked():
         Operation.DEPENDENCIES_DONE_DELAYED,
         Operation.DEPENDENCY_FAILED,
     }
+    walked |= {operation for operation, *_ in BACKED_OFF} | {Operation.CANCEL_RETURNED}
     assert walked == set(Operation)
     assert STATES[State.HELD] is State.HELD
 
@@ -409,3 +410,38 @@ def test_wrong_state_is_named():
     (item,) = result.refused
     assert item.refusal.reason is Reason.WRONG_STATE
     assert item.refusal.metadata["state"] == "TAKEN"
+
+
+BACKED_OFF = [
+    (Operation.LEASE_END_DELAYED, {"ttr_ms": 50}, (), 1_050),
+    (Operation.SESSION_END_DELAYED, {}, (CloseSession(SESSION),), 1_000),
+]
+
+
+@pytest.mark.parametrize(("operation", "wishes", "commands", "now_ms"), BACKED_OFF)
+def test_a_lost_lease_with_a_back_off_delays_the_task(operation, wishes, commands, now_ms):
+    retry = RetryPolicy(attempts_max=5, backoff_ms=1_000)
+    stage = Stage(State.TAKEN, retry=retry, **wishes)
+    stage.do(*commands, now_ms=now_ms)
+    assert stage.state() is LIFE_CYCLE[State.TAKEN, operation]
+
+
+def test_a_release_ends_a_task_whose_cancellation_was_requested():
+    stage = Stage(State.TAKEN)
+    stage.do(Cancel("tube", ByIds([1])), Settle([Release([TOKEN])]))
+    assert stage.state() is LIFE_CYCLE[State.TAKEN, Operation.CANCEL_RETURNED]
+
+
+@pytest.mark.parametrize("state", [State.TAKEN, State.DONE], ids=lambda state: state.name)
+def test_a_put_does_not_replace_a_task_that_an_earlier_item_only_met(state):
+    """The earlier item is answered with the task; the later one finds it as busy as it is."""
+    stage = Stage(state, unique_key=("key",))
+    among = UniqueAmong((State.READY, State.TAKEN, State.DONE))
+    items = [
+        NewTask(b"new", 3, unique_key=("key",), on_conflict=how, unique_among=among)
+        for how in (OnConflict.RETURN_EXISTING, OnConflict.REPLACE_IF_WAITING)
+    ]
+    (result,) = stage.do(Put("tube", items))
+    assert result.ids == [1, 0]
+    assert result.refused[0].refusal.reason is Reason.KEY_TAKEN
+    assert stage.state() is state

@@ -51,6 +51,7 @@ from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.aim import aimed
 from tests.service.queue.drawn_commands import PASSED, any_command, circulation
+from tests.service.queue.invariants import checking_after_each_operation
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.model.counting import shown
 from tests.service.queue.model.queue import NaiveQueue
@@ -258,7 +259,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.index += 1
         self.now += passed
         self.unwritten.append((self.index, self.now, commands))
-        results = self.queue.apply(self.index, self.now, commands)
+        with checking_after_each_operation():
+            results = self.queue.apply(self.index, self.now, commands)
         expected = self.model.apply(self.index, self.now, commands)
         assert answers(commands, results) == answers(commands, expected)
 

@@ -13,7 +13,7 @@ from taskraft_service.queue.entities.dependencies import OnDependencyFailure
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.groups.operations import settle_groups
-from taskraft_service.queue.life_cycle import HELD, EventKind
+from taskraft_service.queue.life_cycle import HELD, Operation
 from taskraft_service.queue.tasks.endings import end
 from taskraft_service.queue.tasks.holding import let_go_if_free
 
@@ -67,12 +67,14 @@ def _hear(ledger: Ledger, task: Task, ending: Ending) -> None:
         failure = Failure(FAILURE_TYPE, f"{place}: {ending.outcome.name}")
         task.extras = replace(task.extras, waiting=rest, failure=failure)
         if waiting.on_failure is OnDependencyFailure.CANCEL:
-            kind = EventKind.DEPENDENCY_FAILED
-            end(ledger, task, kind, TaskOutcome.DEPENDENCY_FAILED, reason=place)
+            operation = Operation.DEPENDENCY_FAILED
+            end(ledger, task, operation, TaskOutcome.DEPENDENCY_FAILED, reason=place)
             return
     if not still_open:
         _begin_delay(ledger, task, waiting)
-        let_go_if_free(ledger, task, EventKind.DEPENDENCIES_DONE)
+        let_go_if_free(
+            ledger, task, Operation.DEPENDENCIES_DONE, Operation.DEPENDENCIES_DONE_DELAYED
+        )
 
 
 def _begin_delay(ledger: Ledger, task: Task, waiting: Waiting) -> None:

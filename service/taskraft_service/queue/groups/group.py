@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from taskraft_service.queue.entities.group_view import GroupState, GroupTask, GroupView
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.life_cycle import DELAYED, HELD, READY, TAKEN
+from taskraft_service.queue.life_cycle import OPEN
 from taskraft_service.queue.tasks.members import FIRST, Member
-
-OPEN: Final = (READY, DELAYED, TAKEN, HELD)
-"""States of a task that has neither ended nor been buried."""
 
 
 class Group:

@@ -16,7 +16,7 @@ from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.groups.group import Group, wrong_state
-from taskraft_service.queue.life_cycle import HELD, TAKEN, EventKind
+from taskraft_service.queue.life_cycle import HELD, TAKEN, Operation
 from taskraft_service.queue.operations.intervention import ask_to_stop
 from taskraft_service.queue.operations.put import put
 from taskraft_service.queue.operations.suitability import refusal_of_stored
@@ -139,7 +139,7 @@ def _step(ledger: Ledger, group: Group, tasks_max: int) -> None:
         if group.state is GroupState.CANCELLED:
             _remove(ledger, group, task)
         elif task.state is HELD:
-            let_go_if_free(ledger, task, EventKind.GROUP_START)
+            let_go_if_free(ledger, task, Operation.GROUP_START, Operation.GROUP_START_DELAYED)
     if len(members) <= tasks_max:
         group.sweeping = False
         del groups.sweeps[group.number]
@@ -153,7 +153,7 @@ def _remove(ledger: Ledger, group: Group, task: Task) -> None:
         ask_to_stop(ledger, task)
         return
     leave_order(task)
-    end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
+    end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
     ledger.news.wake(task.tube)  # it may have stood in the way of others
 
 

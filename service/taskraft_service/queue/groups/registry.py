@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.groups.group import OPEN, Group, wrong_state
+from taskraft_service.queue.groups.group import Group, wrong_state
 from taskraft_service.queue.groups.group_codec import read_group, write_group
 from taskraft_service.queue.keys import GROUP, MEMBER, group_key, prefix_stop
-from taskraft_service.queue.life_cycle import FINISHED, GONE, EventKind
+from taskraft_service.queue.life_cycle import FINISHED, GONE, OPEN, EventKind
 from taskraft_service.queue.tasks.members import FIRST, Members
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Groups:
     wait to be forgotten, by end and number.
     """
 
-    __slots__ = ("_by_name", "_dirty", "complete", "ended", "members", "number", "sweeps")
+    __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
 
     def __init__(self, store: Store) -> None:
         """Begin with none."""
-        self._by_name: dict[str, Group] = {}
+        self.by_name: dict[str, Group] = {}
         self._dirty: dict[str, None] = {}
         self.members = Members(store, MEMBER)
         self.number = 0
@@ -47,19 +47,19 @@ class Groups:
         self.ended: list[tuple[int, int, str]] = []
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self.by_name)
 
     def __iter__(self) -> Iterator[Group]:
         """Yield the groups in order of their names."""
-        return (group for _, group in sorted(self._by_name.items()))
+        return (group for _, group in sorted(self.by_name.items()))
 
     def get(self, name: str) -> Group | None:
         """Return a group, or None."""
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def find(self, name: str) -> Group | Refusal:
         """Return a group, or say that there is none."""
-        group = self._by_name.get(name)
+        group = self.by_name.get(name)
         if group is None:
             text = f"no group is called {name!r}"
             return Refusal(Reason.GROUP_NOT_FOUND, text, {"group": name})
@@ -74,7 +74,7 @@ class Groups:
 
     def add(self, group: Group) -> None:
         """Take in a new group."""
-        self._by_name[group.name] = group
+        self.by_name[group.name] = group
         self.touch(group)
 
     def touch(self, group: Group) -> None:
@@ -83,14 +83,14 @@ class Groups:
 
     def remove(self, group: Group) -> None:
         """Forget a group that has ended; buried and kept tasks of it belong to none from now on."""
-        del self._by_name[group.name]
+        del self.by_name[group.name]
         self.touch(group)
 
     # ------------------------------------------------------------------------------- the tasks
 
     def _counting(self, task: Task) -> Group | None:
         """Return the group that counts a task: its own, not a later one of that name; or None."""
-        group = self._by_name.get(task.extras.group)
+        group = self.by_name.get(task.extras.group)
         if group is None or group.number != task.extras.group_number or group.has_ended:
             return None
         return group
@@ -144,7 +144,7 @@ class Groups:
     def collect(self, writes: list[Write]) -> None:
         """Append what the store does not have yet to ``writes``."""
         for name in self._dirty:
-            group = self._by_name.get(name)
+            group = self.by_name.get(name)
             writes.append((group_key(name), write_group(group) if group is not None else None))
         self._dirty.clear()
         self.members.collect(writes)
@@ -162,7 +162,7 @@ class Groups:
         """Read all groups; who has ended first is forgotten first."""
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
             group = read_group(record)
-            self._by_name[group.name] = group
+            self.by_name[group.name] = group
             if group.sweeping:
                 self.sweeps[group.number] = group
             if group.has_ended:

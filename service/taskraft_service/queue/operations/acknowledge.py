@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from taskraft_service.queue.commands.settle import Ack, Keep
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, State, TaskOutcome
-from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
+from taskraft_service.queue.entities.tube_options import OnAck
+from taskraft_service.queue.life_cycle import Operation
 from taskraft_service.queue.refusals import invalid, together
 from taskraft_service.queue.tasks.endings import end
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tasks.updating import (
     growth,
     unsuitable_content,
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
     from taskraft_service.queue.tubes.tube import Tube
 
 PROCESSED: Final = TaskOutcome.PROCESSED
-ACK: Final = EventKind.ACK
-_BY_WISH: Final[Mapping[Keep, State]] = {
-    Keep.REMOVE: GONE,
-    Keep.DONE: DONE,
-    Keep.ZOMBIE: ZOMBIE,
+ACK: Final = Operation.ACK
+_BY_WISH: Final[Mapping[Keep, Operation]] = {
+    Keep.REMOVE: Operation.ACK,
+    Keep.DONE: Operation.ACK_KEEP,
+    Keep.ZOMBIE: Operation.ACK_RETAIN,
+}
+_BY_OPTION: Final[Mapping[OnAck, Operation]] = {
+    OnAck.REMOVE: Operation.ACK,
+    OnAck.KEEP: Operation.ACK_KEEP,
+    OnAck.RETAIN: Operation.ACK_RETAIN,
 }
 
 
@@ -51,14 +57,14 @@ def stale(token: int) -> Refusal:
 def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | None:
     """Return why an acknowledgement does not agree with what the tube does, or None."""
     tube = task.tube
-    state = _state_after(tube, settlement)
-    if state is GONE:
+    operation = _operation(tube, settlement)
+    if operation is ACK:
         wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
         text = "means nothing for a task that is not kept"
         return together(
             [invalid(field, text, {}) for field, wish in wishes.items() if wish is not None]
         )
-    if state is ZOMBIE and not is_period(_retain_ms(tube, settlement)):
+    if operation is Operation.ACK_RETAIN and not is_period(_retain_ms(tube, settlement)):
         given = settlement.retain_ms
         if given is None:
             return invalid("retain_ms", "missing; a ZOMBIE is kept for a period", {})
@@ -72,13 +78,22 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
 
 def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:
     """Tell whether an acknowledged task leaves its tube."""
-    return _state_after(tube, settlement) is GONE
+    return _operation(tube, settlement) is ACK
 
 
-def _state_after(tube: Tube, settlement: Ack) -> State:
+def _operation(tube: Tube, settlement: Ack) -> Operation:
+    """Return what an acknowledgement does to tasks of a tube: remove, keep or retain them."""
     if settlement.keep is Keep.AS_TUBE:
-        return tube.state_after_ack
+        return _BY_OPTION[tube.options.on_ack]
     return _BY_WISH[settlement.keep]
+
+
+def _all_bare(tasks: Sequence[Task]) -> bool:
+    """Return whether no task has rare attributes."""
+    for task in tasks:  # noqa: SIM110 - faster than a generator
+        if task.extras is not NO_EXTRAS:
+            return False
+    return True
 
 
 def _retain_ms(tube: Tube, settlement: Ack) -> int:
@@ -112,11 +127,10 @@ def acknowledge(
         partial(_refusal, ledger, settlement, Room()) if has_wishes and not is_checked else None
     )
     leases = ledger.leases
-    tasks: list[Task] = []
-    is_bare = True
+    tasks: dict[int, Task] = {}
     for place, token in enumerate(settlement.tokens, item):
         task = leases.get(token)
-        if task is None:
+        if task is None or token in tasks:
             refused.append(ItemRefusal(place, stale(token)))
             continue
         if refusal_of is not None:
@@ -124,11 +138,8 @@ def acknowledge(
             if refusal is not None:
                 refused.append(ItemRefusal(place, refusal))
                 continue
-        del leases[token]
-        tasks.append(task)
-        if task.extras is not NO_EXTRAS:
-            is_bare = False
-    _finish_all(ledger, tasks, settlement, is_bare=is_bare)
+        tasks[token] = task
+    _finish_all(ledger, list(tasks.values()), settlement)
 
 
 def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Sequence[ItemRefusal]]:
@@ -137,53 +148,33 @@ def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Seq
     Nothing: nothing was done, for more may follow from the end of one of the tasks.
     """
     leases = ledger.leases
-    tokens = [token for settlement in settlements for token in settlement.tokens]
-    tasks = [task for token in tokens if (task := leases.get(token)) is not None]
-    for task in tasks:
-        if task.extras is not NO_EXTRAS:
-            return ()
-    refused: list[Sequence[ItemRefusal]]
-    if len(tasks) == len(tokens) == len(set(tokens)):  # as a rule: nothing is refused
-        for token in tokens:
-            del leases[token]
-        refused = [()] * len(settlements)
-    else:
-        tasks, refused = _released(ledger, settlements)
-    _finish_all(ledger, tasks, settlements[0], is_bare=True)
-    return refused
-
-
-def _released(
-    ledger: Ledger, settlements: Sequence[Ack]
-) -> tuple[list[Task], list[Sequence[ItemRefusal]]]:
-    """End leases; return their tasks, and what is refused of each acknowledgement."""
-    leases = ledger.leases
-    tasks: list[Task] = []
+    tasks: dict[int, Task] = {}
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
         strange: Sequence[ItemRefusal] = ()
         for place, token in enumerate(settlement.tokens):
-            task = leases.pop(token, None)
-            if task is None:
+            task = leases.get(token)
+            if task is None or token in tasks:
                 strange = [*strange, ItemRefusal(place, stale(token))]
+            elif task.extras is not NO_EXTRAS:
+                return ()
             else:
-                tasks.append(task)
+                tasks[token] = task
         refused.append(strange)
-    return tasks, refused
+    _finish_all(ledger, list(tasks.values()), settlements[0])
+    return refused
 
 
-def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack, *, is_bare: bool) -> None:
-    """Finish tasks that are not among the leases any more.
-
-    ``is_bare``: none has rare attributes, so that nothing else follows from its end.
-    """
+def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack) -> None:
+    """Acknowledge taken tasks: at once where nothing else follows from the end of any of them."""
     for tube, run in by_tube(tasks) if tasks else ():
-        state = _state_after(tube, settlement)
-        if is_bare and state is GONE and tube.number not in ledger.watch.tubes:
-            _finish(ledger, tube, run)
+        operation = _operation(tube, settlement)
+        is_plain_end = operation is ACK and tube.number not in ledger.watch.tubes
+        if is_plain_end and _all_bare(run):
+            transition(ledger, tube, run, ACK, outcome=PROCESSED)
         else:
             for task in run:
-                _end(ledger, task, state, settlement)
+                _end(ledger, task, operation, settlement)
 
 
 def _refusal(ledger: Ledger, settlement: Ack, room: Room, task: Task) -> Refusal | None:
@@ -193,15 +184,15 @@ def _refusal(ledger: Ledger, settlement: Ack, room: Room, task: Task) -> Refusal
     )
 
 
-def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
-    """Finish one task that is kept, or whose ending matters to others."""
+def _end(ledger: Ledger, task: Task, operation: Operation, settlement: Ack) -> None:
+    """Acknowledge one task that is kept, or whose end matters to others."""
     retain_until_ms = 0
-    if state is not GONE:
+    if operation is not ACK:
         task.tube.counters.note(Call.DONE)
         retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
         if settlement.update is not None:
             update_task(ledger, task, settlement.update)
-    if state is not GONE or settlement.result is not None:
+    if operation is not ACK or settlement.result is not None:
         task.extras = replace(
             task.extras,
             failure=None,
@@ -209,34 +200,4 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
             result_content_type=settlement.result_content_type,
             retain_until_ms=retain_until_ms,
         )
-    end(ledger, task, ACK, TaskOutcome.PROCESSED, state)
-
-
-def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
-    """Do what ``transitions.move`` does, at once for tasks of one tube: consumers' hot path."""
-    emit(ledger, run, ACK, TAKEN, GONE, outcome=PROCESSED)
-    tasks, ready = tube.tasks, tube.ready
-    payload_bytes = resident_bytes = 0
-    for task in run:
-        payload_bytes += task.payload_bytes
-        session = task.session
-        if session is not None:
-            del session.held[task.token]
-            task.session = None
-        if task.timer is not None:
-            ledger.timers.cancel(task)
-        task.state = GONE
-        if task.body is not None:
-            resident_bytes += len(task.body)
-            task.body = None
-        if task.written is None:
-            del tasks[task.id]
-        elif not task.dirty:
-            task.dirty = True
-            ledger.dirty_tasks.append(task)
-    if ready.counts_leases:
-        ready.free(run)
-    ledger.resident_bytes -= resident_bytes
-    if not tube.dirty:
-        ledger.tubes.touch(tube)
-    tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)
+    end(ledger, task, operation, PROCESSED)

@@ -9,13 +9,21 @@ from taskraft_service.queue.commands.tubes import ReleaseAll
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
+from taskraft_service.queue.life_cycle import (
+    BURIED,
+    DELAYED,
+    READY,
+    STATES,
+    TAKEN,
+    EventKind,
+    Operation,
+)
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.refusals import wrong_state
 from taskraft_service.queue.tasks.endings import bury as bury_task
 from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 from taskraft_service.queue.tasks.updating import (
     no_room_to_grow,
     unsuitable_content,
@@ -87,7 +95,8 @@ def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
         task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
         task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    move(ledger, task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
+    operation = Operation.KICK_DELAYED if delay_ms > 0 else Operation.KICK
+    transition(ledger, task.tube, (task,), operation)
 
 
 def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
@@ -104,7 +113,7 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
         if task.state not in (READY, DELAYED):
             return wrong_state(task)
         leave_order(task)
-        bury_task(ledger, task, EventKind.BURY, failure, reason)
+        bury_task(ledger, task, Operation.BURY, failure, reason)
         return True
 
     return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
@@ -118,7 +127,7 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
 
     def change(task: Task) -> bool:
         leave_order(task)
-        end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
+        end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
         return True
 
     return change_each(ledger, tube, command.selector, STATES, change)

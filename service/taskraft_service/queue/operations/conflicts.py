@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from taskraft_service.queue.dependencies.references import waiting_of
 from taskraft_service.queue.editor import Edited
 from taskraft_service.queue.entities.new_task import OnConflict
-from taskraft_service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
+from taskraft_service.queue.life_cycle import BURIED, FINISHED, Operation
 from taskraft_service.queue.operations.intervention import restart_one
 from taskraft_service.queue.tasks.terms import terms_of
-from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 from taskraft_service.queue.tasks.updating import replace_body
 
 if TYPE_CHECKING:
@@ -54,4 +54,6 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
         task.extras = replace(task.extras, waiting=waiting)
     if task.state is BURIED:
         task.attempt = 0
-    move(ledger, task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)
+    is_delayed = terms.operation is Operation.PUT_DELAYED
+    operation = Operation.REPLACE_DELAYED if is_delayed else Operation.REPLACE
+    transition(ledger, task.tube, (task,), operation)

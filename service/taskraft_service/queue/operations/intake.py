@@ -145,9 +145,17 @@ class Intake:
         if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
             earlier = self.new[place]
             self.new[place] = replace(task, dependencies=earlier.dependencies, group=earlier.group)
-        self._planned[task.unique_key] = conflict.task_id
+        if self._changes(conflict):
+            self._planned[task.unique_key] = conflict.task_id
         self.ids.append(conflict.task_id)
         self.conflicts.append(conflict)
+
+    def _changes(self, conflict: Conflict) -> bool:
+        """Return whether the task that an item meets will be waiting because of this item."""
+        if conflict.new.on_conflict is not OnConflict.RESTART_IF_FINISHED:
+            return conflict.new.on_conflict is OnConflict.REPLACE_IF_WAITING
+        there = self._ledger.find(self._tube, conflict.task_id)
+        return there is not None and there.state in FINISHED
 
     def _growth(self, conflict: Conflict) -> int:
         """Return how many bytes an item adds to the task that it meets; negative: it takes some."""

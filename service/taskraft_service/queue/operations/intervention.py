@@ -16,7 +16,6 @@ from taskraft_service.queue.commands.intervention import (
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.feed.event import emit
 from taskraft_service.queue.life_cycle import (
     BURIED,
     DELAYED,
@@ -27,21 +26,32 @@ from taskraft_service.queue.life_cycle import (
     TAKEN,
     ZOMBIE,
     EventKind,
+    Operation,
 )
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.refusals import delay_unsuitable, wrong_state
 from taskraft_service.queue.tasks.endings import bury, end
-from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 from taskraft_service.queue.tasks.uniqueness import reclaim
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 
 RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
 SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
 CANCELLABLE: Final = (HELD, READY, DELAYED, TAKEN, BURIED)
+SWITCHES: Final[Mapping[State, Operation]] = {
+    READY: Operation.SWITCH_READY,
+    DELAYED: Operation.SWITCH_DELAYED,
+    BURIED: Operation.SWITCH_BURIED,
+    DONE: Operation.SWITCH_DONE,
+    ZOMBIE: Operation.SWITCH_ZOMBIE,
+}
+"""Operation of a switch, by its target state."""
 
 
 def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
@@ -55,7 +65,7 @@ def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
             return wrong_state(task)
         if command.delay_ms > 0:
             hide(ledger, task, command.delay_ms)
-            give_back(ledger, task, EventKind.SNATCH, DELAYED)
+            give_back(ledger, task, EventKind.SNATCH, is_delayed=True)
         else:
             come_back(ledger, task, EventKind.SNATCH)
         return True
@@ -91,7 +101,8 @@ def restart_one(ledger: Ledger, task: Task, delay_ms: int) -> None:
     leave_order(task)
     task.attempt = 0
     _live_again(ledger, task, delay_ms)
-    move(ledger, task, EventKind.RESTART, _ready_or_delayed(delay_ms))
+    operation = Operation.RESTART_DELAYED if delay_ms > 0 else Operation.RESTART
+    transition(ledger, task.tube, (task,), operation)
 
 
 def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
@@ -132,11 +143,11 @@ def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> N
     if state in FINISHED:
         retain_until_ms = after(ledger.now_ms, duration_ms) if state is ZOMBIE else 0
         task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
-        end(ledger, task, EventKind.SWITCH, TaskOutcome.PROCESSED, state)
+        end(ledger, task, SWITCHES[state], TaskOutcome.PROCESSED)
     elif state is BURIED:
-        bury(ledger, task, EventKind.SWITCH, None, "")
+        bury(ledger, task, SWITCHES[state], None, "", EventKind.SWITCH)
     else:
-        move(ledger, task, EventKind.SWITCH, state)
+        transition(ledger, task.tube, (task,), SWITCHES[state])
 
 
 def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
@@ -153,7 +164,7 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
         if task.state is TAKEN:
             return ask_to_stop(ledger, task)
         leave_order(task)
-        end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
+        end(ledger, task, Operation.CANCEL, TaskOutcome.DELETED)
         removed += 1
         return True
 
@@ -169,10 +180,7 @@ def ask_to_stop(ledger: Ledger, task: Task) -> bool:
     if task.extras.cancel_requested:
         return False
     task.extras = replace(task.extras, cancel_requested=True)
-    ledger.touch_task(task)
-    ledger.tubes.touch(task.tube)
-    emit(ledger, (task,), EventKind.CANCEL, TAKEN, TAKEN)
-    task.tube.counters.count(EventKind.CANCEL, TAKEN, TAKEN, 1)
+    transition(ledger, task.tube, (task,), Operation.CANCEL, EventKind.CANCEL)
     return True
 
 
@@ -188,10 +196,6 @@ def _live_again(ledger: Ledger, task: Task, delay_ms: int) -> None:
     )
     task.visible_at_ms = after(ledger.now_ms, delay_ms) if delay_ms > 0 else NEVER_MS
     task.expire_at_ms = after(ledger.now_ms, lengthened(task.ttl_ms, delay_ms))
-
-
-def _ready_or_delayed(delay_ms: int) -> State:
-    return DELAYED if delay_ms > 0 else READY
 
 
 def hide(ledger: Ledger, task: Task, delay_ms: int) -> None:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.put import Put, PutResult
 from taskraft_service.queue.dependencies.references import join_dependents
 from taskraft_service.queue.entities.group_view import GroupState
-from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.task_view import Extras
-from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
+from taskraft_service.queue.life_cycle import Operation
 from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.intake import Intake
 from taskraft_service.queue.operations.suitability import unsuitable
 from taskraft_service.queue.refusals import at_item, first_of
 from taskraft_service.queue.tasks.task import Task
 from taskraft_service.queue.tasks.terms import terms_of
-from taskraft_service.queue.tasks.transitions import line_up
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tasks.uniqueness import claim
 from taskraft_service.queue.tubes.counters import Call
 from taskraft_service.queue.tubes.profiles import suitable_task
@@ -32,13 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from taskraft_service.queue.entities.dependencies import TaskReference
-    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tubes.tube import Tube
 
-PUT: Final = EventKind.PUT
+PUT: Final = Operation.PUT
+NO_WISHES: Final = NewTask(b"", 0)
 IN_ORDER: Final = Position.IN_ORDER
-_state_of: Final = attrgetter("state")
 
 
 def put(
@@ -139,8 +134,8 @@ def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
 
 def _give_extras(
     ledger: Ledger, task: Task, new: NewTask, restarting: Collection[TaskReference]
-) -> None:
-    """Give a new task its rare attributes; its group or another task may hold it."""
+) -> bool:
+    """Give a new task its rare attributes; return whether its group or another task holds it."""
     group = ledger.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     waiting = None
@@ -155,10 +150,7 @@ def _give_extras(
     )
     if new.unique_key:
         claim(ledger, task.tube, new.unique_key, task.id)
-    if group is not None:
-        ledger.groups.came(task)
-    if waiting is not None or (group is not None and group.state is GroupState.HELD):
-        task.state = HELD
+    return waiting is not None or (group is not None and group.state is GroupState.HELD)
 
 
 def _store(
@@ -170,49 +162,47 @@ def _store(
     has_wishes: bool,
 ) -> Sequence[int]:
     """Make the tasks and return their ids. The hot path of producers: see bench/core_cycle.py."""
-    now_ms, custom, tasks = ledger.now_ms, tube.custom, tube.tasks
-    made: list[Task] = []
-    terms = terms_of(tube, NewTask(b"", 0), now_ms)
-    payload_bytes = resident_bytes = 0
+    now_ms = ledger.now_ms
     first_id = tube.next_id
-    for task_id, new in enumerate(new_tasks, first_id):
-        if has_wishes:
-            terms = terms_of(tube, new, now_ms)
-        body, size = new.body, new.payload_bytes
-        task = Task(tube, task_id, terms, now_ms, body, size, new.type, new.subqueue)
-        if has_wishes and has_rare(new):
-            _give_extras(ledger, task, new, restarting)
-        tasks[task_id] = task
-        made.append(task)
-        state = task.state
-        if state is READY and custom is not None:
-            line_up(ledger, task)
-        if state is DELAYED or task.expire_at_ms < NEVER_MS:
-            ledger.timers.renew(task)
-        payload_bytes += size
-        resident_bytes += len(body)
-    tube.next_id = first_id + len(made)
-    ledger.dirty_tasks += made
-    ledger.resident_bytes += resident_bytes
-    tube.counters.resize(payload_bytes)
-    _welcome(ledger, tube, _by_state(made) if has_wishes else ((terms.state, made),))
+    if has_wishes:
+        _store_wished(ledger, tube, new_tasks, restarting)
+    else:
+        terms = terms_of(tube, NO_WISHES, now_ms)
+        made = [
+            Task(tube, task_id, terms, now_ms, new.body, new.payload_bytes, new.type, new.subqueue)
+            for task_id, new in enumerate(new_tasks, first_id)
+        ]
+        if made:
+            transition(ledger, tube, made, terms.operation)
+        tube.next_id = first_id + len(made)
     return range(first_id, tube.next_id)
 
 
-def _by_state(tasks: Sequence[Task]) -> list[tuple[State, list[Task]]]:
-    """Cut tasks into runs of one state."""
-    return [(state, list(run)) for state, run in groupby(tasks, _state_of)]
-
-
-def _welcome(ledger: Ledger, tube: Tube, runs: Sequence[tuple[State, Sequence[Task]]]) -> None:
-    """Tell of new tasks and count them, and let those that are ready take their places."""
-    ready: list[Task] = []
-    for state, run in runs:
-        emit(ledger, run, PUT, GONE, state)
-        tube.counters.count(PUT, GONE, state, len(run))
-        if state is READY:
-            ready += run
-    ledger.tubes.touch(tube)
-    tube.ready.add_all(ready)
-    tube.ages.came(ledger.now_ms, len(ready))
-    ledger.tubes.totals.note_ready(tube)
+def _store_wished(
+    ledger: Ledger,
+    tube: Tube,
+    new_tasks: Sequence[NewTask],
+    restarting: Collection[TaskReference],
+) -> None:
+    """Make tasks that may differ in every attribute, in runs that become READY, DELAYED or HELD."""
+    now_ms = ledger.now_ms
+    run: list[Task] = []
+    operation = PUT
+    for new in new_tasks:
+        terms = terms_of(tube, new, now_ms)
+        body, size = new.body, new.payload_bytes
+        task = Task(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
+        tube.next_id += 1
+        own_operation = terms.operation
+        if run and new.dependencies is not None:  # the task may depend on an earlier one of the run
+            transition(ledger, tube, run, operation)
+            run = []
+        if has_rare(new) and _give_extras(ledger, task, new, restarting):
+            own_operation = Operation.PUT_HELD
+        if run and own_operation is not operation:
+            transition(ledger, tube, run, operation)
+            run = []
+        operation = own_operation
+        run.append(task)
+    if run:
+        transition(ledger, tube, run, operation)

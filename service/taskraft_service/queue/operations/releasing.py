@@ -9,17 +9,26 @@ from taskraft_service.queue.entities.instants import after, lengthened, postpone
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlPolicy
-from taskraft_service.queue.life_cycle import DELAYED, READY
+from taskraft_service.queue.life_cycle import EventKind, Operation
 from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import move
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task_view import State
+    from collections.abc import Mapping, Sequence
+
     from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.life_cycle import EventKind
     from taskraft_service.queue.tasks.task import Task
 
+RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
+    EventKind.RELEASE: (Operation.RELEASE, Operation.RELEASE_DELAYED),
+    EventKind.TTR_EXPIRED: (Operation.LEASE_END, Operation.LEASE_END_DELAYED),
+    EventKind.SESSION_RELEASE: (Operation.SESSION_END, Operation.SESSION_END_DELAYED),
+    EventKind.STARTUP_RELEASE: (Operation.SESSION_END, Operation.SESSION_END_DELAYED),
+    EventKind.RELEASE_ALL: (Operation.RELEASE_ALL,),
+    EventKind.SNATCH: (Operation.SNATCH, Operation.SNATCH_DELAYED),
+}
+"""Operations that make a taken task ready, or delayed, by what ends its lease."""
 UNSAID: Final = Release(())
 """What is wished for a task whose holder did not say anything."""
 
@@ -44,15 +53,18 @@ def put_back(
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:
         task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    give_back(ledger, task, kind, DELAYED if delay_ms > 0 else READY, reason)
+    give_back(ledger, task, kind, reason, is_delayed=delay_ms > 0)
 
 
-def give_back(ledger: Ledger, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
-    """Make a taken task ready or delayed; one whose holder was asked to stop ends instead."""
+def give_back(
+    ledger: Ledger, task: Task, kind: EventKind, reason: str = "", *, is_delayed: bool = False
+) -> None:
+    """Make a taken task ready or delayed; a task whose cancellation was requested ends instead."""
     if task.extras.cancel_requested:
-        end(ledger, task, kind, TaskOutcome.DELETED, reason=reason)
+        end(ledger, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, reason)
     else:
-        move(ledger, task, kind, state, reason)
+        operation = RETURNS[kind][is_delayed]
+        transition(ledger, task.tube, (task,), operation, kind, reason)
 
 
 def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> int:

@@ -17,7 +17,7 @@ from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
-from taskraft_service.queue.life_cycle import READY, EventKind
+from taskraft_service.queue.life_cycle import EventKind, Operation
 from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
 from taskraft_service.queue.tasks.endings import bury, end
 from taskraft_service.queue.tasks.moving import bring_to_dead_letters, dead_letters_of
@@ -61,7 +61,7 @@ def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> 
     """Hand a taken task back whose lease was lost; ``failure`` says how."""
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
-        give_back(ledger, task, kind, READY)  # its time to live ends it before anybody takes it
+        give_back(ledger, task, kind)  # its time to live ends it before anybody takes it
     elif task.extras.cancel_requested:  # it ends, even if its attempts are used up
         come_back(ledger, task, kind)
     elif task.tube.has_retry or task.extras.retry is not None:
@@ -111,11 +111,12 @@ def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, r
     Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.
     """
     if exhausted is Exhausted.REMOVE:
-        end(ledger, task, kind, TaskOutcome.FAILED, reason=reason)
+        end(ledger, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)
         return
     if exhausted is Exhausted.DEAD_LETTER:
         target = dead_letters_of(ledger, task)
         if target is not None and target.full(1, task.payload_bytes) is None:
             bring_to_dead_letters(ledger, task, target, kind)
             return
-    bury(ledger, task, kind, None, reason)
+    operation = Operation.REJECT if kind is EventKind.BURY else Operation.EXHAUST
+    bury(ledger, task, operation, None, reason, kind)

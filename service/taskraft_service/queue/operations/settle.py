@@ -28,15 +28,19 @@ from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import TAKEN, EventKind
-from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
+from taskraft_service.queue.life_cycle import EventKind, Operation
+from taskraft_service.queue.operations.acknowledge import (
+    acknowledge,
+    acknowledge_each,
+    stale,
+)
 from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from taskraft_service.queue.operations.retrying import give_up, try_again
 from taskraft_service.queue.operations.settle_checks import first_refusal, tube_after, unsuitable
 from taskraft_service.queue.tasks.endings import bury
 from taskraft_service.queue.tasks.moving import move_to
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tasks.updating import update_task
 from taskraft_service.queue.tubes.room import Room
 
@@ -159,7 +163,8 @@ def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
     failure = settlement.failure
     if settlement.update is not None:
         update_task(ledger, task, settlement.update)
-    bury(ledger, task, EventKind.BURY, failure, failure.type if failure is not None else "")
+    reason = failure.type if failure is not None else ""
+    bury(ledger, task, Operation.BURY_TAKEN, failure, reason)
 
 
 def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
@@ -184,10 +189,6 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
         task.extras = replace(task.extras, progress=progress)
         if ledger.watcher is not None:
             ledger.watcher(task, TaskOutcome.NONE)
-    ledger.touch_task(task)
-    ledger.tubes.touch(task.tube)
-    emit(ledger, (task,), EventKind.TOUCH, TAKEN, TAKEN)
-    task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
     if increment_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
         task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
@@ -201,4 +202,4 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
         if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
             renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
-    ledger.timers.renew(task)
+    transition(ledger, task.tube, (task,), Operation.TOUCH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import repeat
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.take import Take, TakeResult
@@ -12,20 +11,18 @@ from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.operations.choosing import choose, choose_living
 from taskraft_service.queue.orders.offers import Passing
 from taskraft_service.queue.refusals import no_task, wrong_state
 from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 from taskraft_service.queue.tasks.working_set import by_tube
 from taskraft_service.queue.tubes.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.sessions.session import Session
     from taskraft_service.queue.tasks.task import Task
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
-SINCE: Final = attrgetter("since_ms")
-TAKE: Final = EventKind.TAKE
 
 
 def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
@@ -64,8 +59,9 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     views: list[TaskView] = []
     if not chosen:
         return TakeResult(views, passing.cut_short)
+    operation = Operation.TAKE if command.task_id is None else Operation.TAKE_CHOSEN
     for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
-        views += _lease(ledger, tube, run, repeat(session), command.ttr_ms)
+        views += _lease(ledger, tube, run, repeat(session), command.ttr_ms, operation)
     return TakeResult(views, passing.cut_short)
 
 
@@ -140,44 +136,27 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     ledger.touch_task(task)
     leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
-        end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)
+        end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)
         return no_task(task.id)
     tubes[0].ready.claim(task, ledger.now_ms)
-    if task.state is BURIED and task.extras.group:
-        ledger.groups.moved(task, TAKE, BURIED, TAKEN)
     return [task]
 
 
-def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> None:
-    """Count takes, charge them to the rate of their tube, and let the tasks wait no more."""
-    tasks = len(run)
-    if before is READY and tasks == 1:
-        tube.ages.left(run[0].since_ms)
-    elif before is READY:
-        tube.ages.all_left(list(map(SINCE, run)))
-    if not tube.dirty:
-        ledger.tubes.touch(tube)
-    tube.counters.count(TAKE, before, TAKEN, tasks)
-    if tube.has_rate:
-        if tube.bucket is not None:
-            tube.bucket.use(tasks, ledger.now_ms)
-        ledger.set_tube_timer(tube)
+def _lease_end(ledger: Ledger, task: Task, ttr_ms: int | None) -> int:
+    """Return when the lease of a task that is being taken ends by itself.
 
-
-def _limit(ledger: Ledger, task: Task, ttr_ms: int | None) -> None:
-    """Say when a lease ends by itself.
-
-    One with a session ends with that, one without after a minute, unless a time to run says
-    otherwise; in the scope UNTAKEN never after the time to live.
+    A lease with a session ends with the session, a lease without a session after a minute, unless
+    a time to run says otherwise; in the scope UNTAKEN never after the time to live.
     """
     run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
     if task.session is None and run_ms >= FOREVER_MS:
         run_ms = SESSIONLESS_TTR_MS
-    if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
-        task.lease_until_ms = after(ledger.now_ms, run_ms)
-        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
-            task.lease_until_ms = min(task.lease_until_ms, task.expire_at_ms)
-    ledger.timers.renew(task)
+    if run_ms >= FOREVER_MS and task.expire_at_ms >= NEVER_MS:
+        return NEVER_MS
+    lease_until_ms = after(ledger.now_ms, run_ms)
+    if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+        return min(lease_until_ms, task.expire_at_ms)
+    return lease_until_ms
 
 
 def _lease(
@@ -186,38 +165,21 @@ def _lease(
     run: Sequence[Task],
     holders: Iterable[Session | None],
     ttr_ms: int | None,
+    operation: Operation = Operation.TAKE,
 ) -> list[TaskView]:
     """Lease tasks of one tube and state that are out of their order; return them as they are shown.
 
     The hot path of consumers: see bench/core_cycle.py.
     """
-    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
-    views: list[TaskView] = []
-    before, show, add_dirty = run[0].state, views.append, ledger.dirty_tasks.append
-    _charge(ledger, tube, before, run)
     for task, session in zip(run, holders, strict=False):
-        assert task.state is before
         task.attempt += 1
         task.session = session
-    emit(ledger, run, TAKE, before, TAKEN)
-    for task in run:
-        session = task.session
-        if not task.dirty:
-            task.dirty = True
-            add_dirty(task)
-        token += 1
-        task.token = token
-        task.state = TAKEN
-        task.since_ms = now_ms
-        task.visible_at_ms = NEVER_MS
-        if session is not None:
-            session.held[token] = task
         is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
         if is_timed or session is None or ttr_ms is not None:
-            _limit(ledger, task, ttr_ms)
-        elif task.timer is not None:
-            ledger.timers.renew(task)
-        leases[token] = task
-        show(task.view(task.body if task.body is not None else ledger.body(task)))
-    ledger.token = token
-    return views
+            task.lease_until_ms = _lease_end(ledger, task, ttr_ms)
+    transition(ledger, tube, run, operation)
+    if tube.has_rate:
+        if tube.bucket is not None:
+            tube.bucket.use(len(run), ledger.now_ms)
+        ledger.set_tube_timer(tube)
+    return [task.view(task.body if task.body is not None else ledger.body(task)) for task in run]

@@ -8,11 +8,18 @@ from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.intervention import UpdateTasks
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
+from taskraft_service.queue.life_cycle import (
+    BURIED,
+    DELAYED,
+    HELD,
+    LIFE_CYCLE,
+    READY,
+    Operation,
+)
 from taskraft_service.queue.operations.intervention import hide
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.refusals import wrong_state
-from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.transitions import leave_order, transition
 from taskraft_service.queue.tasks.updating import (
     no_room_to_grow,
     unsuitable_content,
@@ -76,14 +83,14 @@ def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | 
 def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
     """Change a task and say so in the feed. What stays in its state has been in it all the time."""
     leave_order(task)
-    state = task.state
+    operation = Operation.UPDATE
     if update.delay_ms is not None:
         hide(ledger, task, update.delay_ms)
-        state = DELAYED if update.delay_ms > 0 else READY
+        is_delayed = update.delay_ms > 0
+        operation = Operation.UPDATE_DELAYED if is_delayed else Operation.UPDATE_UNDELAYED
     update_task(ledger, task, update)
-    if update.ttl_ms is not None and state is DELAYED and task.expire_at_ms < NEVER_MS:
+    is_delayed = LIFE_CYCLE[task.state, operation] is DELAYED
+    if update.ttl_ms is not None and is_delayed and task.expire_at_ms < NEVER_MS:
         task.ttl_ms += task.visible_at_ms - ledger.now_ms
         task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
-    if state is READY:
-        task.visible_at_ms = NEVER_MS
-    move(ledger, task, EventKind.UPDATE, state)
+    transition(ledger, task.tube, (task,), operation)

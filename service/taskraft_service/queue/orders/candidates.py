@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.life_cycle import READY, EventKind
+from taskraft_service.queue.life_cycle import READY, Operation
 from taskraft_service.queue.orders.read_ahead import soon_needed
 from taskraft_service.queue.tasks.endings import end
 from taskraft_service.queue.tasks.transitions import leave_order
@@ -107,4 +107,4 @@ def ready_task(ledger: Ledger, tube: Tube, offers: Offers, entry: Entry) -> Task
 def expire(ledger: Ledger, task: Task) -> None:
     """End a ready task whose time to live is over."""
     leave_order(task)
-    end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)
+    end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)

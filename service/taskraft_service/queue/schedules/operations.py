@@ -21,7 +21,7 @@ from taskraft_service.queue.commands.schedules import (
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime
 from taskraft_service.queue.entities.selector import ByIds
-from taskraft_service.queue.groups.group import OPEN
+from taskraft_service.queue.life_cycle import OPEN
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.circulation import delete
 from taskraft_service.queue.operations.put import put

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
-from taskraft_service.queue.tasks.transitions import move
+from taskraft_service.queue.life_cycle import BURIED, FINISHED, GONE, LIFE_CYCLE, Operation
+from taskraft_service.queue.tasks.transitions import transition
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task_view import Failure, State
+    from taskraft_service.queue.entities.task_view import Failure
     from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.life_cycle import EventKind
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube
 
@@ -28,31 +29,32 @@ SURPLUS: Final = "BURIED_MAX"
 def end(
     ledger: Ledger,
     task: Task,
-    kind: EventKind,
+    operation: Operation,
     outcome: TaskOutcome,
-    state: State = GONE,
+    kind: EventKind | None = None,
     reason: str = "",
 ) -> None:
-    """Let a task end: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
+    """End a task: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
 
-    It is out of its order already. A kept one must have its retention set. A task that has ended
-    before and was kept just goes.
+    The caller has taken the task out of its order, and has set the retention of a kept task. For a
+    task that had ended before and was kept, only the transition happens.
     """
     if task.state in FINISHED:
-        move(ledger, task, kind, state, reason)
+        transition(ledger, task.tube, (task,), operation, kind, reason)
         return
     if outcome is TaskOutcome.EXPIRED:
         task.tube.counters.expire(task.state)
-    if state is not GONE or task.extras.group:
+    is_gone = LIFE_CYCLE[task.state, operation] is GONE
+    if not is_gone or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     if task.extras.dependents:
         ledger.dependents.ended(task, outcome)
-    if state is GONE and outcome is not TaskOutcome.PROCESSED:
+    if is_gone and outcome is not TaskOutcome.PROCESSED:
         leave_failure(ledger, task, outcome)
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, outcome)
-    move(ledger, task, kind, state, reason, outcome)
+    transition(ledger, task.tube, (task,), operation, kind, reason, outcome)
 
 
 def leave_failure(ledger: Ledger, task: Task, outcome: TaskOutcome) -> None:
@@ -61,8 +63,15 @@ def leave_failure(ledger: Ledger, task: Task, outcome: TaskOutcome) -> None:
         ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
 
 
-def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:
-    """Take a task that is out of its order out of circulation; it has not ended for good."""
+def bury(
+    ledger: Ledger,
+    task: Task,
+    operation: Operation,
+    failure: Failure | None,
+    reason: str,
+    kind: EventKind | None = None,
+) -> None:
+    """Bury a task that the caller has taken out of its order; a buried task has not ended."""
     extras = task.extras
     task.extras = replace(
         extras,
@@ -72,7 +81,7 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, TaskOutcome.BURIED_OUT)
-    move(ledger, task, kind, BURIED, reason, TaskOutcome.BURIED_OUT)
+    transition(ledger, task.tube, (task,), operation, kind, reason, TaskOutcome.BURIED_OUT)
     note_surplus(ledger, task.tube)
 
 
@@ -97,7 +106,7 @@ def remove_surplus(ledger: Ledger, tasks_max: int) -> int:
         assert order is not None
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
-        end(ledger, task, EventKind.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
+        end(ledger, task, Operation.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
         removed += 1
     ledger.surplus = {number: ledger.surplus[number] for number in over}
     return removed

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.instants import NEVER_MS
-from taskraft_service.queue.life_cycle import DELAYED, HELD, READY
-from taskraft_service.queue.tasks.transitions import move
+from taskraft_service.queue.life_cycle import HELD
+from taskraft_service.queue.tasks.transitions import transition
 
 if TYPE_CHECKING:
     from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.life_cycle import EventKind
+    from taskraft_service.queue.life_cycle import Operation
     from taskraft_service.queue.tasks.task import Task
 
 
-def let_go_if_free(ledger: Ledger, task: Task, kind: EventKind) -> None:
-    """Let a held task go, unless something else holds it: it is ready, or delayed until its time.
+def let_go_if_free(
+    ledger: Ledger, task: Task, operation: Operation, delayed_operation: Operation
+) -> None:
+    """Make a held task ready, or delayed until its time, unless something else holds the task.
 
-    ``kind`` is what held it last.
+    ``operation`` makes the task ready, ``delayed_operation`` delays it.
     """
     assert task.state is HELD
     if task.extras.waiting is not None or ledger.groups.holds(task):
         return
-    state = DELAYED if ledger.now_ms < task.visible_at_ms < NEVER_MS else READY
-    if state is READY:
-        task.visible_at_ms = NEVER_MS
-    move(ledger, task, kind, state)
+    is_delayed = ledger.now_ms < task.visible_at_ms < NEVER_MS
+    transition(ledger, task.tube, (task,), delayed_operation if is_delayed else operation)
     ledger.news.wake(task.tube)

@@ -14,11 +14,11 @@ from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
-from taskraft_service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from taskraft_service.queue.life_cycle import GONE, LIFE_CYCLE, TAKEN, EventKind, Operation
 from taskraft_service.queue.refusals import refused_by_driver
 from taskraft_service.queue.tasks.endings import leave_failure
 from taskraft_service.queue.tasks.task import Task, Terms
-from taskraft_service.queue.tasks.transitions import move, welcome
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tasks.uniqueness import claim
 from taskraft_service.queue.tubes.temporary import is_temporary, out_of_reach
 
@@ -86,7 +86,8 @@ def move_to(
     if ledger.watcher is not None:
         ledger.watch.tell_moved(task, target.name, moved.id)
     ledger.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
-    _go(ledger, task, EventKind.MOVE, moved)
+    arriving = Operation.PUT_DELAYED if _is_delayed(target, delay_ms) else Operation.PUT
+    _go(ledger, task, EventKind.MOVE, moved, arriving)
 
 
 def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventKind) -> None:
@@ -111,19 +112,20 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     if task.extras.dependents:
         ledger.dependents.ended(task, TaskOutcome.FAILED)
     leave_failure(ledger, task, TaskOutcome.FAILED)
-    _go(ledger, task, kind, moved)
+    _go(ledger, task, kind, moved, Operation.PUT)
     ledger.news.wake(target)
 
 
-def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
+def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task, arriving: Operation) -> None:
     """Let a task leave its tube and arrive in the other one."""
     assert moved.tube is not task.tube
+    leaving = Operation.MOVE if task.state is TAKEN else Operation.MOVE_CHOSEN
     task.tube.counters.depart(task.state)
-    moved.tube.counters.arrive(moved.state)
-    place = f"{task.tube.name}/{task.id}"
+    moved.tube.counters.arrive(LIFE_CYCLE[GONE, arriving])
+    origin, target = f"{task.tube.name}/{task.id}", f"{moved.tube.name}/{moved.id}"
     outcome = task.extras.outcome
-    move(ledger, task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)
-    welcome(ledger, moved, EventKind.MOVE, place)
+    transition(ledger, task.tube, (task,), leaving, kind, target, outcome)
+    transition(ledger, moved.tube, (moved,), arriving, EventKind.MOVE, origin)
 
 
 def _priority_in(target: Tube, priority: int) -> int:
@@ -160,9 +162,9 @@ def _arrived(
 ) -> Task:
     """Return the task as it is in its new tube, not known there yet."""
     priority = _priority_in(target, task.priority)
-    delayed = delay_ms > 0 and target.has_options
+    delayed = _is_delayed(target, delay_ms)
     terms = Terms(
-        DELAYED if delayed else READY,
+        Operation.PUT_DELAYED if delayed else Operation.PUT,
         0 if delayed or position is Position.IN_ORDER else target.lane(position),
         target.rank(priority),
         priority,
@@ -181,6 +183,11 @@ def _arrived(
     moved.since_ms = ledger.now_ms
     moved.extras = _extras_there(task.extras, target)
     return moved
+
+
+def _is_delayed(target: Tube, delay_ms: int) -> bool:
+    """Return whether a task arrives delayed: not in a tube whose tasks have no times."""
+    return delay_ms > 0 and target.has_options
 
 
 def _extras_there(extras: Extras, target: Tube) -> Extras:

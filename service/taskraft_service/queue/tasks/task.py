@@ -22,7 +22,16 @@ from taskraft_service.queue.keys import (
     typed_prefix,
     waiting_key,
 )
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, DONE, GONE, READY, TAKEN, ZOMBIE
+from taskraft_service.queue.life_cycle import (
+    BURIED,
+    DELAYED,
+    DONE,
+    GONE,
+    READY,
+    TAKEN,
+    ZOMBIE,
+    Operation,
+)
 
 if TYPE_CHECKING:
     from taskraft_service.queue.orders.ordered_index import Entry
@@ -49,9 +58,12 @@ Plain tuples: they are made for each task that is read."""
 
 
 class Terms(NamedTuple):
-    """What applies to a task: the tube's defaults and the producer's wishes put together."""
+    """What applies to a task: the tube's defaults and the producer's wishes put together.
 
-    state: State
+    ``operation`` puts the task: PUT, or PUT_DELAYED if the task is delayed.
+    """
+
+    operation: Operation
     lane: int
     rank: int
     priority: int
@@ -107,9 +119,10 @@ class Task:
         task_type: str,
         subqueue: str,
     ) -> None:
-        """Make a task that nobody has taken yet and that the store does not know."""
+        """Make a task that no tube has yet: it is GONE until a transition puts it."""
+        self.state = GONE
         (
-            self.state,
+            _,
             lane,
             rank,
             self.priority,

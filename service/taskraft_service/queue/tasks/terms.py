@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.life_cycle import DELAYED, READY
+from taskraft_service.queue.life_cycle import Operation
 from taskraft_service.queue.tasks.task import Terms
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
     if delay_ms <= 0 and task.position is not Position.IN_ORDER:
         lane = tube.lane(task.position)
     return Terms(
-        DELAYED if delay_ms > 0 else READY,
+        Operation.PUT_DELAYED if delay_ms > 0 else Operation.PUT,
         lane,
         tube.rank(priority),
         priority,

@@ -1,114 +1,241 @@
-"""Bring tasks from one state to another, with everything that follows from it.
+"""Carry out the transitions of tasks: the only module that changes the state of a task.
 
-These are the steps that operations are made of. They decide nothing: whoever calls has checked.
-Every step keeps the orders, the timers, the leases, the counters and the feed in step.
+``transition`` looks the target state up in ``LIFE_CYCLE`` and keeps everything consistent that
+depends on a task's state: leases, ready and buried orders, timers, counters, ready ages, groups,
+unique keys and the change feed. It decides nothing: callers check first.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, RANK_MIN, arrival_of
 from taskraft_service.queue.entities.instants import NEVER_MS
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+from taskraft_service.queue.life_cycle import (
+    BURIED,
+    DELAYED,
+    EVENT_KINDS,
+    GONE,
+    HELD,
+    LIFE_CYCLE,
+    OPEN,
+    READY,
+    TAKEN,
+    EventKind,
+    Operation,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
+"""Kinds of events that change a task without a new stay in its state."""
+NO_OUTCOME: Final = TaskOutcome.NONE
+TRUNCATE: Final = Operation.TRUNCATE
+_since_of: Final = attrgetter("since_ms")
 
 
-def move(
+def transition(
     ledger: Ledger,
-    task: Task,
-    kind: EventKind,
-    state: State,
+    tube: Tube,
+    tasks: Sequence[Task],
+    operation: Operation,
+    kind: EventKind | None = None,
     reason: str = "",
-    outcome: TaskOutcome = TaskOutcome.NONE,
+    outcome: TaskOutcome = NO_OUTCOME,
 ) -> None:
-    """Bring a task to a state.
+    """Bring tasks of one tube, all in one state, to the state that ``LIFE_CYCLE`` names.
 
-    The caller has set what the state needs (deadlines, order, token and session of a taken
-    task) and may set more afterwards that no index depends on. A task that leaves TAKEN loses
-    its lease here. ``outcome``: how it ends or is buried by that, for the feed.
+    Before the call, the caller takes the tasks out of their order (``leave_order``) and sets what
+    the new state needs: deadlines, order, and for TAKEN the attempt and the session. A new task is
+    GONE before. A task that leaves TAKEN loses its lease here. After the call, the caller may
+    change only what no index depends on.
+
+    Args:
+        ledger: the state of the queue.
+        tube: the tube of the tasks.
+        tasks: at least one task.
+        operation: what is done to the tasks.
+        kind: kind of the events, if not the one of the operation.
+        reason: reason in the events.
+        outcome: how the tasks end or are buried, for the events.
     """
-    before = task.state
-    assert not (task.extras.cancel_requested and state in (READY, DELAYED))
-    ledger.touch_task(task)
-    emit(ledger, (task,), kind, before, state, reason, outcome)
-    ledger.tubes.touch(task.tube)
-    if before is not state or kind is not EventKind.UPDATE:
-        _wait(ledger, task, before, state)
-    gone_bytes = -task.payload_bytes if state is GONE else 0
-    task.tube.counters.count(kind, before, state, 1, gone_bytes)
+    before = tasks[0].state
+    after = LIFE_CYCLE[before, operation]
+    if kind is None:
+        kind = EVENT_KINDS[operation]
+    emit(ledger, tasks, kind, before, after, reason, outcome)
+    is_in_place = before is after and kind in IN_PLACE
+    payload_bytes = 0
+    if before is GONE:
+        payload_bytes = _insert(ledger, tube, tasks)
+    elif operation is not TRUNCATE and not is_in_place:
+        _leave(ledger, tube, tasks, before)
+    for task in tasks:
+        assert task.state is before
+        task.state = after
+    if after is GONE:
+        payload_bytes = _remove(ledger, tube, tasks)
+    elif after is TAKEN and not is_in_place:
+        _start_leases(ledger, tasks)
+    else:
+        _enter(ledger, tube, tasks, after, is_in_place=is_in_place)
+    if operation is not TRUNCATE:  # a truncated tube is out of reach and counts nothing
+        if not tube.dirty:
+            ledger.tubes.touch(tube)
+        tube.counters.count(kind, before, after, len(tasks), payload_bytes)
+    if ledger.groups.by_name and before is not after:
+        _tell_groups(ledger, tasks, kind, before, after)
+
+
+def _insert(ledger: Ledger, tube: Tube, tasks: Sequence[Task]) -> int:
+    """Keep new tasks in memory until they are written; return their payload bytes."""
+    residents = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in tasks:
+        residents[task.id] = task
+        payload_bytes += task.payload_bytes
+        if task.body is not None:
+            resident_bytes += len(task.body)
+    ledger.dirty_tasks += tasks
+    ledger.resident_bytes += resident_bytes
+    return payload_bytes
+
+
+def _leave(ledger: Ledger, tube: Tube, tasks: Sequence[Task], before: State) -> None:
+    """End what belongs to the state that tasks leave: their lease, delay or ready age."""
     if before is TAKEN:
-        _end_lease(ledger, task)
-    elif before is DELAYED and state is not DELAYED:
+        _end_leases(ledger, tube, tasks)
+    elif before is READY:
+        if len(tasks) == 1:
+            tube.ages.left(tasks[0].since_ms)
+        else:
+            tube.ages.all_left(list(map(_since_of, tasks)))
+
+
+def _end_leases(ledger: Ledger, tube: Tube, tasks: Sequence[Task]) -> None:
+    """Make the tokens of tasks stale, and let their sub-queues offer the next tasks."""
+    if tube.ready.counts_leases:
+        tube.ready.free(tasks)
+    leases = ledger.leases
+    for task in tasks:
+        token, session = task.token, task.session
+        del leases[token]
+        if session is not None:
+            del session.held[token]
+            task.session = None
+        task.token = 0
+        task.lease_until_ms = NEVER_MS
+        if task.extras is not NO_EXTRAS and task.extras.cancel_requested:
+            task.extras = replace(task.extras, cancel_requested=False)
+
+
+def _start_leases(ledger: Ledger, tasks: Sequence[Task]) -> None:
+    """Give tasks tokens that no lease had before; their sessions hold them."""
+    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
+    for task in tasks:
+        if not task.dirty:  # a task that is taken is in memory already
+            task.dirty = True
+            ledger.dirty_tasks.append(task)
+        token += 1
+        task.token = token
+        task.since_ms = now_ms
         task.visible_at_ms = NEVER_MS
-    task.state = state
-    if state is GONE:
-        forget(ledger, task)
-    elif state is READY:
-        if task.tube.custom is not None:
-            line_up(ledger, task)
-        task.tube.ready.add(task)
-    elif state is BURIED:
-        task.tube.buried.add(task.buried_order)
-    ledger.timers.renew(task)
-    if task.extras.group:
-        ledger.groups.moved(task, kind, before, state)
+        leases[token] = task
+        session = task.session
+        if session is not None:
+            session.held[token] = task
+        if task.timer is not None or task.lease_until_ms < NEVER_MS or task.expire_at_ms < NEVER_MS:
+            ledger.timers.renew(task)
+    ledger.token = token
 
 
-def _wait(ledger: Ledger, task: Task, before: State, state: State) -> None:
-    """Begin to count how long a task is in a state; a change of its content goes on with it."""
-    ages = task.tube.ages
-    if before is READY:
-        ages.left(task.since_ms)
-    if state is READY:
-        ages.came(ledger.now_ms)
-        ledger.tubes.totals.note_ready(task.tube)
-    task.since_ms = ledger.now_ms
+def _enter(
+    ledger: Ledger, tube: Tube, tasks: Sequence[Task], after: State, *, is_in_place: bool
+) -> None:
+    """Begin what belongs to a state in which tasks stay without a lease, or go on with theirs."""
+    now_ms = ledger.now_ms
+    is_ready = after is READY
+    has_driver = is_ready and tube.custom is not None
+    for task in tasks:
+        if not task.dirty:
+            ledger.touch_task(task)
+        if not is_in_place:
+            task.since_ms = now_ms
+        if after is not DELAYED and after is not HELD:
+            task.visible_at_ms = NEVER_MS
+        if has_driver:
+            assign_driver_rank(ledger, task)
+        elif after is BURIED:
+            tube.buried.add(task.buried_order)
+        if not is_ready or task.timer is not None or task.expire_at_ms < NEVER_MS:
+            ledger.timers.renew(task)
+    if is_ready:
+        tube.ready.add_all(tasks)
+        if not is_in_place:
+            tube.ages.came(now_ms, len(tasks))
+            ledger.tubes.totals.note_ready(tube)
 
 
-def _end_lease(ledger: Ledger, task: Task) -> None:
-    """Make a taken task's token stale, and let its sub-queue give another."""
-    ready = task.tube.ready
-    if ready.counts_leases:
-        ready.free((task,))
-    ledger.leases.pop(task.token, None)  # an acknowledgement has taken it out already
-    if task.session is not None:
-        del task.session.held[task.token]
-        task.session = None
-    task.token = 0
-    task.lease_until_ms = NEVER_MS
-    if task.extras.cancel_requested:
-        task.extras = replace(task.extras, cancel_requested=False)
+def _remove(ledger: Ledger, tube: Tube, tasks: Sequence[Task]) -> int:
+    """Let go of tasks that are gone; return the change of payload bytes, which is negative.
+
+    A task that the store knows stays in memory until the next batch of writes deletes its record.
+    """
+    residents = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in tasks:
+        payload_bytes -= task.payload_bytes
+        if task.timer is not None:
+            ledger.timers.cancel(task)
+        if task.extras is not NO_EXTRAS:
+            _remove_references(ledger, tube, task)
+        if task.written is not None and not task.dirty:
+            ledger.touch_task(task)
+        if task.body is not None:
+            resident_bytes += len(task.body)
+            task.body = None
+        if task.written is None:
+            del residents[task.id]
+    ledger.resident_bytes -= resident_bytes
+    return payload_bytes
 
 
-def welcome(ledger: Ledger, task: Task, kind: EventKind, reason: str) -> None:
-    """Take a new task into its tube, in its state."""
-    tube, state = task.tube, task.state
-    tube.tasks[task.id] = task
-    ledger.dirty_tasks.append(task)
-    ledger.resident_bytes += len(task.body or b"")
-    emit(ledger, (task,), kind, GONE, state, reason)
-    ledger.tubes.touch(tube)
-    tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
-    if state is READY:
-        tube.ages.came(ledger.now_ms)
-        ledger.tubes.totals.note_ready(tube)
-        if tube.custom is not None:
-            line_up(ledger, task)
-        tube.ready.add(task)
-    ledger.timers.renew(task)
-    if task.extras.group:
-        ledger.groups.came(task)
+def _remove_references(ledger: Ledger, tube: Tube, task: Task) -> None:
+    """Free the unique key of a task that is gone, and forget what it waits for."""
+    key = task.extras.unique_key
+    if key:
+        ledger.unique_keys.free(tube.number, key, task.id)
+    if task.extras.waiting is not None:
+        ledger.dependents.leave(task)
 
 
-def line_up(ledger: Ledger, task: Task) -> None:
-    """Let the driver of its tube say where a task stands that becomes ready."""
+def _tell_groups(
+    ledger: Ledger, tasks: Sequence[Task], kind: EventKind, before: State, after: State
+) -> None:
+    """Let groups count tasks that were put, that ended, or that were buried or brought back."""
+    if before in OPEN and after in OPEN:
+        return
+    for task in tasks:
+        if task.extras is NO_EXTRAS or not task.extras.group:
+            continue
+        if before is GONE:
+            ledger.groups.came(task)
+        else:
+            ledger.groups.moved(task, kind, before, after)
+
+
+def assign_driver_rank(ledger: Ledger, task: Task) -> None:
+    """Let the driver of a CUSTOM tube decide the rank of a task that becomes ready."""
     tube = task.tube
     assert tube.custom is not None
     placement = tube.custom.place(arrival_of(task, ledger.now_ms), tube.memory)
@@ -121,22 +248,8 @@ def line_up(ledger: Ledger, task: Task) -> None:
 
 
 def leave_order(task: Task) -> None:
-    """Take a task out of the order that it is in, before its order or state changes."""
+    """Remove a task from the order of its state, before its order or its state changes."""
     if task.state is READY:
         task.tube.ready.discard(task)
     elif task.state is BURIED:
         task.tube.buried.discard(task.buried_order)
-
-
-def forget(ledger: Ledger, task: Task) -> None:
-    """Let go of a task that is gone; if the store knows it, it stays until the next batch."""
-    key = task.extras.unique_key
-    if key:
-        ledger.unique_keys.free(task.tube.number, key, task.id)
-    if task.extras.waiting is not None:
-        ledger.dependents.leave(task)
-    if task.written is None:
-        del task.tube.tasks[task.id]
-    if task.body:
-        ledger.resident_bytes -= len(task.body)
-        task.body = None

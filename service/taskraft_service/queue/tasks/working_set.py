@@ -29,9 +29,10 @@ _tube_of: Final = attrgetter("tube")
 def by_tube(tasks: Sequence[Task]) -> Iterable[tuple[Tube, Sequence[Task]]]:
     """Cut tasks into runs of one tube, for what is done once per run."""
     first = tasks[0].tube
-    if all(task.tube is first for task in tasks):
-        return ((first, tasks),)
-    return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
+    for task in tasks:  # a loop takes half as long here as a generator in ``all``
+        if task.tube is not first:
+            return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
+    return ((first, tasks),)
 
 
 class WorkingSet:

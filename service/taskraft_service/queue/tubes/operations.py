@@ -11,9 +11,8 @@ from taskraft_service.queue.commands.tubes import CreateTube, DropTube, Truncate
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeView
-from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
-from taskraft_service.queue.tasks.transitions import forget
+from taskraft_service.queue.life_cycle import FINISHED, TAKEN, Operation
+from taskraft_service.queue.tasks.transitions import transition
 from taskraft_service.queue.tubes.option_checks import violations
 from taskraft_service.queue.tubes.profiles import PROFILES
 from taskraft_service.queue.tubes.temporary import across
@@ -160,15 +159,12 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             ledger.touch_task(task)
             if task.session and task.session.number not in ledger.sessions.by_number:
                 task.session = None
-            emit(ledger, (task,), EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
-            ledger.timers.cancel(task)
+            outcome = _fate(task)
             if task.extras.group:
                 task.extras = replace(task.extras, outcome=TaskOutcome.DELETED)
-                ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)
             if task.extras.dependents:
                 ledger.dependents.ended(task, TaskOutcome.DELETED)
-            task.state = GONE
-            forget(ledger, task)
+            transition(ledger, tube, (task,), Operation.TRUNCATE, outcome=outcome)
         if is_last:
             ledger.removals.finish(number)
         else:

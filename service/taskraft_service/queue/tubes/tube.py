@@ -6,14 +6,18 @@ the old name, options and counters, so that the old content can be cleared away 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import NO_RETRY
-from taskraft_service.queue.entities.tube_options import OnAck, TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan
-from taskraft_service.queue.life_cycle import DONE, GONE, STATES, TAKEN, TTL_ENDS, ZOMBIE
+from taskraft_service.queue.life_cycle import (
+    STATES,
+    TAKEN,
+    TTL_ENDS,
+)
 from taskraft_service.queue.orders.ordered_index import OrderedIndex
 from taskraft_service.queue.orders.ready_order import PlainOrder
 from taskraft_service.queue.orders.subqueue_rates import SubqueueRates
@@ -27,22 +31,12 @@ from taskraft_service.queue.tubes.profiles import PROFILES
 from taskraft_service.queue.tubes.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from taskraft_service.queue.driver import Driver
-    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.ready_order import ReadyOrder
     from taskraft_service.queue.store import Store
     from taskraft_service.queue.tasks.task import Task
-
-STATE_AFTER_ACK: Final[Mapping[OnAck, State]] = {
-    OnAck.REMOVE: GONE,
-    OnAck.KEEP: DONE,
-    OnAck.RETAIN: ZOMBIE,
-}
-"""Where a tube's option leaves acknowledged tasks."""
 
 
 class Tube:
@@ -81,7 +75,6 @@ class Tube:
         "ready",
         "rules",
         "share",
-        "state_after_ack",
         "subqueue_rates",
         "tasks",
         "timer",
@@ -136,7 +129,6 @@ class Tube:
         """Whether it may allow fewer tasks to be taken than are ready."""
         self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
         """Whether takes may have to wait for the clock."""
-        self.state_after_ack = STATE_AFTER_ACK[options.on_ack]
         ends = TTL_ENDS[options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
         """By state: whether the end of the time to live ends a task in it."""

@@ -52,6 +52,14 @@ class NaiveKeys:
         fails = how is OnConflict.FAIL or (busy and how is OnConflict.REPLACE_IF_WAITING)
         return Reason.KEY_TAKEN if fails else there["id"]
 
+    def will_wait(self, tube, new, meets):
+        """Return whether the task that a new one meets waits because of it."""
+        if new.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            return True
+        there = self.find(tube, meets)
+        finished = there is not None and there["state"] in FINISHED
+        return finished and new.on_conflict is OnConflict.RESTART_IF_FINISHED
+
     def settle_conflict(self, task, new):
         delay = max(new.delay_ms or 0, 0)
         if new.on_conflict is OnConflict.RESTART_IF_FINISHED and task["state"] in FINISHED:

@@ -56,7 +56,8 @@ class NaivePutting:
             if wrong:
                 refused.append((item, wrong))
                 continue
-            planned[new.unique_key] = ids[-1]
+            if not meets or self.will_wait(tube, new, meets):
+                planned[new.unique_key] = ids[-1]
             if not meets:
                 accepted.append((new, on))
                 continue

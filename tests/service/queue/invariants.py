@@ -1,0 +1,60 @@
+"""Check what holds of every task in memory after each operation."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from taskraft_service.queue import queue as queue_module
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.task_view import State
+
+
+def check_tasks(ledger):
+    """Assert the invariants of the tasks in memory, and that the leases are theirs."""
+    taken = 0
+    for tube in ledger.tubes.values():
+        for task_id, task in tube.tasks.items():
+            assert task.id == task_id
+            assert task.tube is tube
+            check_task(ledger, task)
+            taken += task.state is State.TAKEN
+    within_reach = [task for task in ledger.leases.values() if task.tube.name in ledger.tubes]
+    assert len(within_reach) == taken, "every lease is of a task that is taken"
+
+
+def check_task(ledger, task):
+    """Assert the invariants of one task."""
+    is_taken = task.state is State.TAKEN
+    assert (task.token > 0) is is_taken, "a token is 0 unless the task is taken"
+    if is_taken:
+        assert ledger.leases[task.token] is task
+        assert task.session is None or task.session.held[task.token] is task
+    else:
+        assert task.session is None
+        assert task.lease_until_ms == NEVER_MS
+        assert not task.extras.cancel_requested
+    assert task.timer == task.due()
+    if task.state not in (State.DELAYED, State.HELD, State.GONE):
+        assert task.visible_at_ms == NEVER_MS
+    if task.state is State.GONE:
+        assert task.body is None
+        assert task.written is not None, "only a task that the store knows stays in memory"
+    elif task.state is not State.HELD:
+        assert task.extras.waiting is None
+
+
+def checking_after_each_operation():
+    """Return a patch that checks the tasks of a queue after each operation."""
+
+    def checked(do):
+        def run(ledger, *arguments):
+            result = do(ledger, *arguments)
+            check_tasks(ledger)
+            return result
+
+        return run
+
+    names = ("advance", "answer", "answer_together", "settle_dependents", "sweep_groups")
+    return patch.multiple(
+        queue_module, **{name: checked(getattr(queue_module, name)) for name in names}
+    )
