@@ -1,1 +1,1 @@
-"""Say with which settings a node runs."""
+"""Settings of a node."""

@@ -1,4 +1,4 @@
-"""Read where the members of a cluster are."""
+"""Parse the addresses of cluster members."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _PEER: Final = re.compile(
 
 
 class ConfigInvalid(Exception):
-    """The settings contradict each other or are malformed; the text says which, in one line."""
+    """The settings are malformed or inconsistent; the text names the setting, in one line."""
 
 
 @dataclass(slots=True, frozen=True)
 class PeerAddress:
-    """A member of the first cluster, from TASKRAFT_PEERS."""
+    """A member of the cluster and the addresses at which other processes reach it."""
 
     member_id: int
     name: str
     peer_address: str
     """Where other members reach it."""
     client_address: str
-    """Where clients, and followers that forward, reach it."""
+    """Where clients, and followers that forward calls, reach it."""
 
 
 def port_of(address: str) -> int:
     """Return the port of ``host:port``.
 
     Raises:
-        ConfigInvalid: there is none, or it is not a number.
+        ConfigInvalid: the port is missing or is not a number up to 65535.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ConfigInvalid(f'"{address}" is not host:port')
+        raise ConfigInvalid(f'"{address}" is not host:port with a port up to 65535')
     return int(port)
 
 
@@ -46,19 +46,22 @@ def host_of(address: str) -> str:
 
 
 def parse_peers(text: str, client_port: int) -> tuple[PeerAddress, ...]:
-    """Return the members that ``name=[id@]host:port[/client_host:client_port],...`` names.
+    """Parse ``name=[id@]host:port[/client_host:client_port],...`` into members.
 
-    Without an id it is the number at the end of the name plus one, else the place in the list; the
-    address for clients is by default the same host with this node's own client port.
+    The default id is the number at the end of the name plus 1, otherwise the 1-based position in
+    the list. The default client address is the same host with ``client_port``, the client port of
+    this node.
 
     Raises:
-        ConfigInvalid: a part is malformed, or a name or an id appears twice.
+        ConfigInvalid: a member is malformed, or a name or an id appears twice.
     """
     peers = []
     for place, part in enumerate(filter(None, (part.strip() for part in text.split(",")))):
         match = _PEER.fullmatch(part)
         if match is None:
-            raise ConfigInvalid(f'TASKRAFT_PEERS: "{part}" is not name=[id@]host:port')
+            raise ConfigInvalid(
+                f'TASKRAFT_PEERS: "{part}" is not name=[id@]host:port[/client_host:client_port]'
+            )
         ordinal = _ORDINAL.search(match["name"])
         member_id = int(match["id"] or (int(ordinal[1]) if ordinal else place) + 1)
         port_of(match["peer"])
@@ -70,5 +73,7 @@ def parse_peers(text: str, client_port: int) -> tuple[PeerAddress, ...]:
         ("id", [peer.member_id for peer in peers]),
     ):
         if len(set(known)) != len(known):
-            raise ConfigInvalid(f"TASKRAFT_PEERS: a {what} appears twice")
+            raise ConfigInvalid(
+                f"TASKRAFT_PEERS: a {what} appears twice; each member needs its own"
+            )
     return tuple(peers)

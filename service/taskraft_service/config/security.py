@@ -1,7 +1,7 @@
-"""The settings of a node that are about certificates and rights, and how they depend on each other.
+"""Settings of certificates and access control, and the checks that they are consistent.
 
-What is half given is refused: a node that is less protected than somebody believes is worse than
-one that does not start.
+A node with an incomplete set of these settings does not start, because it would be less protected
+than its operator believes.
 """
 
 from __future__ import annotations
@@ -15,74 +15,85 @@ from pydantic_settings import BaseSettings
 from taskraft_replication.tls.files import TlsFiles
 
 _DNS_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?")
-"""What a node or a cluster may be called so that a certificate can name it."""
+"""Names of nodes and clusters that a certificate can contain."""
 
 
 class SecuritySettings(BaseSettings):
-    """Files in PEM, and the file of rights. All are read again when they change."""
+    """Paths of PEM files and of the access file; the node reads them again when they change."""
 
     tls_cert: Path | None = None
-    """Certificate of the port for clients, with those between it and its authority."""
+    """Certificate chain of the client port: the certificate first, then intermediate certificates.
+    Empty: the client port is not encrypted."""
     tls_key: Path | None = None
+    """Private key of `tls_cert`. Set both or none."""
     tls_client_ca: Path | None = None
-    """Authority of clients: with it every client must have a certificate."""
+    """CA certificates for clients. Set: every client must present a certificate that one of these
+    CAs signed."""
     peer_tls_cert: Path | None = None
-    """Certificate of this node for the others, see ``taskraft_replication.peers.security``."""
+    """Certificate of this node towards other nodes; see [security.md](security.md) for the names
+    that it must contain. Empty: the peer port is not encrypted."""
     peer_tls_key: Path | None = None
+    """Private key of `peer_tls_cert`."""
     peer_tls_ca: Path | None = None
-    """Authority of the cluster's nodes, and of nobody else."""
+    """CA certificates that sign the certificates of this cluster's nodes, and nothing else. Set all
+    three `peer_tls_` settings or none."""
     access_file: Path | None = None
-    """Principals and grants (``access.principals``). None disables access control."""
+    """TOML file of principals and their grants. Needs `tls_cert`. Empty: access control is off."""
     reflection: bool | None = None
-    """Tell callers the contract. None: unless there are rights."""
+    """Whether the client port serves gRPC reflection. Empty: only if `access_file` is empty."""
 
     @property
     def client_tls(self) -> TlsFiles | None:
-        """The files of the port for clients; None: it is open."""
+        """Certificate files of the client port; None if the port is not encrypted."""
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
     @property
     def peer_tls(self) -> TlsFiles | None:
-        """The files of the port for peers; None: it is open."""
+        """Certificate files of the peer port; None if the port is not encrypted."""
         if self.peer_tls_cert is None or self.peer_tls_key is None:
             return None
         return TlsFiles(self.peer_tls_cert, self.peer_tls_key, self.peer_tls_ca)
 
     @property
     def reflects(self) -> bool:
-        """Tell whether callers may ask for the contract."""
+        """Return whether the client port serves gRPC reflection."""
         return self.access_file is None if self.reflection is None else self.reflection
 
     def check_security(self, cluster_id: str, nodes: list[str], *, is_alone: bool) -> None:
-        """See that the settings agree with each other.
+        """Check that the security settings are consistent.
 
         Args:
-            cluster_id: the cluster.
-            nodes: its nodes, as far as the settings name them.
-            is_alone: this node is the whole cluster.
+            cluster_id: name of the cluster.
+            nodes: names of its nodes, as far as the settings contain them.
+            is_alone: whether this node is the only member.
 
         Raises:
-            ValueError: they do not; one line names the setting.
+            ValueError: they are inconsistent; the text names the setting in one line.
         """
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key belong together: give both or none")
+            raise ValueError("tls_cert and tls_key belong together: set both or none")
         if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ValueError("tls_client_ca needs tls_cert and tls_key")
+            raise ValueError("tls_client_ca needs tls_cert and tls_key; set them too")
         if self.access_file is not None and self.tls_cert is None:
-            raise ValueError("access_file needs tls_cert and tls_key: tokens travel to this port")
+            raise ValueError(
+                "access_file needs tls_cert and tls_key, because clients send tokens to this port"
+            )
         given = [self.peer_tls_cert, self.peer_tls_key, self.peer_tls_ca]
         if any(given) and not all(given):
             raise ValueError(
-                "peer_tls_cert, peer_tls_key and peer_tls_ca belong together: give all or none"
+                "peer_tls_cert, peer_tls_key and peer_tls_ca belong together: set all or none"
             )
         if self.tls_cert is not None and not is_alone and self.peer_tls_cert is None:
             raise ValueError(
                 "tls_cert needs peer_tls_cert, peer_tls_key and peer_tls_ca in a cluster of "
-                "several nodes: what clients send goes from node to node"
+                "several nodes, because nodes forward the data of clients to each other"
             )
         if self.peer_tls_cert is not None:
             for name in (cluster_id, *nodes):
                 if not _DNS_NAME.fullmatch(name):
-                    raise ValueError(f'peer_tls_cert: no certificate can name "{name}"')
+                    raise ValueError(
+                        f'peer_tls_cert: no certificate can name "{name}"; use letters, digits, '
+                        '".", "_" and "-", at most 63 characters'
+                    )

@@ -1,7 +1,8 @@
-"""Read the settings of one node, once, from environment variables and a TOML file.
+"""Read the settings of a node from environment variables and a TOML file.
 
-The environment (TASKRAFT_...) outweighs the file, which is named by TASKRAFT_CONFIG. No other
-module reads the environment. Every number ends in its unit.
+An environment variable TASKRAFT_... overrides the same setting in the file that TASKRAFT_CONFIG
+names. No other module reads the environment. The docstring of each setting is its description in
+docs/configuration.md (`python -m tools.configuration_page`).
 """
 
 from __future__ import annotations
@@ -33,90 +34,148 @@ from taskraft_service.limits import PAYLOAD_BYTES_MAX, SESSION_TTR_DEFAULT_MS
 CONFIG_VARIABLE: Final = "TASKRAFT_CONFIG"
 MIB: Final = 1024 * 1024
 ELECTION_HEARTBEATS_MIN: Final = 2
-"""An election timeout of fewer heartbeats would call elections over one lost packet."""
+"""Minimum election timeout in heartbeats; with fewer, one lost heartbeat would start an
+election."""
 
-_ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - told from real ones
+_ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - compared with, not bound
 
 
 class ServerConfig(SecuritySettings):
-    """All settings of a node. Names in the environment have the prefix TASKRAFT_."""
+    """All settings of a node."""
 
     model_config = SettingsConfigDict(env_prefix="TASKRAFT_", frozen=True, extra="forbid")
 
+    # -------------------------------------------------------------------- Identity and addresses
+
     node_name: str = Field(default_factory=socket.gethostname, min_length=1, max_length=128)
+    """Name of this node. It must stay the same across restarts and be unique in the cluster.
+    Default: the host name."""
     cluster_id: str = Field(default="taskraft", min_length=1, max_length=128)
+    """Name of the cluster. A node refuses peers and data directories of another cluster."""
     data_dir: Path = Path("data")
+    """Directory of the log, the state and the identity of this node; one process per directory."""
     listen: str = "127.0.0.1:7401"
-    """For clients."""
+    """Address (`host:port`) on which this node serves gRPC to clients."""
     peer_listen: str = "127.0.0.1:7402"
-    """For the other members."""
+    """Address (`host:port`) for the other members. Clients must not be able to reach it."""
     http_listen: str = "127.0.0.1:7480"
-    """For probes and metrics."""
+    """Address (`host:port`) of `/startupz`, `/readyz`, `/livez` and `/metrics`."""
     advertise: str = ""
-    """What clients are told to call when this node leads. Empty: from peers, or listen."""
+    """Address (`host:port`) that clients are told to call when this node leads. Empty: the client
+    address of this node in `peers`, otherwise `listen`."""
     peer_advertise: str = ""
-    """What other members are told to call, if this node joins. Empty: peer_listen."""
+    """Address (`host:port`) at which other members reach this node after it joined with `join`.
+    Empty: `peer_listen`."""
     peers: str = ""
-    """The members of a new cluster, see ``parse_peers``. Empty: this node alone."""
+    """Founding members of a new cluster, the same list on each of them:
+    `name=[id@]host:port[/client_host:client_port]`, separated by commas. The default id is the
+    number at the end of the name plus 1 (`node-0` has id 1), otherwise the position in the list.
+    The default client address is the same host with the port of `listen`. Empty: this node is the
+    only founder."""
     join: str = ""
-    """Client addresses of a cluster that exists, separated by commas: at its first start this node
-    joins it, instead of founding one. Peers are then not needed."""
+    """Client addresses (`host:port,host:port`) of an existing cluster, or peer addresses if the
+    nodes have certificates. At its first start this node joins that cluster instead of founding a
+    new one; `peers` is then not needed."""
     join_wait_ms: int = Field(default=60_000, ge=0)
-    """How long a node that joins asks again when nobody answers."""
+    """Time for which a joining node repeats its request while no member answers."""
 
-    failpoints: str = ""
-    """What goes wrong on purpose, see ``taskraft_replication.storage.failpoints``. For tests."""
+    # -------------------------------------------------------------------- Tubes and sessions
+
     auto_create_tubes: bool = False
-    """The first put makes its tube (kind fifottl). For development."""
-    log_format: Literal["auto", "json", "console"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-
-    tick_ms: int = Field(default=50, ge=1, le=1_000)
-    heartbeat_ms: int = Field(default=150, ge=1, le=10_000)
-    election_timeout_ms: int = Field(default=350, ge=2, le=60_000)
-    """The shortest; each is drawn between this and its double."""
+    """Whether the first put creates a missing tube, of kind `fifottl`. `Configure` overrides the
+    value for the whole cluster."""
     failover_grace_ms: int = Field(default=SESSION_TTR_DEFAULT_MS, ge=0)
-    stop_grace_ms: int = Field(default=10_000, ge=0, le=600_000)
-    """How long calls in hand may take to end when the node stops."""
-
-    payload_bytes_max: int = Field(default=PAYLOAD_BYTES_MAX, ge=1, le=16 * MIB)
-    calls_max: int = Field(default=10_000, ge=1)
-    """Calls and streams in hand; more are refused."""
-
-    entry_bytes_max: int = Field(default=4 * MIB, ge=1024)
-    """An entry is closed when it has grown beyond this; a larger command stands alone."""
-    entry_commands_max: int = Field(default=1_000, ge=1)
-    entries_in_flight_max: int = Field(default=4, ge=1, le=64)
-    pending_commands_max: int = Field(default=20_000, ge=1)
-    """Commands that wait for an entry; more are refused with OVERLOADED."""
-    pending_bytes_max: int = Field(default=64 * MIB, ge=MIB)
-
-    log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=1024 * MIB)
-    log_flush_bytes: int = Field(default=16 * MIB, ge=4096)
-    """Log after which the state is flushed and the log before it may go; about so much is replayed
-    at a start."""
-    log_kept_entries: int = Field(default=10_000, ge=0)
-    """Entries kept for followers that are a little behind; others get a snapshot."""
-    log_kept_bytes: int = Field(default=128 * MIB, ge=0)
-    """Bytes that these entries may have together; a start reads all of the log."""
-
-    collect_entries: int = Field(default=256, ge=1)
-    """Entries whose changes go to RocksDB in one batch, at most. More of them spare writes of tasks
-    that come and go, but the event loop stands still for the batch (15 us per task)."""
-    collect_ms: int = Field(default=500, ge=1)
-    """Longest time between two such batches. Half a second spared an eighth of the CPU of tasks
-    that come and go in batches, against a tenth."""
-    block_cache_bytes: int = Field(default=64 * MIB, ge=MIB)
-    write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB)
+    """Minimum time that a session survives after a change of leader. `Configure` overrides the
+    value for the whole cluster."""
     temporary_bytes_max: int = Field(default=64 * MIB, ge=0)
-    """What the contents of temporary tubes may take of a leader's memory."""
-    disk_low_bytes: int = Field(default=256 * MIB, ge=0)
-    """Puts are refused when less is free on the disk."""
+    """Maximum memory of all temporary tubes on the leader; further puts are refused with
+    `LIMIT_REACHED`."""
+
+    # -------------------------------------------------------------------- Change feed
 
     feed_partitions: int = Field(default=8, ge=1, le=1_024)
-    """Fixed when the cluster is made."""
+    """Number of partitions of the change feed. The first leader of the cluster fixes the number;
+    later changes of this setting have no effect."""
     feed_retention_ms: int = Field(default=7 * 86_400_000, ge=1_000)
+    """Maximum age of events in the change feed; older events are deleted. `Configure` overrides the
+    value for the whole cluster."""
     feed_bytes_max: int = Field(default=16 * 1024 * MIB, ge=MIB)
+    """Maximum size of the change feed on each node; the oldest events are deleted first.
+    `Configure` overrides the value for the whole cluster."""
+
+    # -------------------------------------------------------------------- Limits of calls
+
+    payload_bytes_max: int = Field(default=PAYLOAD_BYTES_MAX, ge=1, le=16 * MIB)
+    """Maximum payload of one task."""
+    calls_max: int = Field(default=10_000, ge=1)
+    """Maximum number of concurrent calls and streams; further calls are refused."""
+    pending_commands_max: int = Field(default=20_000, ge=1)
+    """Maximum number of commands that wait for a log entry; further commands are refused with
+    `OVERLOADED`."""
+    pending_bytes_max: int = Field(default=64 * MIB, ge=MIB)
+    """Maximum total size of the commands that wait for a log entry; further commands are refused
+    with `OVERLOADED`. Must be at least `payload_bytes_max`."""
+    disk_low_bytes: int = Field(default=256 * MIB, ge=0)
+    """Free disk space below which puts are refused with `DISK_LOW`. Takes and settlements go on,
+    because they free space."""
+    stop_grace_ms: int = Field(default=10_000, ge=0, le=600_000)
+    """Maximum time that a stopping node waits for running calls before it cancels them."""
+
+    # -------------------------------------------------------------------- Raft timing
+
+    tick_ms: int = Field(default=50, ge=1, le=1_000)
+    """Length of one Raft tick. `heartbeat_ms` and `election_timeout_ms` are rounded to ticks."""
+    heartbeat_ms: int = Field(default=150, ge=1, le=10_000)
+    """Interval of the leader's heartbeats. Must be at least `tick_ms`."""
+    election_timeout_ms: int = Field(default=350, ge=2, le=60_000)
+    """Minimum time without a leader before a follower campaigns. Each follower draws its timeout
+    between this value and twice this value. Must be at least 2 x `heartbeat_ms`."""
+
+    # -------------------------------------------------------------------- Log
+
+    entry_bytes_max: int = Field(default=4 * MIB, ge=1024)
+    """Size at which the leader closes a log entry. A larger command gets an entry of its own."""
+    entry_commands_max: int = Field(default=1_000, ge=1)
+    """Maximum number of client commands in one log entry."""
+    entries_in_flight_max: int = Field(default=4, ge=1, le=64)
+    """Maximum number of log entries that the leader proposes before the first of them is applied.
+    More than one is in flight only under load that fills entries."""
+    log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=1024 * MIB)
+    """Size at which a new segment file of the log begins."""
+    log_flush_bytes: int = Field(default=16 * MIB, ge=4096)
+    """Amount of log after which the state is flushed to disk, so that the log before it may be
+    deleted. A start replays about this much log."""
+    log_kept_entries: int = Field(default=10_000, ge=0)
+    """Number of applied log entries to keep for followers that lag behind. A follower that lags
+    further gets a snapshot."""
+    log_kept_bytes: int = Field(default=128 * MIB, ge=0)
+    """Maximum total size of the entries that `log_kept_entries` keeps. A start reads the whole
+    log."""
+
+    # -------------------------------------------------------------------- State in RocksDB
+
+    collect_entries: int = Field(default=256, ge=1)
+    """Maximum number of log entries whose changes are written to RocksDB in one batch. A larger
+    value saves writes of short-lived tasks. The event loop pauses during a batch, about 15 us per
+    changed task."""
+    collect_ms: int = Field(default=500, ge=1)
+    """Maximum time between two such batches. With 500 ms, short-lived tasks cost one eighth less
+    CPU than with 100 ms."""
+    block_cache_bytes: int = Field(default=64 * MIB, ge=MIB)
+    """Size of the RocksDB block cache in memory."""
+    write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB)
+    """Size of one RocksDB write buffer in memory; at most four exist at a time."""
+
+    # -------------------------------------------------------------------- Process logs and tests
+
+    log_format: Literal["auto", "json", "console"] = "auto"
+    """Format of the process log on stderr: JSON lines, or readable lines for a terminal. `auto`
+    chooses `console` if stderr is a terminal."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum level of the lines in the process log."""
+    failpoints: str = ""
+    """Faults to inject, for tests: `point=action` rules separated by commas (see
+    [storage.md](storage.md)). Empty: none."""
 
     @classmethod
     def settings_customise_sources(
@@ -127,7 +186,7 @@ class ServerConfig(SecuritySettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Name the sources: arguments, then the environment, then the TOML file."""
+        """Return the sources in order of precedence: arguments, environment, TOML file."""
         del dotenv_settings, file_secret_settings
         path = os.environ.get(CONFIG_VARIABLE)
         file = (TomlConfigSettingsSource(settings_cls, Path(path)),) if path else ()
@@ -140,11 +199,11 @@ class ServerConfig(SecuritySettings):
             if address:
                 self._check_address(name, address)
         if self.election_timeout_ms < ELECTION_HEARTBEATS_MIN * self.heartbeat_ms:
-            raise ValueError("election_timeout_ms is less than two heartbeats")
+            raise ValueError("election_timeout_ms must be at least 2 x heartbeat_ms")
         if self.heartbeat_ms < self.tick_ms:
-            raise ValueError("heartbeat_ms is less than a tick")
+            raise ValueError("heartbeat_ms must be at least tick_ms")
         if self.payload_bytes_max > self.pending_bytes_max:
-            raise ValueError("payload_bytes_max is more than pending_bytes_max")
+            raise ValueError("payload_bytes_max must not exceed pending_bytes_max")
         self.armed_failpoints()
         try:
             members = self.members
@@ -158,18 +217,20 @@ class ServerConfig(SecuritySettings):
         is_alone = len(members) == 1 and not self.join
         self.check_security(self.cluster_id, names, is_alone=is_alone)
         if not self.join and self.node_name not in {member.name for member in members}:
-            raise ValueError(f'peers does not name this node, "{self.node_name}"')
+            raise ValueError(
+                f'peers does not name this node, "{self.node_name}"; add it or set node_name'
+            )
         return self
 
     def _check_reachable(self) -> None:
-        """Make sure that a node that joins tells others where it is, not that it is everywhere."""
+        """Check that a joining node advertises addresses that other nodes can connect to."""
         own = self.member
         for name, address in (
             ("peer_advertise", own.peer_address),
             ("advertise", own.client_address),
         ):
             if host_of(address) in _ANY_HOST:
-                raise ValueError(f"{name} is needed: others cannot call {address}")
+                raise ValueError(f"{name} is needed: other nodes cannot connect to {address}")
 
     @staticmethod
     def _check_address(name: str, address: str) -> None:
@@ -179,24 +240,24 @@ class ServerConfig(SecuritySettings):
             raise ValueError(f"{name}: {error}") from error
 
     def armed_failpoints(self) -> Failpoints:
-        """Return the failpoints with their rules, not crossed yet."""
+        """Return the configured failpoints with their counters at zero."""
         return Failpoints(parse_rules(self.failpoints))
 
     @property
     def members(self) -> tuple[PeerAddress, ...]:
-        """The members of a new cluster; this node alone where no peers are named."""
+        """Founding members of the cluster; only this node if ``peers`` is empty."""
         if self.peers:
             return parse_peers(self.peers, port_of(self.listen))
         return (PeerAddress(1, self.node_name, self.peer_listen, self.listen),)
 
     @property
     def join_addresses(self) -> tuple[str, ...]:
-        """Where the cluster to be joined can be asked."""
+        """Addresses of the cluster to join."""
         return tuple(filter(None, (address.strip() for address in self.join.split(","))))
 
     @property
     def member(self) -> PeerAddress:
-        """This node among the members; its number is 0 where the settings do not tell it."""
+        """This node as a member; its id is 0 if the settings do not contain it."""
         if self.peers or not self.join:
             for member in self.members:
                 if member.name == self.node_name:
@@ -206,19 +267,19 @@ class ServerConfig(SecuritySettings):
 
     @property
     def client_address(self) -> str:
-        """What clients are told to call when this node leads."""
+        """Address that clients are told to call when this node leads."""
         return self.advertise or self.member.client_address
 
 
 def read_config() -> ServerConfig:
-    """Read the settings.
+    """Read and check the settings.
 
     Raises:
-        ConfigInvalid: with one line that names the first setting at fault.
+        ConfigInvalid: one line that names the first invalid setting.
     """
     path = os.environ.get(CONFIG_VARIABLE)
     if path and not Path(path).is_file():
-        raise ConfigInvalid(f"{CONFIG_VARIABLE}: no file {path}")
+        raise ConfigInvalid(f"{CONFIG_VARIABLE}: file {path} does not exist")
     try:
         return ServerConfig()
     except ValidationError as error:

@@ -24,8 +24,8 @@ def read(monkeypatch, **variables):
         ({"TLS_KEY": "k"}, "tls_cert and tls_key belong together"),
         ({"TLS_CLIENT_CA": "a"}, "tls_client_ca needs tls_cert and tls_key"),
         ({"ACCESS_FILE": "f"}, "access_file needs tls_cert and tls_key"),
-        ({"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k"}, "give all or none"),
-        ({"PEER_TLS_CA": "a"}, "give all or none"),
+        ({"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k"}, "set all or none"),
+        ({"PEER_TLS_CA": "a"}, "set all or none"),
         (CLIENT | THREE, "tls_cert needs peer_tls_cert"),
         (
             CLIENT | {"JOIN": "a:1", "PEER_ADVERTISE": "b:1", "ADVERTISE": "b:2"},
