@@ -22,9 +22,9 @@ HEAD: Final = """# Configuration
 
 <!-- Written by `python -m tools.configuration_page` from taskraft_service.config; do not edit. -->
 
-`taskraft serve` reads its settings once, when it starts. Each setting is an environment variable and
-a key of the TOML file that `TASKRAFT_CONFIG` names; the environment variable overrides the file. The
-node does not start with an unknown key, a value out of bounds or inconsistent settings; one line on
+`taskraft serve` reads its settings once, when it starts. Each setting is an environment variable
+and a key of the TOML file that `TASKRAFT_CONFIG` names; the variable overrides the file. The node
+does not start with an unknown key, a value out of bounds or inconsistent settings; one line on
 stderr names the setting.
 
 Sizes are in bytes and times in milliseconds, as the ends of the names say. `Configure` changes the
