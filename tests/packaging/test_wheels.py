@@ -1,6 +1,10 @@
 """Build the wheels as the image does, and look at what is in them: the checkout hides omissions."""
 
+import contextlib
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -17,16 +21,22 @@ TOP_LEVEL = {
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """Return the names inside each of the three wheels, by distribution."""
+def built(tmp_path_factory):
+    """Return the folder that holds the three wheels."""
     folder = tmp_path_factory.mktemp("wheels")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     projects = [str(ROOT / name) for name in (".", "clients/python", "pipeline")]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     subprocess.run([*command, *options, *projects], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheels(built):
+    """Return the names inside each of the three wheels, by distribution."""
     return {
         path.name.split("-")[0]: set(zipfile.ZipFile(path).namelist())
-        for path in folder.glob("*.whl")
+        for path in built.glob("*.whl")
     }
 
 
@@ -59,6 +69,50 @@ def test_every_module_of_the_checkout_is_in_its_wheel(wheels, distribution):
     }
     assert modules
     assert modules - wheels[distribution] == set()
+
+
+def free_port():
+    """Return the first port of a free range for a development node (port, port + 1, port + 79)."""
+    for base in range(30_000, 32_000, 100):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
+            for port in (base, base + 1, base + 79):
+                probes.enter_context(socket.create_server(("127.0.0.1", port)))
+            return base
+    raise AssertionError("no free ports")
+
+
+@pytest.mark.cluster
+def test_an_installed_server_starts_in_a_folder_with_folders_of_the_repository_s_names(
+    built, tmp_path
+):
+    """``python -m`` puts the working directory first on the import path."""
+    installed, folder = tmp_path / "installed", tmp_path / "application"
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    options = ["--no-deps", "--no-index", "--target", str(installed)]
+    subprocess.run([*command, *options, *built.glob("*.whl")], check=True)
+    for name in ("service", "replication", "clients"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("raise RuntimeError(__file__)")
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    arguments = ["dev", "--nodes", "1", "--port", str(free_port()), "--data", str(tmp_path / "d")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "taskraft", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("ready"):
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, "".join(lines)
+    assert any(line.startswith("ready") for line in lines), "".join(lines)
 
 
 def test_the_image_is_built_from_what_exists_and_is_not_ignored():
