@@ -38,6 +38,11 @@ EXIT_USAGE: Final = 2
 EXIT_BROKEN: Final = 70
 """The node stopped by itself: a broken disk or a defect."""
 
+ASSERTIONS_OFF: Final = (
+    "Python runs with assertions disabled (PYTHONOPTIMIZE or -O); a node relies on them to stop"
+    " before replicas differ; unset PYTHONOPTIMIZE"
+)
+
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
 """New containers before the young ones are looked at; rounds of that before older ones are."""
 
@@ -140,6 +145,8 @@ def run(*, has_lifeline: bool = False) -> int:
     Args:
         has_lifeline: see ``taskraft_service.process.parent_watch``.
     """
+    if sys.flags.optimize:
+        return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE)
     try:
         config = read_config()
     except ConfigInvalid as error:

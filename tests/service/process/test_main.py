@@ -51,6 +51,12 @@ def test_a_stopped_node_exits_with_0_and_keeps_its_data(cluster):
         assert node.stop() == 0
 
 
+def test_a_node_does_not_run_without_assertions(cluster):
+    line = refused(cluster.nodes[0], PYTHONOPTIMIZE="1")
+    assert "assertions disabled" in line
+    assert "unset PYTHONOPTIMIZE" in line
+
+
 def test_ctrl_c_stops_a_node_as_well(cluster):
     (node,) = cluster.nodes
     with cluster:
