@@ -13,9 +13,11 @@ from typing import Final
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms, wire
+from taskraft_service import wire
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.entries.codec import decode_entry, encode_entry, record
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.entries.encoded_command import encode_request
+from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.task_view import State, TaskView
 
@@ -76,7 +78,7 @@ def views() -> list[TaskView]:
 def leader_put(raw: bytes) -> bytes:
     """Do what the leader does with a put before it is proposed."""
     request = pb.PutTasksRequest.FromString(raw)
-    return encode_entry(NOW_MS, [record(forms.PUT, request, raw)])
+    return encode_entry(NOW_MS, [encode_request(PUT, request, raw)])
 
 
 def parsed_and_written_again(raw: bytes) -> list[bytes]:

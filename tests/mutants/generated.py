@@ -23,7 +23,7 @@ SUITE_OF: Final = (
     ("replication/", "driver"),
     ("service/taskraft_service/queue/", "queue"),
     ("service/taskraft_service/entries/", "entries"),
-    ("service/taskraft_service/forms/", "forms"),
+    ("service/taskraft_service/command_codecs/", "command_codecs"),
     ("service/taskraft_service/leader/", "leader"),
     ("service/taskraft_service/api/", "api"),
     ("service/taskraft_service/storage/", "state"),

@@ -69,8 +69,8 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "service": ("tests/service/machine/test_state_machine.py",),
     "entries": ("tests/service/entries", "tests/service/machine"),
-    "forms": (
-        "tests/service/forms",
+    "command_codecs": (
+        "tests/service/command_codecs",
         "tests/service/entries",
         "tests/service/api/tasks/test_policies.py",
         "tests/service/api/cluster/test_settings.py",

@@ -42,7 +42,7 @@ DIVERGES: Final = frozenset(
 
 
 def replay(path: Path, host: Host) -> list[str]:
-    """Return how the service, on ``host``, differs from a recorded trace; empty if it does not."""
+    """Return how the service, on ``host``, differs from a encoded trace; empty if it does not."""
     try:
         trace = renamed(read_trace(path))
     except TraceUnreadable as error:

@@ -30,8 +30,13 @@ from taskraft_replication.errors import ReplicationError
 from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import encode_entry, record_own
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.sessions import STARTUP
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import CREATE_TUBE
+from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
@@ -52,11 +57,11 @@ def command_at(index: int) -> bytes:
     now_ms = 1_000 * index
     if index == 2:
         startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
-        return encode_entry(now_ms, [record_own(forms.STARTUP, startup)])
+        return encode_entry(now_ms, [encode_leader_command(STARTUP, startup)])
     if index == 3:
         tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFOTTL)
         create = tube_service_pb2.CreateTubeRequest(tube=tube)
-        return encode_entry(now_ms, [record_own(forms.CREATE_TUBE, create)])
+        return encode_entry(now_ms, [encode_leader_command(CREATE_TUBE, create)])
     put = pb.PutTasksRequest(
         request_id=f"r{index}",
         tube="t",
@@ -68,9 +73,9 @@ def command_at(index: int) -> bytes:
     return encode_entry(
         now_ms,
         [
-            record_own(forms.PUT, put, 5),
-            record_own(forms.TAKE, take),
-            record_own(forms.SETTLE, settle),
+            encode_leader_command(PUT, put, 5),
+            encode_leader_command(TAKE, take),
+            encode_leader_command(SETTLE, settle),
         ],
     )
 

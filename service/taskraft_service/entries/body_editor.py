@@ -23,7 +23,7 @@ _CONTENT: Final = 2
 """Numbers of the fields of a map's element."""
 
 
-def edit(body: bytes, changes: bytes) -> Edited | Refusal:
+def edit_body(body: bytes, changes: bytes) -> Edited | Refusal:
     """Return a TaskSpec with the changes of a TaskUpdate; an ``Editor`` of the queue.
 
     Changes payload, media type and headers. The payload stands first, and headers follow all else,

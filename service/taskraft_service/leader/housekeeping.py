@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.sessions import NOTE_CALLS, TRIM_FEED
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.proposal import (
     CommandSubmitter,
@@ -65,7 +65,7 @@ class Housekeeping:
         )
         if low_seq:
             message = log_pb2.TrimFeed(low_seq=dict(low_seq))
-            await self._propose(record_own(forms.TRIM_FEED, message))
+            await self._propose(encode_leader_command(TRIM_FEED, message))
 
     async def log_calls(self) -> bool:
         """Let the log know of calls that change nothing; tell whether it heard of any."""
@@ -76,7 +76,7 @@ class Housekeeping:
             # Rather a count too little than one twice: what may have been told is not told again.
             known = True
             try:
-                known = await self._propose(record_own(forms.NOTE_CALLS, message))
+                known = await self._propose(encode_leader_command(NOTE_CALLS, message))
             finally:
                 self._unlogged_calls.told(known=known)
             return known
@@ -88,13 +88,13 @@ class Housekeeping:
                 while await self.log_calls():
                     pass
 
-    async def _propose(self, recorded: Recorded) -> bool:
+    async def _propose(self, encoded: EncodedCommand) -> bool:
         """Propose a command; tell whether it may have been done.
 
         What is lost with a leadership, the next one does again or misses.
         """
         try:
-            await self._submitter.submit(recorded)
+            await self._submitter.submit(encoded)
         except (NotProposed, LeaderOverloaded) as error:
             log.info("housekeeping waits for the next round", reason=str(error))
             return False

@@ -10,13 +10,13 @@ from typing import Protocol
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId, Term
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import record_own
+from taskraft_service.command_codecs.sessions import STARTUP
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.machine.state_machine import QueueMachine
 
 
@@ -73,7 +73,7 @@ class LeaderLifecycle:
             feed_partitions=self._settings.feed_partitions,
             failover_grace_ms=self._settings.failover_grace_ms,
         )
-        await self._proposer.start(record_own(forms.STARTUP, startup))
+        await self._proposer.start(encode_leader_command(STARTUP, startup))
         self._temporary.begin(term)
 
     async def before_transfer(self) -> None:

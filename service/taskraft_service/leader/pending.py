@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, LeaderOverloaded, NotProposed
 
 
@@ -25,7 +25,7 @@ class ProposerLimits:
 class PendingCommand:
     """A command that waits for an entry; ``deadline`` is a time of the event loop."""
 
-    recorded: Recorded
+    encoded: EncodedCommand
     future: asyncio.Future[AppliedCommand]
     deadline: float | None
 
@@ -55,7 +55,9 @@ class PendingCommands:
             or self._bytes >= self._limits.entry_bytes
         )
 
-    def add(self, recorded: Recorded, deadline: float | None) -> asyncio.Future[AppliedCommand]:
+    def add(
+        self, encoded: EncodedCommand, deadline: float | None
+    ) -> asyncio.Future[AppliedCommand]:
         """Let a command wait; return the future of its outcome.
 
         Raises:
@@ -63,12 +65,12 @@ class PendingCommands:
         """
         if (
             len(self._line) >= self._limits.pending_commands
-            or self._bytes + recorded.record_bytes > self._limits.pending_bytes
+            or self._bytes + encoded.record_bytes > self._limits.pending_bytes
         ):
             raise LeaderOverloaded(f"{len(self._line)} commands wait already")
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        self._line.append(PendingCommand(recorded, future, deadline))
-        self._bytes += recorded.record_bytes
+        self._line.append(PendingCommand(encoded, future, deadline))
+        self._bytes += encoded.record_bytes
         return future
 
     def gather(self) -> list[PendingCommand]:
@@ -81,17 +83,17 @@ class PendingCommands:
         now = self._loop.time()
         while self._line and len(gathered) < self._limits.entry_commands:
             first = self._line[0]
-            if gathered and size + first.recorded.record_bytes > self._limits.entry_bytes:
+            if gathered and size + first.encoded.record_bytes > self._limits.entry_bytes:
                 break
             self._line.popleft()
-            self._bytes -= first.recorded.record_bytes
+            self._bytes -= first.encoded.record_bytes
             if first.future.done():
                 self.dropped += 1
             elif first.deadline is not None and first.deadline <= now:
                 self._drop(first, "its deadline passed")
             else:
                 gathered.append(first)
-                size += first.recorded.record_bytes
+                size += first.encoded.record_bytes
         return gathered
 
     def drop_all(self, why: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.queue.commands.command import Result
 
 
@@ -39,12 +39,12 @@ class CommandSubmitter(Protocol):
     """Does commands, wherever their tasks are."""
 
     def submit(
-        self, recorded: Recorded, deadline: float | None = None
+        self, encoded: EncodedCommand, deadline: float | None = None
     ) -> asyncio.Future[AppliedCommand]:
         """Do a command.
 
         Args:
-            recorded: the command.
+            encoded: the command.
             deadline: time of the event loop from which on nobody waits for the outcome; a command
                 that is not done by then never is.
 

@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.errors import NotRaftLeader
-from taskraft_service.entries.codec import Recorded, encode_entry
+from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
 from taskraft_service.leader.proposal import (
     AppliedCommand,
@@ -133,12 +134,12 @@ class Proposer:
     # ------------------------------------------------------------------------------ commands
 
     def submit(
-        self, recorded: Recorded, deadline: float | None = None
+        self, encoded: EncodedCommand, deadline: float | None = None
     ) -> asyncio.Future[AppliedCommand]:
         """Propose a command with the next entry.
 
         Args:
-            recorded: the command.
+            encoded: the command.
             deadline: time of the event loop from which on nobody waits for the outcome; a command
                 that has not reached the log by then never does.
 
@@ -151,7 +152,7 @@ class Proposer:
         """
         if not self._open:
             raise NotProposed("this node does not lead")
-        future = self._pending.add(recorded, deadline)
+        future = self._pending.add(encoded, deadline)
         self.wake()
         return future
 
@@ -167,7 +168,7 @@ class Proposer:
 
     # ------------------------------------------------------------------------------ leadership
 
-    async def start(self, startup: Recorded) -> AppliedCommand:
+    async def start(self, startup: EncodedCommand) -> AppliedCommand:
         """Begin a leadership: commit its first command, then take others.
 
         Raises:
@@ -237,7 +238,7 @@ class Proposer:
         return not self._in_flight or self._in_flight[-1].stamp_ms < deadline_ms
 
     def _feed(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
-        fed = self._core.feeds([one.recorded.command for one in pending], stamp_ms)
+        fed = self._core.feeds([one.encoded.command for one in pending], stamp_ms)
         for tube, tasks in fed.items():
             self._waiters.expect_ready(tube, tasks)
         return fed
@@ -249,9 +250,9 @@ class Proposer:
         claims: Sequence[Claim],
         fed: Mapping[str, int],
     ) -> None:
-        recorded = [one.recorded for one in pending] + [claim.recorded for claim in claims]
-        data = encode_entry(stamp_ms, recorded)
-        self._core.expect(data, stamp_ms, [one.command for one in recorded])
+        encoded = [one.encoded for one in pending] + [claim.encoded for claim in claims]
+        data = encode_entry(stamp_ms, encoded)
+        self._core.expect(data, stamp_ms, [one.command for one in encoded])
         entry = _InFlight(stamp_ms, self._loop.time(), len(data), pending, claims, fed)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))

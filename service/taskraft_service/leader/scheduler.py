@@ -15,8 +15,8 @@ from typing import Final, Protocol
 import structlog
 
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.schedules import RUN_SCHEDULE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.proposal import (
     AppliedCommand,
@@ -40,7 +40,7 @@ class ScheduleSubmitter(Protocol):
     """What the scheduler needs of the proposer."""
 
     def submit(
-        self, recorded: Recorded, deadline: float | None = None
+        self, encoded: EncodedCommand, deadline: float | None = None
     ) -> asyncio.Future[AppliedCommand]:
         """Propose a command with the next entry."""
 
@@ -163,7 +163,7 @@ class Scheduler:
             next_ms=plan.next_ms,
         )
         try:
-            proposed = self._submitter.submit(record_own(forms.RUN_SCHEDULE, message))
+            proposed = self._submitter.submit(encode_leader_command(RUN_SCHEDULE, message))
         except (LeaderOverloaded, NotProposed) as error:
             self._later(name, str(error))
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 
 
@@ -31,7 +31,7 @@ class WaitingConsumer(Protocol):
     def wanted_tasks(self) -> int:
         """Return how many tasks it could take now, beyond those of claims not answered yet."""
 
-    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+    def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return the command that takes for it from existing tubes; the claim counts from now."""
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
@@ -46,7 +46,7 @@ class Claim:
     """A take proposed for a consumer; ``shares`` says how many tasks are hoped for by tube."""
 
     consumer: WaitingConsumer
-    recorded: Recorded
+    encoded: EncodedCommand
     tasks_max: int
     shares: Mapping[str, int]
     serials: Mapping[str, int]

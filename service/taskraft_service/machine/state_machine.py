@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
-from taskraft_service.entries.body_editor import edit
-from taskraft_service.entries.codec import decode_entry
-from taskraft_service.forms import new_task
+from taskraft_service.command_codecs.put import new_task
+from taskraft_service.entries.body_editor import edit_body
+from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.driver import NO_DRIVERS, Driver, DriverMissing
 from taskraft_service.queue.limits import Limits
@@ -77,7 +77,7 @@ class OpenDatabase:
         self.place = place
         self.store = store
         try:
-            self.queue = Queue(store, limits, new_task, edit, drivers)
+            self.queue = Queue(store, limits, new_task, edit_body, drivers)
         except UnknownFormatError as error:
             store.close()
             raise StateForeign(f"{place}: {error}") from error

@@ -30,8 +30,8 @@ from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.queue_adapter import QueueAdapter
 from taskraft_service.leader.scheduler import Scheduler
-from taskraft_service.leader.temporary.router import Router
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary.command_router import CommandRouter
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
@@ -111,7 +111,7 @@ class NodeComponents:
             machine.queue.drivers,
             self.node.fail,
         )
-        self.router = Router(self.proposer, self.temporary)
+        self.router = CommandRouter(self.proposer, self.temporary)
         self.waiters.listen(self.router.wake)
         self.scheduler = Scheduler(
             lambda: machine.queue,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import task_pb2
-from taskraft_service.entries.body_editor import edit
+from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.limits import HEADERS_BYTES_MAX
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 
@@ -34,7 +34,7 @@ UPDATES = st.builds(
 @given(SPECS, UPDATES)
 def test_does_what_the_messages_say(spec, update):
     """Against the same change made with the library's own objects."""
-    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     expected = task_pb2.TaskSpec()
     expected.CopyFrom(spec)
     if update.HasField("payload"):
@@ -52,8 +52,8 @@ def test_does_what_the_messages_say(spec, update):
 @given(SPECS, UPDATES)
 def test_equal_contents_become_equal_bytes(spec, update):
     """In whatever order a client wrote a map."""
-    first = edit(spec.SerializeToString(deterministic=True), update.SerializeToString())
-    again = edit(edit(spec.SerializeToString(), b"").body, update.SerializeToString())
+    first = edit_body(spec.SerializeToString(deterministic=True), update.SerializeToString())
+    again = edit_body(edit_body(spec.SerializeToString(), b"").body, update.SerializeToString())
     assert first == again
 
 
@@ -62,13 +62,13 @@ def test_a_plain_payload_stays_recognisable():
     update = task_pb2.TaskUpdate(payload=b"new")
     plain = task_pb2.TaskSpec(payload=b"old").SerializeToString()
     wanted = task_pb2.TaskSpec(payload=b"new").SerializeToString()
-    assert edit(plain, update.SerializeToString()).body == wanted
+    assert edit_body(plain, update.SerializeToString()).body == wanted
 
 
 def test_unknown_fields_are_kept():
     """A later version's fields survive an update by this one."""
     unknown = b"\xf8\x7f\x05" + b"\xfa\x7f\x01x" + b"\xfd\x7f\x01\x02\x03\x04"
-    edited = edit(unknown, task_pb2.TaskUpdate(payload=b"p").SerializeToString())
+    edited = edit_body(unknown, task_pb2.TaskUpdate(payload=b"p").SerializeToString())
     assert edited.body == b"\x0a\x01p" + unknown
 
 
@@ -77,23 +77,23 @@ def test_each_part_is_changed_by_itself():
         payload=b"p", content_type="c", type="t", headers={"a": b"1", "b": b"2", "c": b"3"}
     )
     update = task_pb2.TaskUpdate(headers_set={"b": b"4"}, headers_remove=["a", "none"])
-    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     assert task_pb2.TaskSpec.FromString(edited.body) == task_pb2.TaskSpec(
         payload=b"p", content_type="c", type="t", headers={"b": b"4", "c": b"3"}
     )
     assert edited.payload_bytes == 1
     update = task_pb2.TaskUpdate(content_type="d")
-    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     spec.content_type = "d"
     assert task_pb2.TaskSpec.FromString(edited.body) == spec
 
 
 def test_headers_have_a_limit_together():
     whole = task_pb2.TaskUpdate(headers_set={"b": bytes(HEADERS_BYTES_MAX - 1)})
-    assert not isinstance(edit(b"", whole.SerializeToString()), Refusal)
+    assert not isinstance(edit_body(b"", whole.SerializeToString()), Refusal)
     spec = task_pb2.TaskSpec(headers={"a": bytes(HEADERS_BYTES_MAX - 1)})
     update = task_pb2.TaskUpdate(headers_set={"b": b""})
-    refused = edit(spec.SerializeToString(), update.SerializeToString())
+    refused = edit_body(spec.SerializeToString(), update.SerializeToString())
     assert isinstance(refused, Refusal)
     assert refused.reason is Reason.PAYLOAD_TOO_LARGE
     assert refused.metadata["actual"] == str(HEADERS_BYTES_MAX + 1)

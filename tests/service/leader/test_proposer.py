@@ -10,8 +10,10 @@ from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ProposalLost
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service.entries.codec import decode_entry, record_own
-from taskraft_service.forms import KEEP_SESSIONS, STARTUP, TAKE
+from taskraft_service.command_codecs.sessions import KEEP_SESSIONS, STARTUP
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
@@ -92,14 +94,18 @@ class Observer:
 
 
 def command(name="s"):
-    return record_own(KEEP_SESSIONS, session_service_pb2.KeepSessionsRequest(session_ids=[name]))
+    return encode_leader_command(
+        KEEP_SESSIONS, session_service_pb2.KeepSessionsRequest(session_ids=[name])
+    )
 
 
 class Subscriber(Consumer):
     def take(self, tubes, tasks_max):
         super().take(tubes, tasks_max)
         sources = [pb.TakeSource(tube=tube) for tube in tubes]
-        return record_own(TAKE, pb.TakeTasksRequest(sources=sources, tasks_max=tasks_max))
+        return encode_leader_command(
+            TAKE, pb.TakeTasksRequest(sources=sources, tasks_max=tasks_max)
+        )
 
 
 class Bench:
@@ -113,7 +119,7 @@ class Bench:
 
     async def lead(self):
         beginning = asyncio.ensure_future(
-            self.proposer.start(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+            self.proposer.start(encode_leader_command(STARTUP, log_pb2.Startup(member_id=1)))
         )
         await turn()
         self.raft.apply(0, [StartupResult(0)])
@@ -263,7 +269,7 @@ async def test_who_does_not_lead_proposes_nothing(bench):
 async def test_nothing_is_served_before_the_startup_is_applied():
     bench = Bench()
     beginning = asyncio.ensure_future(
-        bench.proposer.start(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+        bench.proposer.start(encode_leader_command(STARTUP, log_pb2.Startup(member_id=1)))
     )
     await turn()
     with pytest.raises(NotProposed):

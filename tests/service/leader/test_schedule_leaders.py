@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft.v1 import task_pb2
-from taskraft_service import forms
-from taskraft_service.forms.schedules import SLOT_HEADER, schedule_options, slot_mark
+from taskraft_service.command_codecs.put import new_task
+from taskraft_service.command_codecs.schedules import SLOT_HEADER, schedule_options, slot_mark
 from taskraft_service.languages.cron import cron
 from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_schedule
 from taskraft_service.queue.commands.leadership import Startup
@@ -35,7 +35,7 @@ class Cluster:
     """
 
     def __init__(self, **fields):
-        self.queue = Queue(MemoryStore(), Limits(), forms.new_task)
+        self.queue = Queue(MemoryStore(), Limits(), new_task)
         self.now_ms = START
         self.shown = pb.Schedule(name="s", tube="mail", time_zone="Europe/Vienna", **fields)
         self.puts = []

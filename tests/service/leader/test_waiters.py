@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
 from taskraft_service.limits import TAKE_TASKS_MAX
 from taskraft_service.queue.commands.take import Take
@@ -35,7 +35,7 @@ class Consumer:
 
     def take(self, tubes, tasks_max):
         self.claimed += tasks_max
-        return Recorded(Take(tubes, tasks_max=tasks_max), b"", b"")
+        return EncodedCommand(Take(tubes, tasks_max=tasks_max), b"", b"")
 
     def tube_dropped(self, tube):
         self.sources = tuple(source for source in self.sources if source != tube)
@@ -51,7 +51,7 @@ def answer(waiters, claim, tasks):
 
 
 def taken(claims):
-    return [(claim.consumer, *claim.recorded.command.tubes, claim.tasks_max) for claim in claims]
+    return [(claim.consumer, *claim.encoded.command.tubes, claim.tasks_max) for claim in claims]
 
 
 def test_nobody_takes_when_nothing_is_ready():
@@ -168,7 +168,7 @@ def test_a_claim_names_only_tubes_that_have_something():
     consumer = Consumer("c", "b", "a", wanted_tasks=5)
     waiters.add(consumer)
     (claim,) = waiters.claims()
-    assert list(claim.recorded.command.tubes) == ["c", "a"]
+    assert list(claim.encoded.command.tubes) == ["c", "a"]
     assert claim.tasks_max == 5
 
 
@@ -344,7 +344,7 @@ def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
     for later in ("a3", "a4"):
         waiters.expect_ready(later, 1)
     assert [waiters.waiting_count(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
-    assert [set(claim.recorded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
+    assert [set(claim.encoded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
 
 
 def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothing():

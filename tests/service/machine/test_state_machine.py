@@ -10,8 +10,13 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import encode_entry, record_own
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.sessions import STARTUP
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import CREATE_TUBE
+from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.commands.sessions import KeepSessions
 from taskraft_service.queue.limits import Limits
@@ -40,8 +45,8 @@ def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore
     )
 
 
-def entry(index, *recorded, now_ms=None):
-    data = encode_entry(now_ms or 1_000 + index, recorded)
+def entry(index, *encoded, now_ms=None):
+    data = encode_entry(now_ms or 1_000 + index, encoded)
     return Entry(Term(1), LogIndex(index), data)
 
 
@@ -56,15 +61,15 @@ def story(first=1):
     ack = pb.Settlement(tokens=[1, 2], ack=pb.Settlement.Ack())
     return [
         Entry(Term(1), LogIndex(first)),
-        entry(first + 1, record_own(forms.STARTUP, startup)),
+        entry(first + 1, encode_leader_command(STARTUP, startup)),
         entry(
             first + 2,
-            record_own(forms.CREATE_TUBE, tube_service_pb2.CreateTubeRequest(tube=tube)),
-            record_own(forms.PUT, put, 5),
+            encode_leader_command(CREATE_TUBE, tube_service_pb2.CreateTubeRequest(tube=tube)),
+            encode_leader_command(PUT, put, 5),
         ),
-        entry(first + 3, record_own(forms.TAKE, take)),
+        entry(first + 3, encode_leader_command(TAKE, take)),
         Entry(Term(1), LogIndex(first + 4), b"members", EntryKind.CONF_CHANGE_V2),
-        entry(first + 5, record_own(forms.SETTLE, pb.SettleTasksRequest(settlements=[ack]))),
+        entry(first + 5, encode_leader_command(SETTLE, pb.SettleTasksRequest(settlements=[ack]))),
     ]
 
 
@@ -144,7 +149,7 @@ def puts(first, last, tasks):
     """Return entries that put so many tasks each into the tube of the story."""
     specs = [task_pb2.TaskSpec(payload=b"p")] * tasks
     return [
-        entry(index, record_own(forms.PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
+        entry(index, encode_leader_command(PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
         for index in range(first, last + 1)
     ]
 
@@ -209,7 +214,9 @@ def test_a_snapshot_makes_an_equal_replica(tmp_path):
     first.collect()
     assert first.snapshot_index == 6
     snapshot = first.open_snapshot()
-    later = entry(7, record_own(forms.TAKE, pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")])))
+    later = entry(
+        7, encode_leader_command(TAKE, pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")]))
+    )
     first.apply([later])
     second = machine_in(tmp_path / "second")
     heard = []

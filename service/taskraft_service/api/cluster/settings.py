@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
-from taskraft_service import forms
 from taskraft_service.api.cluster.settings_checks import check_configure
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.cluster.effective_settings import EffectiveSettings
+from taskraft_service.command_codecs.tubes import CONFIGURE
 from taskraft_service.queue.commands.settings import SettingsResult
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 
@@ -27,7 +27,7 @@ class ConfigureHandler:
     async def configure(self, call: UnaryCall[pb.ConfigureRequest]) -> pb.ConfigureResponse:
         """Change settings, all or none; a request without any shows them."""
         check_configure(call.request)
-        outcome = await self._mutations.apply(forms.CONFIGURE, call)
+        outcome = await self._mutations.apply(CONFIGURE, call)
         told = result_of(outcome, SettingsResult).settings
         settings = settings_message(self._in_force.merged(told))
         return pb.ConfigureResponse(settings=settings, revision=outcome.index)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from taskraft.v1 import feed_service_pb2 as pb
-from taskraft_service import forms, limits
+from taskraft_service import limits
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
 from taskraft_service.queue.queue import Queue
@@ -51,7 +52,7 @@ class FeedPositionHandlers:
         """Store how far a consumer has come."""
         request = call.request
         _check(request, len(self._reading.applied.feed.views()))
-        outcome = await self._mutations.apply(forms.COMMIT_CURSOR, call)
+        outcome = await self._mutations.apply(COMMIT_CURSOR, call)
         result_of(outcome, CountResult)
         answer = pb.CommitCursorResponse(revision=outcome.index)
         queue = self._reading.applied

@@ -6,7 +6,6 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
-from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.groups.checks import check_create_group, check_get_group
@@ -16,6 +15,7 @@ from taskraft_service.api.rpc.violations import check_name
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from taskraft_service.queue.commands.groups import GroupResult
 from taskraft_service.queue.entities.group_view import GroupTask, GroupView
 
@@ -60,21 +60,21 @@ class GroupService:
         """Create a group."""
         check_create_group(call.request)
         self._disk.check()
-        outcome = await self._mutations.apply(forms.CREATE_GROUP, call)
+        outcome = await self._mutations.apply(CREATE_GROUP, call)
         group = group_message(result_of(outcome, GroupResult).group)
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; what does not fit into one entry goes on after the answer."""
         check_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(forms.START_GROUP, call)
+        outcome = await self._mutations.apply(START_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
         check_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(forms.CANCEL_GROUP, call)
+        outcome = await self._mutations.apply(CANCEL_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 

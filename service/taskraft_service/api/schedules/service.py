@@ -9,7 +9,6 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
@@ -21,8 +20,13 @@ from taskraft_service.api.state.command_executor import CommandExecutor, idempot
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tubes.checks import check_page
-from taskraft_service.entries.codec import record_own
-from taskraft_service.forms import Form
+from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.command_codecs.schedules import (
+    CREATE_SCHEDULE,
+    DELETE_SCHEDULE,
+    UPDATE_SCHEDULE,
+)
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.commands.circulation import CountResult
@@ -88,7 +92,7 @@ class ScheduleService:
         check_schedule(request.schedule, request.request_id)
         self._disk.check()
         message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
-        schedule, revision = await self._store(forms.CREATE_SCHEDULE, message, call)
+        schedule, revision = await self._store(CREATE_SCHEDULE, message, call)
         return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
 
     async def update(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
@@ -99,25 +103,25 @@ class ScheduleService:
             # Who sees the disk fill up may still stop a schedule.
             self._disk.check()
         message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
-        schedule, revision = await self._store(forms.UPDATE_SCHEDULE, message, call)
+        schedule, revision = await self._store(UPDATE_SCHEDULE, message, call)
         return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)
 
     def _first_ms(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> int:
         return first_time(request.schedule, self._now_ms())
 
     async def _store(
-        self, form: Form[M], message: M, call: UnaryCall[Request]
+        self, codec: CommandCodec[M], message: M, call: UnaryCall[Request]
     ) -> tuple[pb.Schedule, int]:
         """Commit a schedule with its first time; return it with its revision."""
-        recorded = record_own(form, message, idempotency_hash(call))
-        outcome = await self._mutations.propose(recorded, call.deadline)
+        encoded = encode_leader_command(codec, message, idempotency_hash(call))
+        outcome = await self._mutations.propose(encoded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
         return schedule_message(stored.schedule), outcome.index
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""
         check_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(forms.DELETE_SCHEDULE, call)
+        outcome = await self._mutations.apply(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from taskraft.v1 import session_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import own_session, own_sessions
 from taskraft_service.access.permissions import ALL_TUBES, Verb
@@ -23,7 +22,8 @@ from taskraft_service.api.tubes.checks import (
     check_open_session,
     check_page,
 )
-from taskraft_service.entries.codec import record_own
+from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.sessions import KeepResult, SessionResult
@@ -75,8 +75,8 @@ class SessionService:
             owner=call.caller.name,
         )
         hash_of_request = idempotency_hash(call)
-        recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
-        outcome = await self._mutations.propose(recorded, call.deadline)
+        encoded = encode_leader_command(OPEN_SESSION, drawn, hash_of_request)
+        outcome = await self._mutations.propose(encoded, call.deadline)
         opened = result_of(outcome, SessionResult)
         session = session_message(opened.session)
         return pb.OpenSessionResponse(session=session, revision=outcome.index)
@@ -87,7 +87,7 @@ class SessionService:
         """Prolong sessions."""
         check_keep_sessions(call.request)
         own = own_sessions(self._reading.applied, call.request, call.caller)
-        outcome = await self._mutations.apply_as(forms.KEEP_SESSIONS, call, own)
+        outcome = await self._mutations.apply_as(KEEP_SESSIONS, call, own)
         kept = result_of(outcome, KeepResult)
         queues = self._reading.queues
         return pb.KeepSessionsResponse(
@@ -106,7 +106,7 @@ class SessionService:
         """Close a session."""
         check_close_session(call.request)
         own = own_session(self._reading.applied, call.request, call.caller)
-        outcome = await self._mutations.apply_as(forms.CLOSE_SESSION, call, own)
+        outcome = await self._mutations.apply_as(CLOSE_SESSION, call, own)
         released = result_of(outcome, CountResult).count
         return pb.CloseSessionResponse(released=released, revision=outcome.index)
 

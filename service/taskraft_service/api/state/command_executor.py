@@ -9,8 +9,13 @@ from google.protobuf.message import Message
 
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue
-from taskraft_service.entries.codec import Recorded, record, record_own, request_hash
-from taskraft_service.forms import Form
+from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.entries.encoded_command import (
+    EncodedCommand,
+    encode_leader_command,
+    encode_request,
+    request_hash,
+)
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
 from taskraft_service.queue.commands.command import Result
 from taskraft_service.queue.entities.refusal import Refusal
@@ -32,12 +37,12 @@ class CommandExecutor:
         self.submitter = submitter
 
     async def apply(
-        self, form: Form[M], call: UnaryCall[M], before: Sequence[Recorded] = ()
+        self, codec: CommandCodec[M], call: UnaryCall[M], before: Sequence[EncodedCommand] = ()
     ) -> AppliedCommand:
         """Propose a request as it came.
 
         Args:
-            form: the kind of command.
+            codec: the kind of command.
             call: the call, checked.
             before: commands to be proposed ahead of it in the same entry; their results are not
                 waited for.
@@ -50,30 +55,36 @@ class CommandExecutor:
         """
         hash_of_request = idempotency_hash(call)
         self._propose_before(before, call.deadline)
-        recorded = record(form, call.request, call.raw, hash_of_request)
-        return await self.propose(recorded, call.deadline)
+        encoded = encode_request(codec, call.request, call.raw, hash_of_request)
+        return await self.propose(encoded, call.deadline)
 
     async def apply_as(
-        self, form: Form[M], call: UnaryCall[M], request: M, before: Sequence[Recorded] = ()
+        self,
+        codec: CommandCodec[M],
+        call: UnaryCall[M],
+        request: M,
+        before: Sequence[EncodedCommand] = (),
     ) -> AppliedCommand:
         """Propose another request in place of the one that came, known under that one's hash.
 
         The one that came is proposed as its own bytes. Takes and raises what ``apply`` does.
         """
         if request is call.request:
-            return await self.apply(form, call, before)
+            return await self.apply(codec, call, before)
         hash_of_request = idempotency_hash(call)
         self._propose_before(before, call.deadline)
-        return await self.propose(record_own(form, request, hash_of_request), call.deadline)
+        return await self.propose(
+            encode_leader_command(codec, request, hash_of_request), call.deadline
+        )
 
-    def _propose_before(self, before: Sequence[Recorded], deadline: float | None) -> None:
-        for recorded in before:
+    def _propose_before(self, before: Sequence[EncodedCommand], deadline: float | None) -> None:
+        for encoded in before:
             # Not waited for; that its outcome is not looked at is no error either.
-            self.submitter.submit(recorded, deadline).add_done_callback(_retrieve_exception)
+            self.submitter.submit(encoded, deadline).add_done_callback(_retrieve_exception)
 
-    async def propose(self, recorded: Recorded, deadline: float | None) -> AppliedCommand:
+    async def propose(self, encoded: EncodedCommand, deadline: float | None) -> AppliedCommand:
         """Propose a command; see ``apply``."""
-        outcome = await self.submitter.submit(recorded, deadline)
+        outcome = await self.submitter.submit(encoded, deadline)
         if isinstance(outcome.result, Refusal):
             raise refused_by_queue(outcome.result)
         return outcome

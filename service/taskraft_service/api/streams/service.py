@@ -13,7 +13,6 @@ import grpc.aio
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.denial import Unauthenticated
 from taskraft_service.api.rpc.context import ServicerContext, deadline_of, read_message
@@ -29,7 +28,8 @@ from taskraft_service.api.streams.subscribe_stream import SubscribeStream
 from taskraft_service.api.streams.subscription_state import SubscriptionState, opened_message
 from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.lease_returns import LeaseReturns
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.proposal import (
     LeaderOverloaded,
     NotProposed,
@@ -161,7 +161,7 @@ class SubscribeHandler:
                 as_settings=not opened.HasField("session_ttr_ms"),
                 owner=subscription.caller.name,
             )
-            await self._mutations.propose(record_own(forms.OPEN_SESSION, drawn), None)
+            await self._mutations.propose(encode_leader_command(OPEN_SESSION, drawn), None)
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
@@ -238,7 +238,7 @@ class SubscribeHandler:
             upstream.cancel()
 
 
-def _attachment(session_id: str, *, attached: bool) -> Recorded:
+def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:
     """Return the command that says whether a session has streams."""
     message = log_pb2.AttachSession(session_id=session_id, attached=attached)
-    return record_own(forms.ATTACH_SESSION, message)
+    return encode_leader_command(ATTACH_SESSION, message)

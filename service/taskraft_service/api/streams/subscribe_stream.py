@@ -9,7 +9,7 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms, wire
+from taskraft_service import wire
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.api.rpc.context import ServicerContext, read_message
 from taskraft_service.api.rpc.methods import parse_request
@@ -20,7 +20,12 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.subscription_state import SubscriptionState, settled_message
 from taskraft_service.api.tasks.put_checks import check_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
-from taskraft_service.entries.codec import record, record_own, request_hash
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.entries.encoded_command import (
+    encode_leader_command,
+    encode_request,
+    request_hash,
+)
 from taskraft_service.leader.proposal import (
     AppliedCommand,
     CommandSubmitter,
@@ -173,8 +178,8 @@ class SubscribeStream:
         )
         own = own_settlements(self._reading.queues, request, self._caller)
         if own is not request:
-            return self._submitter.submit(record_own(forms.SETTLE, own, hash_of_request))
-        return self._submitter.submit(record(forms.SETTLE, request, settle_raw, hash_of_request))
+            return self._submitter.submit(encode_leader_command(SETTLE, own, hash_of_request))
+        return self._submitter.submit(encode_request(SETTLE, request, settle_raw, hash_of_request))
 
     def _answer_settles(self, _done: object = None) -> None:
         """Send the answers that are known, up to the first that is not."""

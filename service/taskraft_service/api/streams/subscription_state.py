@@ -11,14 +11,15 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms, wire
+from taskraft_service import wire
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
 from taskraft_service.api.streams.response_buffer import ResponseBuffer
 from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
-from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.forms import payload_bytes
+from taskraft_service.command_codecs.put import payload_bytes
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
@@ -57,7 +58,7 @@ class SubscriptionState:
         self.outbox = ResponseBuffer()
         self._give_back = give_back
         self._payload_omit = opened.payload_omit
-        self._last_take: tuple[tuple[tuple[str, ...], int, int], Recorded] | None = None
+        self._last_take: tuple[tuple[tuple[str, ...], int, int], EncodedCommand] | None = None
         self._take = pb.TakeTasksRequest(session_id=session_id)
         self.filter(opened)
         if opened.HasField("ttr_ms"):
@@ -115,7 +116,7 @@ class SubscriptionState:
             return 0
         return self._tasks_open - self._claimed
 
-    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+    def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return a take within the credit."""
         self._claimed += tasks_max
         self.idle.clear()
@@ -130,9 +131,9 @@ class SubscriptionState:
         request.sources.extend(self._sources.narrowed(tubes))
         request.tasks_max = tasks_max
         request.bytes_max = bytes_max
-        recorded = record_own(forms.TAKE, request)
-        self._last_take = (wish, recorded)
-        return recorded
+        encoded_take = encode_leader_command(TAKE, request)
+        self._last_take = (wish, encoded_take)
+        return encoded_take
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Send what a claim brought."""

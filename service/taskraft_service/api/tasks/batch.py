@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms, limits
+from taskraft_service import limits
 from taskraft_service.access.leases import own_batch
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
@@ -20,6 +20,7 @@ from taskraft_service.api.tasks.put_checks import put_violations
 from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
+from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.queue.commands.batch import BatchOutcome, BatchResult
 from taskraft_service.queue.commands.put import PutResult
 from taskraft_service.queue.commands.settle import SettleResult
@@ -65,7 +66,7 @@ class BatchHandler:
         own = own_batch(self._reading.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
         before = self._missing.creations(puts, call.request.request_id)
-        outcome = await self._mutations.apply_as(forms.BATCH, call, own, before)
+        outcome = await self._mutations.apply_as(BATCH, call, own, before)
         results = result_of(outcome, BatchResult).results
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
         answer = pb.ExecuteBatchResponse(revision=outcome.index)

@@ -12,7 +12,6 @@ from typing import TypeAlias, TypeVar
 from google.protobuf.message import Message
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
@@ -20,7 +19,18 @@ from taskraft_service.api.state.command_executor import CommandExecutor, result_
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.update_checks import brings_content
-from taskraft_service.forms import Form
+from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.command_codecs.selected_tasks import (
+    BURY,
+    CANCEL,
+    DELETE,
+    KICK,
+    MOVE,
+    RESTART,
+    SNATCH,
+    SWITCH,
+    UPDATE,
+)
 from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.intervention import CancelResult
@@ -64,26 +74,26 @@ def selector_methods(
         return lambda request: violations(request).raise_any()
 
     def method(
-        name: str, form: Form[M], check: Callable[[M], None], answer: Answer
+        name: str, codec: CommandCodec[M], check: Callable[[M], None], answer: Answer
     ) -> AnyUnaryMethod:
         async def handle(call: UnaryCall[M]) -> Message:
             check(call.request)
-            return answer(await mutations.apply(form, call))
+            return answer(await mutations.apply(codec, call))
 
-        return UnaryMethod(name, form.message, ExecutionSite.LEADER, handle)
+        return UnaryMethod(name, codec.message, ExecutionSite.LEADER, handle)
 
     bury, delete = limited(checks.bury_violations), limited(checks.delete_violations)
     snatch, switch = limited(checks.snatch_violations), limited(checks.switch_violations)
     return (
-        method("KickTasks", forms.KICK, check_kick, _count(pb.KickTasksResponse)),
-        method("BuryTasks", forms.BURY, bury, _count(pb.BuryTasksResponse)),
-        method("DeleteTasks", forms.DELETE, delete, _count(pb.DeleteTasksResponse)),
-        method("UpdateTasks", forms.UPDATE, check_update, _count(pb.UpdateTasksResponse)),
-        method("SnatchTasks", forms.SNATCH, snatch, _count(pb.SnatchTasksResponse)),
-        method("RestartTasks", forms.RESTART, snatch, _count(pb.RestartTasksResponse)),
-        method("SwitchTasks", forms.SWITCH, switch, _count(pb.SwitchTasksResponse)),
-        method("MoveTasks", forms.MOVE, check_move, _count(pb.MoveTasksResponse)),
-        method("CancelTasks", forms.CANCEL, delete, _cancelled),
+        method("KickTasks", KICK, check_kick, _count(pb.KickTasksResponse)),
+        method("BuryTasks", BURY, bury, _count(pb.BuryTasksResponse)),
+        method("DeleteTasks", DELETE, delete, _count(pb.DeleteTasksResponse)),
+        method("UpdateTasks", UPDATE, check_update, _count(pb.UpdateTasksResponse)),
+        method("SnatchTasks", SNATCH, snatch, _count(pb.SnatchTasksResponse)),
+        method("RestartTasks", RESTART, snatch, _count(pb.RestartTasksResponse)),
+        method("SwitchTasks", SWITCH, switch, _count(pb.SwitchTasksResponse)),
+        method("MoveTasks", MOVE, check_move, _count(pb.MoveTasksResponse)),
+        method("CancelTasks", CANCEL, delete, _cancelled),
     )
 
 

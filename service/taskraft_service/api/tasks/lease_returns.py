@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms
-from taskraft_service.entries.codec import record_own
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.proposal import CommandSubmitter, LeaderOverloaded, NotProposed
 from taskraft_service.limits import PUT_TASKS_MAX
 from taskraft_service.queue.entities.task_view import TaskView
@@ -29,7 +29,7 @@ class LeaseReturns:
             settlement = request.settlements.add(tokens=tokens[start : start + PUT_TASKS_MAX])
             settlement.release.uncounted = True
             try:
-                future = self._submitter.submit(record_own(forms.SETTLE, request))
+                future = self._submitter.submit(encode_leader_command(SETTLE, request))
             except (NotProposed, LeaderOverloaded):
                 return
             future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -26,7 +26,7 @@ from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.api.tasks.failed_tasks import select_with_failed, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.api.tasks.waiting_take import wait_seconds
-from taskraft_service.forms.selection import selector_of
+from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
 from taskraft_service.leader.proposal import NotProposed

@@ -14,7 +14,7 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.tasks.dependency_checks import check_dependencies, refuse_dependencies
 from taskraft_service.api.tasks.settle_checks import POSITIONS
 from taskraft_service.api.tasks.update_checks import check_retry
-from taskraft_service.forms import specs_of
+from taskraft_service.command_codecs.put import specs_of
 
 _STATES: Final = frozenset(task_pb2.Task.State.values())
 

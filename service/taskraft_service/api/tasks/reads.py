@@ -13,7 +13,7 @@ from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.api.tasks.failed_tasks import with_unique_key
 from taskraft_service.api.tasks.listing import read_task_page
 from taskraft_service.api.tasks.selection_checks import check_get, check_list
-from taskraft_service.forms.selection import selector_of
+from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.selector import ByFilter

@@ -11,7 +11,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.waiting_take import wait_seconds
-from taskraft_service.forms import payload_bytes, specs_of
+from taskraft_service.command_codecs.put import payload_bytes, specs_of
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.proposal import AppliedCommand
 

@@ -10,7 +10,7 @@ from taskraft_service.api.tasks.listing import ORDERS
 from taskraft_service.api.tasks.settle_checks import check_failure
 from taskraft_service.api.tasks.update_checks import check_transition_update
 from taskraft_service.api.tasks.update_checks import check_update as check_task_update
-from taskraft_service.forms.selection import is_empty
+from taskraft_service.command_codecs.selector import names_nothing
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.languages.malformed import FilterMalformed
 from taskraft_service.queue.entities.instants import FOREVER_MS
@@ -26,7 +26,7 @@ _SWITCH_STATES = (
 
 def check_selector(wrong: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
     """Check a selector that must name something, in one of the three ways."""
-    if is_empty(selector):
+    if names_nothing(selector):
         wrong.add("selector", "names nothing; all tasks of a tube are: id > 0")
     ways = (bool(selector.ids), bool(selector.keys), bool(selector.filter))
     if sum(ways) > 1:
@@ -105,7 +105,7 @@ def kick_violations(request: pb.KickTasksRequest, payload_bytes_max: int) -> Vio
     wrong.not_negative("delay_ms", request.delay_ms)
     if request.HasField("update"):
         check_transition_update(wrong, "update", request.update, payload_bytes_max)
-    if not is_empty(request.selector):
+    if not names_nothing(request.selector):
         check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
         if request.count:
             wrong.add("count", "given together with a selector")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.api.rpc.methods import (
     ExecutionSite,
@@ -31,7 +30,9 @@ from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.commands.put import PutResult
 from taskraft_service.queue.commands.settle import SettleResult
@@ -117,7 +118,7 @@ class TaskService:
         if call.request.room_wait_ms:
             outcome = await put_when_room(self._outcomes.capacity_waiters, call, self._propose_put)
         else:
-            outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+            outcome = await self._mutations.apply(PUT, call, self._missing_tube(call))
         put = result_of(outcome, PutResult)
         return pb.PutTasksResponse(
             task_ids=put.ids,
@@ -135,15 +136,15 @@ class TaskService:
         """
         self._disk.check_tubes((call.request.tube,))
         if whole:
-            return await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+            return await self._mutations.apply(PUT, call, self._missing_tube(call))
         request = pb.PutTasksRequest()
         request.CopyFrom(call.request)
         request.ClearField("room_wait_ms")
         hash_of_request = idempotency_hash(call)
-        recorded = record_own(forms.PUT, request, hash_of_request)
-        return await self._mutations.propose(recorded, call.deadline)
+        encoded = encode_leader_command(PUT, request, hash_of_request)
+        return await self._mutations.propose(encoded, call.deadline)
 
-    def _missing_tube(self, call: UnaryCall[pb.PutTasksRequest]) -> Sequence[Recorded]:
+    def _missing_tube(self, call: UnaryCall[pb.PutTasksRequest]) -> Sequence[EncodedCommand]:
         return self._missing.creations((call.request.tube,), call.request.request_id)
 
     # ------------------------------------------------------------------------------ settle
@@ -152,5 +153,5 @@ class TaskService:
         """Settle leases."""
         settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
         own = own_settlements(self._reading.queues, call.request, call.caller)
-        outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
+        outcome = await self._mutations.apply_as(SETTLE, call, own)
         return settled_message(result_of(outcome, SettleResult), outcome.index)

@@ -86,8 +86,8 @@ class TakeHandler:
         if wait > 0 and not chosen and not call.request.request_id:
             return None
         names = self._existing(taker)
-        recorded = taker.narrowed(names, call.request.tasks_max or 1)
-        outcome = await self._mutations.propose(recorded, call.deadline)
+        encoded = taker.narrowed(names, call.request.tasks_max or 1)
+        outcome = await self._mutations.propose(encoded, call.deadline)
         if wait <= 0 or chosen or result_of(outcome, TakeResult).tasks:
             return outcome
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskraft.v1 import task_pb2
 from taskraft_service import limits
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.tubes.option_checks import retry_violations
 
 

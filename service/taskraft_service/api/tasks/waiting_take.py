@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.methods import M, UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
@@ -85,13 +85,13 @@ class WaitingTake:
         """Return how many tasks the call may take now."""
         return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
 
-    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+    def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return the call's request, narrowed to tubes that have something."""
         self._claimed = True
         self.idle.clear()
         return self.narrowed(tubes, tasks_max)
 
-    def narrowed(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+    def narrowed(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return the call's request for other tubes and another number of tasks."""
         request = pb.TakeTasksRequest()
         request.CopyFrom(self._request)
@@ -99,7 +99,7 @@ class WaitingTake:
         request.ClearField("sources")
         request.sources.extend(self._sources.narrowed(tubes))
         request.tasks_max = tasks_max
-        return record_own(forms.TAKE, request, self._hash)
+        return encode_leader_command(TAKE, request, self._hash)
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Take the answer to the claim; a claim that found nothing leaves the call waiting."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from taskraft.v1 import tube_service_pb2
-from taskraft_service import forms
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.command_codecs.tubes import CREATE_TUBE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 
 
 class TubeAutoCreation:
@@ -23,7 +23,7 @@ class TubeAutoCreation:
         self._reading = reading
         self._in_force = in_force
 
-    def creations(self, names: Iterable[str], request_id: str) -> Sequence[Recorded]:
+    def creations(self, names: Iterable[str], request_id: str) -> Sequence[EncodedCommand]:
         """Return a command for each tube that is missing; none where puts make no tubes.
 
         Nor does the repetition of a put that was answered before make any.
@@ -37,7 +37,9 @@ class TubeAutoCreation:
             return ()
         kind = tube_service_pb2.Tube.Kind.ValueType(settings.auto_create_kind or 0)
         profile = settings.auto_create_profile or ""
-        return [record_own(forms.CREATE_TUBE, _creation(name, kind, profile)) for name in missing]
+        return [
+            encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
+        ]
 
 
 def _creation(

@@ -10,7 +10,7 @@ from taskraft_service import limits
 from taskraft_service.api.cluster.settings_checks import check_profile
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.tasks.update_checks import known_retry
-from taskraft_service.forms import OPTION_NAMES, tube_options, update_tube
+from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
 from taskraft_service.queue.commands.settings import UpdateTube
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.tubes.option_checks import violations

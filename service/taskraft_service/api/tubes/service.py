@@ -7,7 +7,6 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
-from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
@@ -23,7 +22,14 @@ from taskraft_service.api.tubes.checks import (
     check_tube_name,
     check_update_tube,
 )
-from taskraft_service.entries.codec import record_own
+from taskraft_service.command_codecs.tubes import (
+    CREATE_TUBE,
+    DROP_TUBE,
+    RELEASE_ALL,
+    TRUNCATE_TUBE,
+    UPDATE_TUBE,
+)
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
@@ -117,7 +123,7 @@ class TubeService:
         if call.request.tube.kind == pb.Tube.CUSTOM:
             outcome = await self._create_custom(call)
         else:
-            outcome = await self._mutations.apply(forms.CREATE_TUBE, call)
+            outcome = await self._mutations.apply(CREATE_TUBE, call)
         created = result_of(outcome, TubeResult)
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
@@ -138,13 +144,13 @@ class TubeService:
             )
         request.tube.driver_version = found.version
         hash_of_request = idempotency_hash(call)
-        recorded = record_own(forms.CREATE_TUBE, request, hash_of_request)
-        return await self._mutations.propose(recorded, call.deadline)
+        encoded = encode_leader_command(CREATE_TUBE, request, hash_of_request)
+        return await self._mutations.propose(encoded, call.deadline)
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change options of a tube."""
         check_update_tube(call.request, self._reading.applied.faults_of_update)
-        outcome = await self._mutations.apply(forms.UPDATE_TUBE, call)
+        outcome = await self._mutations.apply(UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
 
@@ -160,7 +166,7 @@ class TubeService:
                 f"the tube has {waiting} waiting consumers",
                 {"tube": name, "waiting": str(waiting)},
             )
-        outcome = await self._mutations.apply(forms.DROP_TUBE, call)
+        outcome = await self._mutations.apply(DROP_TUBE, call)
         # A repeated drop is about a tube of before; another may have its name now.
         if self._reading.applied.tube(name) is None and not self._creates_tubes():
             self._waiters.tube_dropped(name)
@@ -173,7 +179,7 @@ class TubeService:
     ) -> pb.TruncateTubeResponse:
         """Remove all tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(forms.TRUNCATE_TUBE, call)
+        outcome = await self._mutations.apply(TRUNCATE_TUBE, call)
         return pb.TruncateTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
@@ -181,7 +187,7 @@ class TubeService:
     async def release_all(self, call: UnaryCall[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
         """Release all taken tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(forms.RELEASE_ALL, call)
+        outcome = await self._mutations.apply(RELEASE_ALL, call)
         return pb.ReleaseAllResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )

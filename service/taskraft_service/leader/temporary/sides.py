@@ -31,7 +31,7 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 
 class Side(Flag):
-    """Where the tasks are that a command is about."""
+    """SideLookup the tasks are that a command is about."""
 
     LOG = 1
     MEMORY = 2
@@ -40,11 +40,11 @@ class Side(Flag):
 
 NOWHERE: Final = Side(0)
 ACROSS: Final = "is temporary and the tasks are not, or the other way round"
-Where: TypeAlias = Callable[[str], Side]
+SideLookup: TypeAlias = Callable[[str], Side]
 """Tells where the contents of a tube are; ``NOWHERE``: there is no such tube."""
 
 
-def side_of(command: Command, where: Where) -> Side:
+def side_of(command: Command, where: SideLookup) -> Side:
     """Return where a command belongs; what is about no task belongs into the log."""
     match command:
         case (
@@ -84,7 +84,7 @@ def _together(sides: Iterable[Side]) -> Side:
     return reduce(or_, sides, NOWHERE) or Side.LOG
 
 
-def refusal_across(command: Command, side: Side, where: Where) -> Refusal | None:
+def refusal_across(command: Command, side: Side, where: SideLookup) -> Refusal | None:
     """Return why a command cannot be done on its side, or on both, or None."""
     wrong = [*_across(command, side, where, "")]
     if not wrong:
@@ -93,7 +93,9 @@ def refusal_across(command: Command, side: Side, where: Where) -> Refusal | None
     return Refusal(Reason.INVALID_FIELD, f"{field} {text}", {"field": field}, tuple(wrong))
 
 
-def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[tuple[str, str]]:
+def _across(
+    command: Command, side: Side, where: SideLookup, path: str
+) -> Iterator[tuple[str, str]]:
     """Yield the fields that go over the border, each with what is wrong with it."""
     match command:
         case Put(_, tasks) if side is Side.MEMORY:
@@ -113,7 +115,7 @@ def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[t
 
 
 def _across_settle(
-    command: Settle, side: Side, where: Where, path: str
+    command: Settle, side: Side, where: SideLookup, path: str
 ) -> Iterator[tuple[str, str]]:
     if command.atomic and side is Side.BOTH:
         yield f"{path}settlements", "are about temporary tubes and others, so not all or none"
@@ -125,7 +127,9 @@ def _across_settle(
             yield field, ACROSS
 
 
-def _across_batch(command: ExecuteBatch, side: Side, where: Where) -> Iterator[tuple[str, str]]:
+def _across_batch(
+    command: ExecuteBatch, side: Side, where: SideLookup
+) -> Iterator[tuple[str, str]]:
     for place, operation in enumerate(command.operations):
         there = side_of(operation, where)
         within = f"operations[{place}]"

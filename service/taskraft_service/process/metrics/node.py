@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from taskraft_service.api.rpc.endpoint import CallCounts
 from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.storage.disk_monitor import DiskMonitor

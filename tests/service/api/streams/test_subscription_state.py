@@ -85,8 +85,8 @@ class Streamed:
         self.subscription = SubscriptionState(wish, "session", self.given_back.extend)
 
     def claim(self, tasks_max: int) -> Claim:
-        recorded = self.subscription.take(self.subscription.sources, tasks_max)
-        return Claim(self.subscription, recorded, tasks_max, {}, {})
+        encoded = self.subscription.take(self.subscription.sources, tasks_max)
+        return Claim(self.subscription, encoded, tasks_max, {}, {})
 
     def answer(self, claim: Claim, result: TakeResult | Refusal) -> None:
         self.subscription.answered(claim, AppliedCommand(1, 1, result))

@@ -10,13 +10,13 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from taskraft.v1 import task_pb2
-from taskraft_service import forms
-from taskraft_service.entries.body_editor import edit
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.command_codecs.put import new_task
+from taskraft_service.entries.body_editor import edit_body
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.leader.temporary import memory
-from taskraft_service.leader.temporary.router import Router
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary import memory_queue
+from taskraft_service.leader.temporary.command_router import CommandRouter
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
 from taskraft_service.queue.commands.batch import ExecuteBatch
@@ -120,13 +120,13 @@ class Log:
 
     def __init__(self, clock):
         self.clock = clock
-        self.queue = Queue(MemoryStore(), LIMITS, forms.new_task, edit, DRIVERS)
+        self.queue = Queue(MemoryStore(), LIMITS, new_task, edit_body, DRIVERS)
         self.listeners = []
 
-    def submit(self, recorded, deadline=None):
+    def submit(self, encoded, deadline=None):
         del deadline
         index, now_ms = self.queue.applied_index + 1, self.clock.now_ms()
-        (result,) = self.queue.apply(index, now_ms, [recorded.command])
+        (result,) = self.queue.apply(index, now_ms, [encoded.command])
         for listener in self.listeners:
             listener(now_ms)
         future = asyncio.get_running_loop().create_future()
@@ -148,7 +148,7 @@ class Pair:
             self.queues, self.clock, Waiters(None), 1 << 30, DRIVERS, lambda _error: None
         )
         self.log.listeners.append(self.temporary.applied)
-        self.router = Router(self.log, self.temporary)
+        self.router = CommandRouter(self.log, self.temporary)
         self.temporary.begin(TERM)
 
     async def do(self, passed, command):
@@ -158,8 +158,8 @@ class Pair:
         if isinstance(command, CreateTube):
             options = replace(command.options, durability=Durability.TEMPORARY)
             here = replace(here, options=options)
-        expected = (await self.plain.submit(Recorded(command, b"", b""))).result
-        found = (await self.router.submit(Recorded(here, b"", b""))).result
+        expected = (await self.plain.submit(EncodedCommand(command, b"", b""))).result
+        found = (await self.router.submit(EncodedCommand(here, b"", b""))).result
         if isinstance(command, (CreateTube, UpdateTube)):
             assert isinstance(found, Refusal) is isinstance(expected, Refusal)
         else:
@@ -231,8 +231,8 @@ COMPOSED_BEGINNING = [
 def small():
     """Let little be in memory, and much in the store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "LIMITS", LIMITS)
-        patch.setattr(memory, "COLLECT_TASKS", 3)
+        patch.setattr(memory_queue, "LIMITS", LIMITS)
+        patch.setattr(memory_queue, "COLLECT_TASKS", 3)
         yield
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
-from taskraft_service import forms
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs.retry_policy import retry_policy
+from taskraft_service.command_codecs.tubes import CREATE_TUBE, OPTION_NAMES
 from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.tube_options import (
@@ -44,7 +44,7 @@ def created(kind, options=None, profile=""):
         if_not_exists=True,
         profile=profile,
     )
-    return forms.CREATE_TUBE.decode(request.SerializeToString(), 77)
+    return CREATE_TUBE.decode(request.SerializeToString(), 77)
 
 
 @pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
@@ -61,9 +61,9 @@ def test_what_is_left_out_is_as_the_profile_says_and_changes_nothing_else(field)
     options.CopyFrom(SAID)
     options.ClearField(field)
     found = created(Tube.UTUBETTL, options, "t15").options
-    name = forms.OPTION_NAMES[field]
+    name = OPTION_NAMES[field]
     usual = created(Tube.UTUBETTL, profile="t15").options
-    for each in forms.OPTION_NAMES.values():
+    for each in OPTION_NAMES.values():
         expected = usual if each == name else MEANT
         assert getattr(found, each) == getattr(expected, each), each
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
-from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.commands.settings import Configure, UpdateTube
 from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
@@ -133,19 +133,21 @@ def _release_all(
     return ReleaseAll(request.name, request.request_id, hash_)
 
 
-CREATE_TUBE: Final = Form(
-    IN_LOG.CREATE_TUBE_FIELD_NUMBER, tube_service_pb2.CreateTubeRequest, _create_tube
+CREATE_TUBE: Final = CommandCodec(
+    LOG_FIELDS.CREATE_TUBE_FIELD_NUMBER, tube_service_pb2.CreateTubeRequest, _create_tube
 )
-UPDATE_TUBE: Final = Form(
-    IN_LOG.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, update_tube
+UPDATE_TUBE: Final = CommandCodec(
+    LOG_FIELDS.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, update_tube
 )
-CONFIGURE: Final = Form(
-    IN_LOG.CONFIGURE_FIELD_NUMBER, cluster_service_pb2.ConfigureRequest, _configure
+CONFIGURE: Final = CommandCodec(
+    LOG_FIELDS.CONFIGURE_FIELD_NUMBER, cluster_service_pb2.ConfigureRequest, _configure
 )
-DROP_TUBE: Final = Form(IN_LOG.DROP_TUBE_FIELD_NUMBER, tube_service_pb2.DropTubeRequest, _drop_tube)
-TRUNCATE_TUBE: Final = Form(
-    IN_LOG.TRUNCATE_TUBE_FIELD_NUMBER, tube_service_pb2.TruncateTubeRequest, _truncate_tube
+DROP_TUBE: Final = CommandCodec(
+    LOG_FIELDS.DROP_TUBE_FIELD_NUMBER, tube_service_pb2.DropTubeRequest, _drop_tube
 )
-RELEASE_ALL: Final = Form(
-    IN_LOG.RELEASE_ALL_FIELD_NUMBER, tube_service_pb2.ReleaseAllRequest, _release_all
+TRUNCATE_TUBE: Final = CommandCodec(
+    LOG_FIELDS.TRUNCATE_TUBE_FIELD_NUMBER, tube_service_pb2.TruncateTubeRequest, _truncate_tube
+)
+RELEASE_ALL: Final = CommandCodec(
+    LOG_FIELDS.RELEASE_ALL_FIELD_NUMBER, tube_service_pb2.ReleaseAllRequest, _release_all
 )

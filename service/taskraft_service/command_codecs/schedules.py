@@ -8,7 +8,7 @@ from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
-from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
     DeleteSchedule,
@@ -80,9 +80,13 @@ def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> RunSchedule:
     return RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
 
 
-CREATE_SCHEDULE: Final = Form(IN_LOG.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create)
-UPDATE_SCHEDULE: Final = Form(IN_LOG.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update)
-DELETE_SCHEDULE: Final = Form(
-    IN_LOG.DELETE_SCHEDULE_FIELD_NUMBER, pb.DeleteScheduleRequest, _delete
+CREATE_SCHEDULE: Final = CommandCodec(
+    LOG_FIELDS.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create
 )
-RUN_SCHEDULE: Final = Form(IN_LOG.RUN_SCHEDULE_FIELD_NUMBER, log_pb2.RunSchedule, _run)
+UPDATE_SCHEDULE: Final = CommandCodec(
+    LOG_FIELDS.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update
+)
+DELETE_SCHEDULE: Final = CommandCodec(
+    LOG_FIELDS.DELETE_SCHEDULE_FIELD_NUMBER, pb.DeleteScheduleRequest, _delete
+)
+RUN_SCHEDULE: Final = CommandCodec(LOG_FIELDS.RUN_SCHEDULE_FIELD_NUMBER, log_pb2.RunSchedule, _run)

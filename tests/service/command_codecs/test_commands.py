@@ -17,9 +17,48 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.forms import put as put_form
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs import put as put_codec
+from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
+from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.schedules import (
+    CREATE_SCHEDULE,
+    DELETE_SCHEDULE,
+    RUN_SCHEDULE,
+    UPDATE_SCHEDULE,
+)
+from taskraft_service.command_codecs.selected_tasks import (
+    BURY,
+    CANCEL,
+    DELETE,
+    KICK,
+    MOVE,
+    RESTART,
+    SNATCH,
+    SWITCH,
+    UPDATE,
+)
+from taskraft_service.command_codecs.sessions import (
+    ATTACH_SESSION,
+    CLOSE_SESSION,
+    KEEP_SESSIONS,
+    NOTE_CALLS,
+    OPEN_SESSION,
+    STARTUP,
+    TRIM_FEED,
+)
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import (
+    CONFIGURE,
+    CREATE_TUBE,
+    DROP_TUBE,
+    RELEASE_ALL,
+    TRUNCATE_TUBE,
+    UPDATE_TUBE,
+)
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.queue.commands.batch import ExecuteBatch
 from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
@@ -53,82 +92,40 @@ from taskraft_service.queue.commands.settle import (
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.group_view import GroupTask
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.schedule_view import ScheduledTime
+from taskraft_service.queue.entities.selector import ByFilter, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
+from taskraft_service.queue.entities.task_view import State, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
-
-HASH = 77
-IDS = task_pb2.TaskSelector(ids=[3, 1])
-BY_IDS = ByIds([3, 1])
-KEYS = task_pb2.TaskSelector(keys=[{"parts": ["a", "b"]}])
-FILTER = task_pb2.TaskSelector(filter="id > 5", tasks_max=7, after_id=9)
-FAILURE = task_pb2.Failure(type="T", message="m", fatal=True)
-WHY = Failure("T", "m", fatal=True)
-UPDATE = task_pb2.TaskUpdate(
-    payload=b"p", content_type="c", headers_set={"h": b"1", "b": b"2", "a": b"3"},
-    headers_remove=["g"], priority=2, ttl_ms=4, ttr_ms=5,
-)  # fmt: skip
-CONTENT = task_pb2.TaskUpdate(
-    payload=b"p",
-    content_type="c",
-    headers_set={"h": b"1", "b": b"2", "a": b"3"},
-    headers_remove=["g"],
-).SerializeToString(deterministic=True)
-CHANGES = TaskUpdate(content=CONTENT, priority=2, ttl_ms=4, ttr_ms=5)
-FULL_SPEC = task_pb2.TaskSpec(
-    payload=b"12345", priority=-1, delay_ms=2, ttl_ms=3, ttr_ms=4, visible_at_ms=5, type="t",
-    headers={"b": b"1"}, subqueue="s", position=2, retry={"attempts_max": 6},
-    unique_key=["k", "l"], group="g", on_conflict=4, unique_states=[1, 5], unique_ms=8,
-)  # fmt: skip
-FULL_TASK = NewTask(
-    FULL_SPEC.SerializeToString(), 5, -1, 2, 3, 4, 5, "t", "s", Position.BACK,
-    retry_policy(task_pb2.RetryPolicy(attempts_max=6)), ("k", "l"), "g",
-    OnConflict.REPLACE_IF_WAITING,
-    UniqueAmong((State.READY, State.DONE), 8),
-)  # fmt: skip
-KEYED_SPEC = task_pb2.TaskSpec(unique_key=["k"])
-KEYED_TASK = NewTask(KEYED_SPEC.SerializeToString(), 0, unique_key=("k",))
-
-
-def plain(payload):
-    return NewTask(task_pb2.TaskSpec(payload=payload).SerializeToString(), len(payload))
-
-
-def settle(*tokens, **action):
-    return pb.SettleTasksRequest(settlements=[pb.Settlement(tokens=tokens, **action)])
-
-
-def settled(*settlements):
-    return Settle(list(settlements), request_hash=HASH)
-
-
-GROUP_TASK = group_service_pb2.GroupTask(tube="ends", spec=FULL_SPEC)
-FOLLOWER = GroupTask("ends", FULL_SPEC.SerializeToString(deterministic=True))
-SAID = schedule_service_pb2.Schedule(
-    name="s", cron="* * * * *", time_zone="Europe/Vienna", jitter_ms=3, catch_up=2, overlap=2,
-    tube="t", paused=True,
-)  # fmt: skip
-SCHEDULE = schedule_service_pb2.Schedule(
-    spec=FULL_SPEC, next_ms=1, last_ms=2, last_task_id=3, left_out=4, last_error={"reason": 5}
-)
-SCHEDULE.MergeFrom(SAID)
-OPTIONS = ScheduleSpec(
-    "t",
-    "* * * * *\nEurope/Vienna",
-    Overlap.SKIP,
-    paused=True,
-    spec=FULL_SPEC.SerializeToString(deterministic=True),
-    body=SAID.SerializeToString(deterministic=True),
+from tests.service.command_codecs.examples import (
+    BY_IDS,
+    CHANGES,
+    FAILURE,
+    FILTER,
+    FOLLOWER,
+    FULL_SPEC,
+    FULL_TASK,
+    GROUP_TASK,
+    HASH,
+    IDS,
+    KEYED_SPEC,
+    KEYED_TASK,
+    KEYS,
+    OPTIONS,
+    SAID_UPDATE,
+    SCHEDULE,
+    WHY,
+    plain,
+    settle,
+    settled,
 )
 
 CASES = {
     "put all that can be said": (
-        forms.PUT,
+        PUT,
         pb.PutTasksRequest(
             request_id="r", tube="t", tasks=[FULL_SPEC], atomic=True, room_wait_ms=1
         ),
@@ -136,7 +133,7 @@ CASES = {
                  waits_for_room=True),
     ),
     "put payloads of several lengths, with and without more": (
-        forms.PUT,
+        PUT,
         pb.PutTasksRequest(
             tube="t",
             tasks=[
@@ -152,7 +149,7 @@ CASES = {
         ),
     ),
     "take all that can be said": (
-        forms.TAKE,
+        TAKE,
         pb.TakeTasksRequest(
             request_id="r", sources=[{"tube": "a", "weight": 2}, {"tube": "b", "weight": 1}],
             session_id="s", tasks_max=5, bytes_max=6, types=["x"], priority_bound=-2, ttr_ms=7,
@@ -161,13 +158,13 @@ CASES = {
         Take(["a", "b"], "s", 5, 6, 7, ("x",), -2, 8, "r", HASH, (2, 1)),
     ),
     "take as little": (
-        forms.TAKE,
+        TAKE,
         pb.TakeTasksRequest(sources=[{"tube": "a"}]),
         Take(["a"], request_hash=HASH),
     ),
-    "acknowledge": (forms.SETTLE, settle(1, 2, ack=pb.Settlement.Ack()), settled(Ack([1, 2]))),
+    "acknowledge": (SETTLE, settle(1, 2, ack=pb.Settlement.Ack()), settled(Ack([1, 2]))),
     "acknowledge, and keep": (
-        forms.SETTLE,
+        SETTLE,
         settle(
             1,
             ack=pb.Settlement.Ack(
@@ -182,10 +179,10 @@ CASES = {
         ),
     ),
     "acknowledge, and say where to": (
-        forms.SETTLE, settle(1, ack=pb.Settlement.Ack(keep=1)), settled(Ack([1], keep=Keep.REMOVE)),
+        SETTLE, settle(1, ack=pb.Settlement.Ack(keep=1)), settled(Ack([1], keep=Keep.REMOVE)),
     ),
     "acknowledge with results that are empty": (
-        forms.SETTLE,
+        SETTLE,
         settle(1, ack=pb.Settlement.Ack(result=b"", retain_ms=0, payload=b"")),
         settled(
             Ack(
@@ -196,14 +193,14 @@ CASES = {
             )
         ),
     ),
-    "release": (forms.SETTLE, settle(1, release=pb.Settlement.Release()), settled(Release([1]))),
+    "release": (SETTLE, settle(1, release=pb.Settlement.Release()), settled(Release([1]))),
     "release with all that can be said": (
-        forms.SETTLE,
+        SETTLE,
         settle(
             1,
             release=pb.Settlement.Release(
                 delay_ms=2, ttl_policy=3, ttl_ms=4, position=1, move_to="m", uncounted=True,
-                failure=FAILURE, update=UPDATE,
+                failure=FAILURE, update=SAID_UPDATE,
             ),
         ),
         settled(
@@ -214,18 +211,18 @@ CASES = {
         ),
     ),
     "release at once": (
-        forms.SETTLE,
+        SETTLE,
         settle(1, release=pb.Settlement.Release(delay_ms=0)),
         settled(Release([1], 0)),
     ),
-    "bury": (forms.SETTLE, settle(1, bury=pb.Settlement.Bury()), settled(BuryTaken([1]))),
+    "bury": (SETTLE, settle(1, bury=pb.Settlement.Bury()), settled(BuryTaken([1]))),
     "bury with reason": (
-        forms.SETTLE,
-        settle(1, bury=pb.Settlement.Bury(failure=FAILURE, update=UPDATE)),
+        SETTLE,
+        settle(1, bury=pb.Settlement.Bury(failure=FAILURE, update=SAID_UPDATE)),
         settled(BuryTaken([1], WHY, CHANGES)),
     ),
     "reject": (
-        forms.SETTLE,
+        SETTLE,
         pb.SettleTasksRequest(
             request_id="r", atomic=True,
             settlements=[
@@ -235,7 +232,7 @@ CASES = {
         Settle([Reject([1], WHY), Reject([2])], True, "r", HASH),
     ),
     "touch": (
-        forms.SETTLE,
+        SETTLE,
         pb.SettleTasksRequest(
             settlements=[
                 {"tokens": [1], "touch": {"increment_ms": 3}},
@@ -248,77 +245,77 @@ CASES = {
         ),
     ),
     "kick the first": (
-        forms.KICK, pb.KickTasksRequest(tube="t"), Kick("t", 1, request_hash=HASH),
+        KICK, pb.KickTasksRequest(tube="t"), Kick("t", 1, request_hash=HASH),
     ),
     "kick all that can be said": (
-        forms.KICK,
+        KICK,
         pb.KickTasksRequest(
-            request_id="r", tube="t", count=4, selector=IDS, delay_ms=5, update=UPDATE
+            request_id="r", tube="t", count=4, selector=IDS, delay_ms=5, update=SAID_UPDATE
         ),
         Kick("t", 4, BY_IDS, 5, "r", HASH, CHANGES),
     ),
     "bury by key": (
-        forms.BURY,
+        BURY,
         pb.BuryTasksRequest(request_id="r", tube="t", selector=KEYS, failure=FAILURE),
         Bury("t", ByKeys([("a", "b")]), WHY, "r", HASH),
     ),
     "bury without reason": (
-        forms.BURY,
+        BURY,
         pb.BuryTasksRequest(tube="t", selector=IDS),
         Bury("t", BY_IDS, request_hash=HASH),
     ),
     "delete by filter": (
-        forms.DELETE,
+        DELETE,
         pb.DeleteTasksRequest(request_id="r", tube="t", selector=FILTER),
         Delete("t", ByFilter(read_filter("id > 5"), 7, 9), "r", HASH),
     ),
     "delete by a filter without bounds": (
-        forms.DELETE,
+        DELETE,
         pb.DeleteTasksRequest(tube="t", selector={"filter": "id > 5"}),
         Delete("t", ByFilter(read_filter("id > 5"), 1_000, 0), request_hash=HASH),
     ),
     "move": (
-        forms.MOVE,
+        MOVE,
         pb.MoveTasksRequest(
             request_id="r", tube="t", selector=IDS, move_to="m", delay_ms=2, position=1,
-            renew_times=True, update=UPDATE,
+            renew_times=True, update=SAID_UPDATE,
         ),
         Move("t", BY_IDS, "m", 2, Position.FRONT, True, "r", HASH, CHANGES),
     ),
     "move as little": (
-        forms.MOVE,
+        MOVE,
         pb.MoveTasksRequest(tube="t", selector=IDS),
         Move("t", BY_IDS, request_hash=HASH),
     ),
     "update": (
-        forms.UPDATE,
+        UPDATE,
         pb.UpdateTasksRequest(
             request_id="r", tube="t", selector=IDS, update={"delay_ms": 0, "priority": 0}
         ),
         UpdateTasks("t", BY_IDS, TaskUpdate(b"", 0, 0), "r", HASH),
     ),
     "snatch": (
-        forms.SNATCH,
+        SNATCH,
         pb.SnatchTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
         Snatch("t", BY_IDS, 3, "r", HASH),
     ),
     "restart": (
-        forms.RESTART,
+        RESTART,
         pb.RestartTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
         Restart("t", BY_IDS, 3, "r", HASH),
     ),
     "switch": (
-        forms.SWITCH,
+        SWITCH,
         pb.SwitchTasksRequest(request_id="r", tube="t", selector=IDS, state=2, duration_ms=3),
         Switch("t", BY_IDS, State.DELAYED, 3, "r", HASH),
     ),
     "cancel": (
-        forms.CANCEL,
+        CANCEL,
         pb.CancelTasksRequest(request_id="r", tube="t", selector=IDS),
         Cancel("t", BY_IDS, "r", HASH),
     ),
     "a batch": (
-        forms.BATCH,
+        BATCH,
         pb.ExecuteBatchRequest(
             request_id="r",
             operations=[
@@ -346,7 +343,7 @@ CASES = {
         ),
     ),
     "a consumer's position": (
-        forms.COMMIT_CURSOR,
+        COMMIT_CURSOR,
         feed_service_pb2.CommitCursorRequest(
             request_id="r", consumer="c", cursor={"feed_id": "f", "next_seq": {1: 2}},
             idle_ttl_ms=3,
@@ -354,12 +351,12 @@ CASES = {
         CommitCursor("c", "f", {1: 2}, 3, "r", HASH),
     ),
     "a consumer that is forgotten": (
-        forms.COMMIT_CURSOR,
+        COMMIT_CURSOR,
         feed_service_pb2.CommitCursorRequest(consumer="c"),
         CommitCursor("c", "", None, 7 * 86_400_000, "", HASH),
     ),
     "a group": (
-        forms.CREATE_GROUP,
+        CREATE_GROUP,
         group_service_pb2.CreateGroupRequest(
             request_id="r",
             group={
@@ -370,37 +367,37 @@ CASES = {
         CreateGroup("g", FOLLOWER, GroupTask("aborts", b""), True, "r", HASH),
     ),
     "a group that nothing follows": (
-        forms.CREATE_GROUP,
+        CREATE_GROUP,
         group_service_pb2.CreateGroupRequest(group={"name": "g"}),
         CreateGroup("g", request_hash=HASH),
     ),
     "start a group": (
-        forms.START_GROUP,
+        START_GROUP,
         group_service_pb2.StartGroupRequest(request_id="r", name="g"),
         StartGroup("g", "r", HASH),
     ),
     "cancel a group": (
-        forms.CANCEL_GROUP,
+        CANCEL_GROUP,
         group_service_pb2.CancelGroupRequest(request_id="r", name="g", revoke=True),
         CancelGroup("g", True, "r", HASH),
     ),
     "a schedule": (
-        forms.CREATE_SCHEDULE,
+        CREATE_SCHEDULE,
         log_pb2.CreateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
         CreateSchedule("s", OPTIONS, 9, "r", HASH),
     ),
     "another schedule in its place": (
-        forms.UPDATE_SCHEDULE,
+        UPDATE_SCHEDULE,
         log_pb2.UpdateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
         UpdateSchedule("s", OPTIONS, 9, "r", HASH),
     ),
     "no schedule": (
-        forms.DELETE_SCHEDULE,
+        DELETE_SCHEDULE,
         schedule_service_pb2.DeleteScheduleRequest(request_id="r", name="s"),
         DeleteSchedule("s", "r", HASH),
     ),
     "the times of a schedule": (
-        forms.RUN_SCHEDULE,
+        RUN_SCHEDULE,
         log_pb2.RunSchedule(name="s", version=2, slots_ms=[60], until_ms=70, next_ms=120),
         RunSchedule(
             "s",
@@ -412,7 +409,7 @@ CASES = {
         ),
     ),
     "a session": (
-        forms.OPEN_SESSION,
+        OPEN_SESSION,
         log_pb2.OpenSession(
             request={"request_id": "r", "name": "n", "ttr_ms": 5}, session_id="i",
             as_settings=True, owner="o",
@@ -420,27 +417,27 @@ CASES = {
         OpenSession("i", "n", 5, "r", HASH, True, "o"),
     ),
     "a session of a usual time": (
-        forms.OPEN_SESSION,
+        OPEN_SESSION,
         log_pb2.OpenSession(session_id="i"),
         OpenSession("i", "", 15_000, request_hash=HASH),
     ),
     "a session that ends with its stream": (
-        forms.OPEN_SESSION,
+        OPEN_SESSION,
         log_pb2.OpenSession(session_id="i", request={"ttr_ms": 5}, ends_with_stream=True),
         OpenSession("i", "", 0, request_hash=HASH),
     ),
     "keep sessions": (
-        forms.KEEP_SESSIONS,
+        KEEP_SESSIONS,
         session_service_pb2.KeepSessionsRequest(session_ids=["a", "b"]),
         KeepSessions(["a", "b"]),
     ),
     "close a session": (
-        forms.CLOSE_SESSION,
+        CLOSE_SESSION,
         session_service_pb2.CloseSessionRequest(request_id="r", session_id="i", uncounted=True),
         CloseSession("i", True, "r", HASH),
     ),
     "settings": (
-        forms.CONFIGURE,
+        CONFIGURE,
         cluster_service_pb2.ConfigureRequest(
             request_id="r", settings={"auto_create_kind": 4, "auto_create_tubes": False}
         ),
@@ -451,22 +448,22 @@ CASES = {
         ),
     ),
     "drop": (
-        forms.DROP_TUBE,
+        DROP_TUBE,
         tube_service_pb2.DropTubeRequest(request_id="r", name="t", force=True),
         DropTube("t", True, "r", HASH),
     ),
     "truncate": (
-        forms.TRUNCATE_TUBE,
+        TRUNCATE_TUBE,
         tube_service_pb2.TruncateTubeRequest(request_id="r", name="t"),
         TruncateTube("t", "r", HASH),
     ),
     "release all": (
-        forms.RELEASE_ALL,
+        RELEASE_ALL,
         tube_service_pb2.ReleaseAllRequest(request_id="r", name="t"),
         ReleaseAll("t", "r", HASH),
     ),
     "options, some of them back to their defaults": (
-        forms.UPDATE_TUBE,
+        UPDATE_TUBE,
         tube_service_pb2.UpdateTubeRequest(
             request_id="r",
             name="t",
@@ -483,17 +480,14 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_command_says_what_the_request_says(case):
-    form, message, command = CASES[case]
+    codec, message, command = CASES[case]
     raw = message.SerializeToString()
-    put_form.specs_of.cache_clear()
-    assert form.decode(raw, HASH) == command
+    put_codec.specs_of.cache_clear()
+    assert codec.decode(raw, HASH) == command
 
 
-def test_every_form_is_tried():
-    tried = {form.number for form, _, _ in CASES.values()}
-    by_options = {forms.CREATE_TUBE.number}
-    of_the_leader = {
-        one.number
-        for one in (forms.ATTACH_SESSION, forms.STARTUP, forms.TRIM_FEED, forms.NOTE_CALLS)
-    }
-    assert tried | by_options | of_the_leader == set(forms.COMMANDS)
+def test_every_codec_is_tried():
+    tried = {codec.number for codec, _, _ in CASES.values()}
+    by_options = {CREATE_TUBE.number}
+    of_the_leader = {one.number for one in (ATTACH_SESSION, STARTUP, TRIM_FEED, NOTE_CALLS)}
+    assert tried | by_options | of_the_leader == set(DECODERS)

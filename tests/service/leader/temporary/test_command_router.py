@@ -7,16 +7,20 @@ import pytest
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import record_own
+from taskraft_service.command_codecs.put import PUT, new_task
+from taskraft_service.command_codecs.sessions import CLOSE_SESSION, NOTE_CALLS
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import DROP_TUBE
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.proposal import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
-from taskraft_service.leader.temporary.router import Router
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary.command_router import CommandRouter
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS, QueueLocator
 from taskraft_service.queue.commands.leadership import Startup
@@ -35,7 +39,7 @@ class Log:
     """Applies commands when it is told to."""
 
     def __init__(self):
-        self.queue = Queue(MemoryStore(), Limits(), forms.new_task)
+        self.queue = Queue(MemoryStore(), Limits(), new_task)
         self.listeners = []
         self.refusal = None
         self.proposed = []
@@ -49,12 +53,12 @@ class Log:
             listener(5)
         return results
 
-    def submit(self, recorded, deadline=None):
+    def submit(self, encoded, deadline=None):
         assert deadline == 99
         if self.refusal is not None:
             raise self.refusal
         future = asyncio.get_running_loop().create_future()
-        self.proposed.append((recorded.command, future))
+        self.proposed.append((encoded.command, future))
         return future
 
     def wake(self):
@@ -93,29 +97,29 @@ class Bench:
             self.queues, Clock(), self.waiters, 1 << 20, NO_DRIVERS, lambda _error: None
         )
         self.log.listeners.append(self.temporary.applied)
-        self.router = Router(self.log, self.temporary)
+        self.router = CommandRouter(self.log, self.temporary)
         self.temporary.begin(1)
         self.log.do(*(CreateTube(tube, TubeKind.FIFOTTL, TEMPORARY) for tube in tubes))
 
-    def submit(self, form, message):
-        return self.router.submit(record_own(form, message), 99)
+    def submit(self, codec, message):
+        return self.router.submit(encode_leader_command(codec, message), 99)
 
     async def put(self, tube):
         tasks = [task_pb2.TaskSpec(payload=b"x")]
-        putting = self.submit(forms.PUT, pb.PutTasksRequest(tube=tube, tasks=tasks))
+        putting = self.submit(PUT, pb.PutTasksRequest(tube=tube, tasks=tasks))
         while self.log.proposed:
             await self.log.apply()
         return await putting
 
     def take(self, **fields):
         sources = [pb.TakeSource(tube=tube) for tube in ("kept", "scratch")]
-        return self.submit(forms.TAKE, pb.TakeTasksRequest(sources=sources, **fields))
+        return self.submit(TAKE, pb.TakeTasksRequest(sources=sources, **fields))
 
     def note(self):
         told = log_pb2.NoteCalls()
         for tube in ("kept", "scratch"):
             told.tubes.add(tube=tube, peeks=2)
-        return self.submit(forms.NOTE_CALLS, told)
+        return self.submit(NOTE_CALLS, told)
 
     def peeks(self):
         return [
@@ -124,7 +128,7 @@ class Bench:
 
     def drop(self):
         request = tube_service_pb2.DropTubeRequest(name="scratch", force=True)
-        return self.submit(forms.DROP_TUBE, request)
+        return self.submit(DROP_TUBE, request)
 
 
 @pytest.fixture
@@ -212,9 +216,9 @@ async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
     request = pb.SettleTasksRequest(settlements=[settlement])
     bench.log.refusal = LeaderOverloaded("x")
     with pytest.raises(LeaderOverloaded):
-        bench.submit(forms.SETTLE, request)
+        bench.submit(SETTLE, request)
     bench.log.refusal = None
-    settling = bench.submit(forms.SETTLE, request)
+    settling = bench.submit(SETTLE, request)
     await bench.log.apply()
     assert [one.item for one in (await settling).result.refused] == [0]
 
@@ -222,7 +226,7 @@ async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
 @pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x")])
 async def test_who_waits_hears_what_became_of_the_part_in_the_log(bench, error):
     settlement = pb.Settlement(tokens=[1, TEMPORARY_TASKS + 1], ack=pb.Settlement.Ack())
-    settling = bench.submit(forms.SETTLE, pb.SettleTasksRequest(settlements=[settlement]))
+    settling = bench.submit(SETTLE, pb.SettleTasksRequest(settlements=[settlement]))
     await bench.log.fail(error)
     with pytest.raises(type(error)):
         await settling
@@ -258,7 +262,7 @@ async def test_a_drop_that_the_log_refuses_is_refused(bench):
     await bench.put("scratch")
     bench.log.do()
     request = session_service_pb2.CloseSessionRequest(session_id="nobody")
-    closing = bench.submit(forms.CLOSE_SESSION, request)
+    closing = bench.submit(CLOSE_SESSION, request)
     await bench.log.apply()
     assert (await closing).result.reason.name == "SESSION_NOT_FOUND"
 

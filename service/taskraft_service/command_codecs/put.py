@@ -8,8 +8,8 @@ from typing import Final
 
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
-from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
@@ -146,4 +146,4 @@ def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, hash_: int) -> P
     return Put(request.tube, tasks, request.atomic, request.request_id, hash_, waits)
 
 
-PUT: Final = Form(IN_LOG.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)
+PUT: Final = CommandCodec(LOG_FIELDS.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_service.leader.temporary.memory import MemoryQueue, growth_bytes
+from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
 from taskraft_service.queue.commands.batch import ExecuteBatch
 from taskraft_service.queue.commands.circulation import Kick

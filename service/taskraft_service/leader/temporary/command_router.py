@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.sides import Side, refusal_across, side_of
-from taskraft_service.leader.temporary.splitting import SplitSettle, split_notes, split_take
-from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.leadership import NoteCalls
 from taskraft_service.queue.commands.sessions import CloseSession
@@ -26,7 +26,7 @@ from taskraft_service.queue.entities.refusal import Refusal
 Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 
 
-class Router:
+class CommandRouter:
     """Satisfies ``proposal.CommandSubmitter``.
 
     Args:
@@ -47,14 +47,14 @@ class Router:
         self._log.wake()
         self._temporary.wake()
 
-    def submit(self, recorded: Recorded, deadline: float | None = None) -> Submitted:
+    def submit(self, encoded: EncodedCommand, deadline: float | None = None) -> Submitted:
         """See ``CommandSubmitter``."""
         temporary = self._temporary
         if not len(temporary):
-            return self._log.submit(recorded, deadline)
-        command = recorded.command
+            return self._log.submit(encoded, deadline)
+        command = encoded.command
         if isinstance(command, DropTube | CloseSession):
-            return self._submit_end(recorded, command, deadline)
+            return self._submit_end(encoded, command, deadline)
         if isinstance(command, NoteCalls):
             return self._note_on_both(command, deadline)
         side = side_of(command, temporary.side_of)
@@ -62,25 +62,25 @@ class Router:
         if refusal is not None:
             return _done(AppliedCommand(0, 0, refusal))
         if side is Side.LOG:
-            return self._log.submit(recorded, deadline)
+            return self._log.submit(encoded, deadline)
         if side is Side.MEMORY:
-            return _done(temporary.submit(recorded))
+            return _done(temporary.submit(encoded))
         if isinstance(command, Take):
-            return self._take_from_both(recorded, command, deadline)
+            return self._take_from_both(encoded, command, deadline)
         assert isinstance(command, Settle), f"{command} is refused across"
-        return self._settle_both(recorded, deadline)
+        return self._settle_both(encoded, deadline)
 
     # ------------------------------------------------------------------------------ both sides
 
     def _take_from_both(
-        self, recorded: Recorded, command: Take, deadline: float | None
+        self, encoded: EncodedCommand, command: Take, deadline: float | None
     ) -> Submitted:
         """Take from one side, and where that has nothing from the other; they begin in turns.
 
         With a request_id the log is asked first, unless the temporary tubes know the request: so a
         repetition finds what it was answered, wherever that was.
         """
-        logged, temporary = split_take(recorded, self._temporary.side_of)
+        logged, temporary = split_take(encoded, self._temporary.side_of)
         if command.request_id:
             memory_first = self._temporary.remembers(command.request_id)
         else:
@@ -98,9 +98,9 @@ class Router:
             ),
         )
 
-    def _settle_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
+    def _settle_both(self, encoded: EncodedCommand, deadline: float | None) -> Submitted:
         """Settle on both sides; what the log does not take is not done in memory either."""
-        parted = SplitSettle(recorded)
+        parted = SplitSettle(encoded)
         proposed = self._log.submit(parted.logged, deadline)
         here = self._temporary.submit(parted.temporary).result
 
@@ -135,7 +135,7 @@ class Router:
     # ------------------------------------------------------------------------------ ends
 
     def _submit_end(
-        self, recorded: Recorded, command: DropTube | CloseSession, deadline: float | None
+        self, encoded: EncodedCommand, command: DropTube | CloseSession, deadline: float | None
     ) -> Submitted:
         """Drop a tube or close a session in the log; count what goes with it in memory."""
         what = command.name if isinstance(command, DropTube) else command.session_id
@@ -145,7 +145,7 @@ class Router:
                 return _done(AppliedCommand(0, 0, refusal))
         self._counts[what] = 0
         try:
-            proposed = self._log.submit(recorded, deadline)
+            proposed = self._log.submit(encoded, deadline)
         except BaseException:
             del self._counts[what]
             raise

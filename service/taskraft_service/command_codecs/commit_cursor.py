@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
 from taskraft_service.queue.commands.consumers import CommitCursor
 
@@ -24,6 +24,6 @@ def _commit_cursor(
     )
 
 
-COMMIT_CURSOR: Final = Form(
-    IN_LOG.COMMIT_CURSOR_FIELD_NUMBER, feed_service_pb2.CommitCursorRequest, _commit_cursor
+COMMIT_CURSOR: Final = CommandCodec(
+    LOG_FIELDS.COMMIT_CURSOR_FIELD_NUMBER, feed_service_pb2.CommitCursorRequest, _commit_cursor
 )

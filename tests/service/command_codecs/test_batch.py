@@ -4,7 +4,8 @@ import pytest
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import forms, wire
+from taskraft_service import wire
+from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.queue.commands.circulation import Bury, Delete
 
 IDS = task_pb2.TaskSelector(ids=[3, 1])
@@ -16,11 +17,11 @@ def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
     unknown = wire.length_delimited(99, b"x")
     for operation, kind in ((bury + delete + unknown, Delete), (delete + bury, Bury)):
         raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
-        assert [type(one) for one in forms.BATCH.decode(raw, 0).operations] == [kind]
+        assert [type(one) for one in BATCH.decode(raw, 0).operations] == [kind]
 
 
 @pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
 def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
     raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
     with pytest.raises(wire.WireMalformed):
-        forms.BATCH.decode(raw, 0)
+        BATCH.decode(raw, 0)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms
-from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.leader.temporary.sides import Side, Where
+from taskraft_service.command_codecs.sessions import NOTE_CALLS
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.leader.temporary.sides import Side, SideLookup
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS
 from taskraft_service.queue.commands.leadership import NoteCalls
 from taskraft_service.queue.commands.settle import SettleResult, TouchedLease
 from taskraft_service.queue.entities.refusal import ItemRefusal
 
 
-def split_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
+def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
     """Return the same take from the tubes of the log, and from the temporary ones."""
     logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
-    logged.ParseFromString(recorded.raw)
+    logged.ParseFromString(encoded.raw)
     temporary.CopyFrom(logged)
     sources = list(logged.sources)
     for request, side in ((logged, Side.LOG), (temporary, Side.MEMORY)):
         del request.sources[:]
         request.sources.extend(one for one in sources if where(one.tube) is side)
-    hash_ = getattr(recorded.command, "request_hash", 0)
-    return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
+    hash_ = getattr(encoded.command, "request_hash", 0)
+    return encode_leader_command(TAKE, logged, hash_), encode_leader_command(TAKE, temporary, hash_)
 
 
-def split_notes(command: NoteCalls, where: Where) -> tuple[Recorded, Recorded]:
+def split_notes(command: NoteCalls, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
     """Return the counted calls of the log's tubes, and those of the temporary ones."""
     logged, temporary = log_pb2.NoteCalls(), log_pb2.NoteCalls()
     for one in command.tubes:
@@ -34,15 +36,15 @@ def split_notes(command: NoteCalls, where: Where) -> tuple[Recorded, Recorded]:
         message.tubes.add(
             tube=one.tube, take_timeouts=one.take_timeouts, peeks=one.peeks, metas=one.metas
         )
-    return record_own(forms.NOTE_CALLS, logged), record_own(forms.NOTE_CALLS, temporary)
+    return encode_leader_command(NOTE_CALLS, logged), encode_leader_command(NOTE_CALLS, temporary)
 
 
 class SplitSettle:
     """A settle in two parts; items of the whole are counted over all its tokens."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, encoded: EncodedCommand) -> None:
         """Part the tokens of each settlement."""
-        whole = pb.SettleTasksRequest.FromString(recorded.raw)
+        whole = pb.SettleTasksRequest.FromString(encoded.raw)
         requests = [pb.SettleTasksRequest(request_id=whole.request_id) for _ in range(2)]
         self._places: tuple[list[int], list[int]] = ([], [])
         item = 0
@@ -62,9 +64,9 @@ class SplitSettle:
                 self._places[is_temporary].extend(item + place for place in places)
             item += len(settlement.tokens)
         self._tokens = [token for one in whole.settlements for token in one.tokens]
-        hash_ = getattr(recorded.command, "request_hash", 0)
+        hash_ = getattr(encoded.command, "request_hash", 0)
         self.logged, self.temporary = (
-            record_own(forms.SETTLE, request, hash_) for request in requests
+            encode_leader_command(SETTLE, request, hash_) for request in requests
         )
 
     def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:

@@ -1,8 +1,8 @@
 """Decode parts of a put: the retry policy, and the size of a payload."""
 
 from taskraft.v1 import task_pb2
-from taskraft_service import forms
-from taskraft_service.forms.retry import retry_policy
+from taskraft_service.command_codecs.put import payload_bytes
+from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 
@@ -25,4 +25,4 @@ def test_payloads_are_found_in_specs_of_any_kind():
         task_pb2.TaskSpec(payload=b"abc", type="t"),
         task_pb2.TaskSpec(type="t"),
     ):
-        assert forms.payload_bytes(spec.SerializeToString()) == len(spec.payload)
+        assert payload_bytes(spec.SerializeToString()) == len(spec.payload)

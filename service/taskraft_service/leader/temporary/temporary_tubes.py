@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from taskraft_service.entries.codec import Recorded
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.proposer import Clock
-from taskraft_service.leader.temporary.memory import MemoryQueue
+from taskraft_service.leader.temporary.memory_queue import MemoryQueue
 from taskraft_service.leader.temporary.sides import NOWHERE, Side
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
@@ -193,7 +193,7 @@ class TemporaryTubes:
 
     # ------------------------------------------------------------------------------ commands
 
-    def submit(self, recorded: Recorded) -> AppliedCommand:
+    def submit(self, encoded: EncodedCommand) -> AppliedCommand:
         """Do a command at once.
 
         Raises:
@@ -201,7 +201,7 @@ class TemporaryTubes:
         """
         if self._memory is None:
             raise NotProposed("this node does not lead")
-        return self._answer(recorded.command)
+        return self._answer(encoded.command)
 
     def _answer(self, command: Command) -> AppliedCommand:
         result: Result | None = None
@@ -254,7 +254,7 @@ class TemporaryTubes:
         self._serving = None
         claims = self._waiters.claims(self.holds)
         for claim in claims:
-            outcome = self._answer(claim.recorded.command)
+            outcome = self._answer(claim.encoded.command)
             claim.consumer.answered(claim, outcome)
             result = outcome.result
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from taskraft_service.entries.body_editor import edit
-from taskraft_service.forms import new_task
+from taskraft_service.command_codecs.put import new_task
+from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.queue.commands.batch import ExecuteBatch
 from taskraft_service.queue.commands.circulation import Kick, Move
 from taskraft_service.queue.commands.command import Command, Result
@@ -50,7 +50,7 @@ class MemoryQueue:
         self._bytes_max = bytes_max
         self._fresh_bytes = 0
         """About what was added since the last collect."""
-        self.queue = Queue(self._store, LIMITS, new_task, edit, drivers, origin)
+        self.queue = Queue(self._store, LIMITS, new_task, edit_body, drivers, origin)
 
     @property
     def memory_bytes(self) -> int:

@@ -7,15 +7,28 @@ from hypothesis import strategies as st
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms, wire
-from taskraft_service.entries.codec import (
-    Recorded,
-    decode_entry,
-    encode_entry,
-    record,
-    record_own,
+from taskraft_service import wire
+from taskraft_service.command_codecs.put import PUT, new_task
+from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK
+from taskraft_service.command_codecs.sessions import (
+    ATTACH_SESSION,
+    CLOSE_SESSION,
+    KEEP_SESSIONS,
+    OPEN_SESSION,
+    STARTUP,
+    TRIM_FEED,
+)
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import CREATE_TUBE, DROP_TUBE, RELEASE_ALL, TRUNCATE_TUBE
+from taskraft_service.entries.encoded_command import (
+    EncodedCommand,
+    encode_leader_command,
+    encode_request,
     request_hash,
 )
+from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.commands.command import Command
 from taskraft_service.queue.commands.sessions import KeepSessions
 from taskraft_service.queue.commands.tubes import DropTube
@@ -80,7 +93,7 @@ options = st.builds(
 )
 requests = st.one_of(
     st.tuples(
-        st.just(forms.PUT),
+        st.just(PUT),
         st.builds(
             pb.PutTasksRequest,
             request_id=names,
@@ -90,7 +103,7 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.TAKE),
+        st.just(TAKE),
         st.builds(
             pb.TakeTasksRequest,
             request_id=names,
@@ -105,7 +118,7 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.SETTLE),
+        st.just(SETTLE),
         st.builds(
             pb.SettleTasksRequest,
             request_id=names,
@@ -114,15 +127,13 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.KICK),
+        st.just(KICK),
         st.builds(pb.KickTasksRequest, tube=names, count=st.integers(0, 9), selector=selectors),
     ),
-    st.tuples(st.just(forms.BURY), st.builds(pb.BuryTasksRequest, tube=names, selector=selectors)),
+    st.tuples(st.just(BURY), st.builds(pb.BuryTasksRequest, tube=names, selector=selectors)),
+    st.tuples(st.just(DELETE), st.builds(pb.DeleteTasksRequest, tube=names, selector=selectors)),
     st.tuples(
-        st.just(forms.DELETE), st.builds(pb.DeleteTasksRequest, tube=names, selector=selectors)
-    ),
-    st.tuples(
-        st.just(forms.CREATE_TUBE),
+        st.just(CREATE_TUBE),
         st.builds(
             tube_service_pb2.CreateTubeRequest,
             tube=st.builds(
@@ -132,17 +143,13 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.DROP_TUBE),
+        st.just(DROP_TUBE),
         st.builds(tube_service_pb2.DropTubeRequest, name=names, force=st.booleans()),
     ),
+    st.tuples(st.just(TRUNCATE_TUBE), st.builds(tube_service_pb2.TruncateTubeRequest, name=names)),
+    st.tuples(st.just(RELEASE_ALL), st.builds(tube_service_pb2.ReleaseAllRequest, name=names)),
     st.tuples(
-        st.just(forms.TRUNCATE_TUBE), st.builds(tube_service_pb2.TruncateTubeRequest, name=names)
-    ),
-    st.tuples(
-        st.just(forms.RELEASE_ALL), st.builds(tube_service_pb2.ReleaseAllRequest, name=names)
-    ),
-    st.tuples(
-        st.just(forms.OPEN_SESSION),
+        st.just(OPEN_SESSION),
         st.builds(
             log_pb2.OpenSession,
             request=st.builds(
@@ -153,21 +160,21 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.KEEP_SESSIONS),
+        st.just(KEEP_SESSIONS),
         st.builds(session_service_pb2.KeepSessionsRequest, session_ids=st.lists(names, max_size=3)),
     ),
     st.tuples(
-        st.just(forms.CLOSE_SESSION),
+        st.just(CLOSE_SESSION),
         st.builds(
             session_service_pb2.CloseSessionRequest, session_id=names, uncounted=st.booleans()
         ),
     ),
     st.tuples(
-        st.just(forms.ATTACH_SESSION),
+        st.just(ATTACH_SESSION),
         st.builds(log_pb2.AttachSession, session_id=names, attached=st.booleans()),
     ),
     st.tuples(
-        st.just(forms.STARTUP),
+        st.just(STARTUP),
         st.builds(
             log_pb2.Startup,
             member_id=st.integers(1, 5),
@@ -177,7 +184,7 @@ requests = st.one_of(
         ),
     ),
     st.tuples(
-        st.just(forms.TRIM_FEED),
+        st.just(TRIM_FEED),
         st.builds(log_pb2.TrimFeed, low_seq=st.dictionaries(st.integers(0, 9), st.integers(0, 99))),
     ),
 )
@@ -185,15 +192,15 @@ requests = st.one_of(
 
 @given(st.integers(0, 2**50), st.lists(st.tuples(requests, st.integers(0, 2**64 - 1)), max_size=5))
 def test_an_entry_is_read_back_as_it_was_written(now_ms, asked):
-    recorded = [record_own(form, message, hash_) for (form, message), hash_ in asked]
-    data = encode_entry(now_ms, recorded)
-    assert decode_entry(data) == (now_ms, [one.command for one in recorded])
+    encoded = [encode_leader_command(codec, message, hash_) for (codec, message), hash_ in asked]
+    data = encode_entry(now_ms, encoded)
+    assert decode_entry(data) == (now_ms, [one.command for one in encoded])
 
 
 @given(st.integers(0, 2**50), st.lists(requests, max_size=5))
 def test_an_entry_is_the_message_of_the_log(now_ms, asked):
-    recorded = [record_own(form, message, 7) for form, message in asked]
-    entry = log_pb2.LogEntry.FromString(encode_entry(now_ms, recorded))
+    encoded = [encode_leader_command(codec, message, 7) for codec, message in asked]
+    entry = log_pb2.LogEntry.FromString(encode_entry(now_ms, encoded))
     assert entry.now_ms == now_ms
     bodies = [getattr(one, one.WhichOneof("body")) for one in entry.commands]
     assert bodies == [message for _, message in asked]
@@ -201,7 +208,7 @@ def test_an_entry_is_the_message_of_the_log(now_ms, asked):
 
 
 def test_every_kind_of_command_has_a_form():
-    numbers = set(forms.COMMANDS)
+    numbers = set(DECODERS)
     kinds = {field.name for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields}
     covered = {
         field.name
@@ -216,13 +223,13 @@ def test_a_request_in_the_log_is_the_bytes_in_which_it_came():
     raw = pb.PutTasksRequest(tube="t", tasks=[task_pb2.TaskSpec(payload=b"p")]).SerializeToString()
     unknown_field = wire.length_delimited(77, b"from a later version")
     request = pb.PutTasksRequest.FromString(raw + unknown_field)
-    recorded = record(forms.PUT, request, raw + unknown_field)
-    assert unknown_field in encode_entry(1, [recorded])
+    encoded = encode_request(PUT, request, raw + unknown_field)
+    assert unknown_field in encode_entry(1, [encoded])
 
 
 NOW = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT) + wire.varint(300)
 DROP = tube_service_pb2.DropTubeRequest(request_id="r", name="t")
-DROPPED = record_own(forms.DROP_TUBE, DROP)
+DROPPED = encode_leader_command(DROP_TUBE, DROP)
 
 
 def in_entry(command):
@@ -230,7 +237,7 @@ def in_entry(command):
 
 
 def test_an_entry_of_two_commands_one_of_them_with_a_hash():
-    hashed = record_own(forms.DROP_TUBE, DROP, 5)
+    hashed = encode_leader_command(DROP_TUBE, DROP, 5)
     data = encode_entry(300, [hashed, DROPPED])
     assert data == NOW + in_entry(hashed.head + hashed.raw) + in_entry(DROPPED.head + DROPPED.raw)
     message = log_pb2.LogEntry.FromString(data)
@@ -254,7 +261,7 @@ def test_an_entry_of_two_commands_one_of_them_with_a_hash():
         NOW + wire.length_delimited(9, b""),
         NOW + in_entry(b""),
         NOW + in_entry(wire.length_delimited(99, b"")),
-        NOW + in_entry(wire.tag(forms.DROP_TUBE.number, wire.VARINT) + b"\0"),
+        NOW + in_entry(wire.tag(DROP_TUBE.number, wire.VARINT) + b"\0"),
         NOW + in_entry(DROPPED.head + DROPPED.raw + b"\0"),
         NOW + in_entry(DROPPED.head + DROPPED.raw[:-1]),
         NOW + in_entry(DROPPED.head + DROPPED.raw)[:-1],
@@ -328,11 +335,11 @@ def test_another_request_has_another_hash():
 
 @given(specs)
 def test_a_task_is_made_from_its_bytes(spec):
-    task = forms.new_task(spec.SerializeToString())
+    task = new_task(spec.SerializeToString())
     assert task.payload_bytes == len(spec.payload)
     assert task.priority == (spec.priority if spec.HasField("priority") else None)
     assert task.type == spec.type
 
 
 def test_recorded_bytes_are_counted():
-    assert Recorded(KeepSessions([]), b"12", b"345").record_bytes == 5
+    assert EncodedCommand(KeepSessions([]), b"12", b"345").record_bytes == 5

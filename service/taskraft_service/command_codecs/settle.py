@@ -7,10 +7,10 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2
 from taskraft_service import wire
-from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.forms.put import POSITIONS
-from taskraft_service.forms.retry import failure_of
-from taskraft_service.forms.update import new_payload, update_of
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.put import POSITIONS
+from taskraft_service.command_codecs.retry_policy import failure_of
+from taskraft_service.command_codecs.task_update import new_payload, update_of
 from taskraft_service.queue.commands.settle import (
     Ack,
     BuryTaken,
@@ -82,4 +82,6 @@ def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, hash_: in
     return Settle(settlements, request.atomic, request.request_id, hash_)
 
 
-SETTLE: Final = Form(IN_LOG.SETTLE_FIELD_NUMBER, task_service_pb2.SettleTasksRequest, _settle)
+SETTLE: Final = CommandCodec(
+    LOG_FIELDS.SETTLE_FIELD_NUMBER, task_service_pb2.SettleTasksRequest, _settle
+)

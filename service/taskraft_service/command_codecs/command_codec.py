@@ -13,19 +13,19 @@ from taskraft_service.queue.commands.command import Command
 
 M = TypeVar("M", bound=Message)
 
-IN_LOG: Final = log_pb2.Command
+LOG_FIELDS: Final = log_pb2.Command
 """Where the numbers of the kinds come from."""
 
 
 @dataclass(slots=True, frozen=True)
-class Form(Generic[M]):
+class CommandCodec(Generic[M]):
     """How one kind of command stands in the log: under which number, as which message."""
 
     number: int
     message: type[M]
-    command: Callable[[M, bytes, int], Command]
+    build: Callable[[M, bytes, int], Command]
     """Makes the command from the message, the bytes in which it came, and its hash."""
 
     def decode(self, raw: bytes, request_hash: int) -> Command:
         """Return the command that ``raw`` stands for."""
-        return self.command(self.message.FromString(raw), raw, request_hash)
+        return self.build(self.message.FromString(raw), raw, request_hash)

@@ -7,16 +7,15 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
-from taskraft_service.forms.circulation import BURY, DELETE, KICK, MOVE
-from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.forms.intervention import UPDATE
-from taskraft_service.forms.put import PUT
-from taskraft_service.forms.settle import SETTLE
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, UPDATE
+from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.queue.commands.batch import BatchOperation, ExecuteBatch
 from taskraft_service.queue.commands.command import Command
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
-_FORMS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
+_CODECS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     pb.BatchOperation.PUT_FIELD_NUMBER: PUT.decode,
     pb.BatchOperation.SETTLE_FIELD_NUMBER: SETTLE.decode,
     pb.BatchOperation.KICK_FIELD_NUMBER: KICK.decode,
@@ -29,13 +28,13 @@ _FORMS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
 
 def _operation(raw: bytes) -> BatchOperation:
     """Return one operation; as in any message, the last one that is written counts."""
-    found = [(number, content) for number, _, content in wire.fields(raw) if number in _FORMS]
+    found = [(number, content) for number, _, content in wire.fields(raw) if number in _CODECS]
     if not found:
         raise wire.WireMalformed("a batch holds an operation of an unknown kind")
     number, content = found[-1]
     if not isinstance(content, bytes):
         raise wire.WireMalformed("an operation of a batch is not a message")
-    command = _FORMS[number](content, 0)
+    command = _CODECS[number](content, 0)
     assert isinstance(command, BatchOperation)
     return command
 
@@ -45,4 +44,4 @@ def _batch(request: pb.ExecuteBatchRequest, raw: bytes, hash_: int) -> ExecuteBa
     return ExecuteBatch(operations, request.request_id, hash_)
 
 
-BATCH: Final = Form(IN_LOG.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)
+BATCH: Final = CommandCodec(LOG_FIELDS.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import task_service_pb2
-from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.commands.take import Take
 
@@ -27,4 +27,4 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -
     )
 
 
-TAKE: Final = Form(IN_LOG.TAKE_FIELD_NUMBER, task_service_pb2.TakeTasksRequest, _take)
+TAKE: Final = CommandCodec(LOG_FIELDS.TAKE_FIELD_NUMBER, task_service_pb2.TakeTasksRequest, _take)

@@ -6,7 +6,7 @@ from typing import Final
 
 from taskraft.v1 import session_service_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
 from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, TrimFeed
 from taskraft_service.queue.commands.sessions import (
@@ -66,16 +66,18 @@ def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> NoteCall
     )
 
 
-OPEN_SESSION: Final = Form(IN_LOG.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session)
-KEEP_SESSIONS: Final = Form(
-    IN_LOG.KEEP_SESSIONS_FIELD_NUMBER, session_service_pb2.KeepSessionsRequest, _keep_sessions
+OPEN_SESSION: Final = CommandCodec(
+    LOG_FIELDS.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session
 )
-CLOSE_SESSION: Final = Form(
-    IN_LOG.CLOSE_SESSION_FIELD_NUMBER, session_service_pb2.CloseSessionRequest, _close_session
+KEEP_SESSIONS: Final = CommandCodec(
+    LOG_FIELDS.KEEP_SESSIONS_FIELD_NUMBER, session_service_pb2.KeepSessionsRequest, _keep_sessions
 )
-ATTACH_SESSION: Final = Form(
-    IN_LOG.ATTACH_SESSION_FIELD_NUMBER, log_pb2.AttachSession, _attach_session
+CLOSE_SESSION: Final = CommandCodec(
+    LOG_FIELDS.CLOSE_SESSION_FIELD_NUMBER, session_service_pb2.CloseSessionRequest, _close_session
 )
-STARTUP: Final = Form(IN_LOG.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
-TRIM_FEED: Final = Form(IN_LOG.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
-NOTE_CALLS: Final = Form(IN_LOG.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)
+ATTACH_SESSION: Final = CommandCodec(
+    LOG_FIELDS.ATTACH_SESSION_FIELD_NUMBER, log_pb2.AttachSession, _attach_session
+)
+STARTUP: Final = CommandCodec(LOG_FIELDS.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
+TRIM_FEED: Final = CommandCodec(LOG_FIELDS.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
+NOTE_CALLS: Final = CommandCodec(LOG_FIELDS.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)

@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from taskraft_service.forms.batch import BATCH
-from taskraft_service.forms.circulation import BURY, DELETE, KICK, MOVE
-from taskraft_service.forms.consumers import COMMIT_CURSOR
-from taskraft_service.forms.form import Form
-from taskraft_service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
-from taskraft_service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH, UPDATE
-from taskraft_service.forms.put import PUT, new_task, payload_bytes, specs_of
-from taskraft_service.forms.schedules import (
+from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
+from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
+from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.schedules import (
     CREATE_SCHEDULE,
     DELETE_SCHEDULE,
     RUN_SCHEDULE,
     UPDATE_SCHEDULE,
 )
-from taskraft_service.forms.sessions import (
+from taskraft_service.command_codecs.selected_tasks import (
+    BURY,
+    CANCEL,
+    DELETE,
+    KICK,
+    MOVE,
+    RESTART,
+    SNATCH,
+    SWITCH,
+    UPDATE,
+)
+from taskraft_service.command_codecs.sessions import (
     ATTACH_SESSION,
     CLOSE_SESSION,
     KEEP_SESSIONS,
@@ -31,22 +39,19 @@ from taskraft_service.forms.sessions import (
     STARTUP,
     TRIM_FEED,
 )
-from taskraft_service.forms.settle import SETTLE
-from taskraft_service.forms.take import TAKE
-from taskraft_service.forms.tubes import (
+from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.command_codecs.take import TAKE
+from taskraft_service.command_codecs.tubes import (
     CONFIGURE,
     CREATE_TUBE,
     DROP_TUBE,
-    OPTION_NAMES,
     RELEASE_ALL,
     TRUNCATE_TUBE,
     UPDATE_TUBE,
-    tube_options,
-    update_tube,
 )
 from taskraft_service.queue.commands.command import Command
 
-COMMANDS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
+DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     PUT.number: PUT.decode,
     TAKE.number: TAKE.decode,
     SETTLE.number: SETTLE.decode,
@@ -83,48 +88,3 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
 """How to make a command from its bytes and its hash, by number."""
-
-__all__ = [
-    "ATTACH_SESSION",
-    "BATCH",
-    "BURY",
-    "CANCEL",
-    "CANCEL_GROUP",
-    "CLOSE_SESSION",
-    "COMMANDS",
-    "COMMIT_CURSOR",
-    "CONFIGURE",
-    "CREATE_GROUP",
-    "CREATE_SCHEDULE",
-    "CREATE_TUBE",
-    "DELETE",
-    "DELETE_SCHEDULE",
-    "DROP_TUBE",
-    "KEEP_SESSIONS",
-    "KICK",
-    "MOVE",
-    "NOTE_CALLS",
-    "OPEN_SESSION",
-    "OPTION_NAMES",
-    "PUT",
-    "RELEASE_ALL",
-    "RESTART",
-    "RUN_SCHEDULE",
-    "SETTLE",
-    "SNATCH",
-    "STARTUP",
-    "START_GROUP",
-    "SWITCH",
-    "TAKE",
-    "TRIM_FEED",
-    "TRUNCATE_TUBE",
-    "UPDATE",
-    "UPDATE_SCHEDULE",
-    "UPDATE_TUBE",
-    "Form",
-    "new_task",
-    "payload_bytes",
-    "specs_of",
-    "tube_options",
-    "update_tube",
-]

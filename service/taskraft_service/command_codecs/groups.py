@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import group_service_pb2 as pb
-from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.entities.group_view import GroupTask
 
@@ -34,6 +34,10 @@ def _cancel(request: pb.CancelGroupRequest, _raw: bytes, hash_: int) -> CancelGr
     return CancelGroup(request.name, request.revoke, request.request_id, hash_)
 
 
-CREATE_GROUP: Final = Form(IN_LOG.CREATE_GROUP_FIELD_NUMBER, pb.CreateGroupRequest, _create)
-START_GROUP: Final = Form(IN_LOG.START_GROUP_FIELD_NUMBER, pb.StartGroupRequest, _start)
-CANCEL_GROUP: Final = Form(IN_LOG.CANCEL_GROUP_FIELD_NUMBER, pb.CancelGroupRequest, _cancel)
+CREATE_GROUP: Final = CommandCodec(
+    LOG_FIELDS.CREATE_GROUP_FIELD_NUMBER, pb.CreateGroupRequest, _create
+)
+START_GROUP: Final = CommandCodec(LOG_FIELDS.START_GROUP_FIELD_NUMBER, pb.StartGroupRequest, _start)
+CANCEL_GROUP: Final = CommandCodec(
+    LOG_FIELDS.CANCEL_GROUP_FIELD_NUMBER, pb.CancelGroupRequest, _cancel
+)

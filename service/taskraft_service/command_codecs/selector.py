@@ -28,6 +28,6 @@ def selector_of(selector: task_pb2.TaskSelector) -> Selector:
     )
 
 
-def is_empty(selector: task_pb2.TaskSelector) -> bool:
+def names_nothing(selector: task_pb2.TaskSelector) -> bool:
     """Tell whether a selector names nothing: what that means depends on the request."""
     return not (selector.ids or selector.keys or selector.filter)

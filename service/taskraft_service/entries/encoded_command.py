@@ -7,7 +7,6 @@ that nothing is encoded twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -21,17 +20,16 @@ from taskraft.v1 import (
 )
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
-from taskraft_service.forms import COMMANDS, Form, specs_of
+from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.command_codecs.put import specs_of
 from taskraft_service.queue.commands.command import Command
 from taskraft_service.queue.values import value
 
 M = TypeVar("M", bound=Message)
 
-_ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
-_ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
 _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
-_HASH_TAG: Final = wire.tag(_HASH, wire.FIXED64)
-_HASH_BYTES: Final = 8
+HASH_TAG: Final = wire.tag(_HASH, wire.FIXED64)
+HASH_BYTES: Final = 8
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
     tube_service_pb2.CreateTubeRequest,
@@ -47,7 +45,7 @@ _MAPPED: Final = (
 
 
 @value
-class Recorded:
+class EncodedCommand:
     """A command and the bytes that stand for it in the log: ``head``, then ``raw``."""
 
     command: Command
@@ -72,7 +70,7 @@ def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
     # No name of a method has a NUL, nor has a principal: what follows cannot pass for one of them.
     named = f"{request.DESCRIPTOR.full_name}\0{principal}\0".encode()
-    digest = hashlib.blake2b(named, digest_size=_HASH_BYTES)
+    digest = hashlib.blake2b(named, digest_size=HASH_BYTES)
     digest.update(ordered)
     return int.from_bytes(digest.digest(), "little") or 1
 
@@ -89,61 +87,19 @@ def _has_maps(request: Message, raw: bytes) -> bool:
     return isinstance(request, _MAPPED)
 
 
-def record(form: Form[M], message: M, raw: bytes, hash_of_request: int = 0) -> Recorded:
+def encode_request(
+    codec: CommandCodec[M], message: M, raw: bytes, hash_of_request: int = 0
+) -> EncodedCommand:
     """Return a checked request as a command with its bytes."""
-    command = form.command(message, raw, hash_of_request)
-    head = wire.tag(form.number, wire.LENGTH) + wire.varint(len(raw))
+    command = codec.build(message, raw, hash_of_request)
+    head = wire.tag(codec.number, wire.LENGTH) + wire.varint(len(raw))
     if hash_of_request:
-        head = _HASH_TAG + hash_of_request.to_bytes(_HASH_BYTES, "little") + head
-    return Recorded(command, head, raw)
+        head = HASH_TAG + hash_of_request.to_bytes(HASH_BYTES, "little") + head
+    return EncodedCommand(command, head, raw)
 
 
-def record_own(form: Form[M], message: M, hash_of_request: int = 0) -> Recorded:
+def encode_leader_command(
+    codec: CommandCodec[M], message: M, hash_of_request: int = 0
+) -> EncodedCommand:
     """Return a message that the leader itself wrote as a command with its bytes."""
-    return record(form, message, message.SerializeToString(), hash_of_request)
-
-
-def encode_entry(now_ms: int, recorded: Sequence[Recorded]) -> bytes:
-    """Return the log entry (taskraft.log.v1.LogEntry) of these commands at this time."""
-    parts = [_ENTRY_NOW, wire.varint(now_ms)]
-    for one in recorded:
-        parts += (_ENTRY_COMMAND, wire.varint(one.record_bytes), one.head, one.raw)
-    return b"".join(parts)
-
-
-def decode_entry(data: bytes) -> tuple[int, list[Command]]:
-    """Return the time and the commands of a log entry.
-
-    Raises:
-        wire.WireMalformed: the bytes are not an entry, or hold a command of a later version.
-    """
-    if not data.startswith(_ENTRY_NOW):
-        raise wire.WireMalformed("a log entry does not begin with its time")
-    now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
-    commands: list[Command] = []
-    end = len(data)
-    while at < end:
-        if not data.startswith(_ENTRY_COMMAND, at):
-            raise wire.WireMalformed("a log entry has an unknown field")
-        size, at = wire.read_varint(data, at + len(_ENTRY_COMMAND))
-        stop = at + size
-        commands.append(_decode_command(data, at, stop))
-        at = stop
-    return now_ms, commands
-
-
-def _decode_command(data: bytes, at: int, stop: int) -> Command:
-    """Return the command between two places of an entry; its bytes are copied once."""
-    hash_of_request = 0
-    if data.startswith(_HASH_TAG, at):
-        at += len(_HASH_TAG)
-        hash_of_request = int.from_bytes(data[at : at + _HASH_BYTES], "little")
-        at += _HASH_BYTES
-    key, at = wire.read_varint(data, at)
-    size, at = wire.read_varint(data, at)
-    if at + size != stop or stop > len(data):
-        raise wire.WireMalformed("a command is cut off, or holds more than one request")
-    decode = COMMANDS.get(key >> 3)
-    if decode is None or key & 7 != wire.LENGTH:
-        raise wire.WireMalformed("a log entry holds a command of an unknown kind")
-    return decode(data[at:stop], hash_of_request)
+    return encode_request(codec, message, message.SerializeToString(), hash_of_request)

@@ -1,0 +1,1 @@
+"""Decode each kind of command from the message that the log holds for it."""

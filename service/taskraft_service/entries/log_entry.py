@@ -1,0 +1,61 @@
+"""Encode commands and their timestamp as a log entry, and decode log entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import wire
+from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.entries.encoded_command import HASH_BYTES, HASH_TAG, EncodedCommand
+from taskraft_service.queue.commands.command import Command
+
+_ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
+_ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
+
+
+def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
+    """Return the log entry (taskraft.log.v1.LogEntry) of these commands at this time."""
+    parts = [_ENTRY_NOW, wire.varint(now_ms)]
+    for one in encoded:
+        parts += (_ENTRY_COMMAND, wire.varint(one.record_bytes), one.head, one.raw)
+    return b"".join(parts)
+
+
+def decode_entry(data: bytes) -> tuple[int, list[Command]]:
+    """Return the time and the commands of a log entry.
+
+    Raises:
+        wire.WireMalformed: the bytes are not an entry, or hold a command of a later version.
+    """
+    if not data.startswith(_ENTRY_NOW):
+        raise wire.WireMalformed("a log entry does not begin with its time")
+    now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
+    commands: list[Command] = []
+    end = len(data)
+    while at < end:
+        if not data.startswith(_ENTRY_COMMAND, at):
+            raise wire.WireMalformed("a log entry has an unknown field")
+        size, at = wire.read_varint(data, at + len(_ENTRY_COMMAND))
+        stop = at + size
+        commands.append(_decode_command(data, at, stop))
+        at = stop
+    return now_ms, commands
+
+
+def _decode_command(data: bytes, at: int, stop: int) -> Command:
+    """Return the command between two places of an entry; its bytes are copied once."""
+    hash_of_request = 0
+    if data.startswith(HASH_TAG, at):
+        at += len(HASH_TAG)
+        hash_of_request = int.from_bytes(data[at : at + HASH_BYTES], "little")
+        at += HASH_BYTES
+    key, at = wire.read_varint(data, at)
+    size, at = wire.read_varint(data, at)
+    if at + size != stop or stop > len(data):
+        raise wire.WireMalformed("a command is cut off, or holds more than one request")
+    decode = DECODERS.get(key >> 3)
+    if decode is None or key & 7 != wire.LENGTH:
+        raise wire.WireMalformed("a log entry holds a command of an unknown kind")
+    return decode(data[at:stop], hash_of_request)
