@@ -33,7 +33,7 @@ def test_a_tube_is_changed_paused_and_emptied(run, tube):
     assert "ttr_ms" not in shown["options"]
     assert "Give at least one option" in run(f"tube update {tube.name}", exit_code=2)
     assert "no option colour" in run(f"tube update {tube.name} --reset colour", exit_code=2)
-    assert "say --yes" in run(f"tube truncate {tube.name}", exit_code=2)
+    assert "give --yes" in run(f"tube truncate {tube.name}", exit_code=2)
     assert "1 tasks removed" in run(f"tube truncate {tube.name} --yes")
 
 

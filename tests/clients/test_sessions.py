@@ -1,4 +1,4 @@
-"""HeartbeatThread leave from a thread of their own."""
+"""Heartbeats are sent from a background thread."""
 
 import threading
 import time

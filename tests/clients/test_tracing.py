@@ -1,4 +1,4 @@
-"""ClientSpans as the messaging conventions of OpenTelemetry want them."""
+"""Spans follow the messaging conventions of OpenTelemetry."""
 
 import gzip
 import subprocess

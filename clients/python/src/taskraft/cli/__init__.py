@@ -90,9 +90,9 @@ class RootGroup(SuggestingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        with formatter.section("RootGroup"):
+        with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
-        with formatter.section("RootGroup of the server and of the pipeline"):
+        with formatter.section("Commands of the server and of the pipeline"):
             formatter.write_dl([(name, foreign.help) for name, foreign in PLUGIN_COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
