@@ -1,8 +1,8 @@
-"""Measure one and three nodes through gRPC, and print an honest table (`make bench`).
+"""Measure clusters of one and three nodes through gRPC, and print a table (`make bench`).
 
-Every repetition starts a fresh cluster of real processes with temporary data on loopback and runs
-all cells against it, so that the cells of one repetition met the same machine. The load generator
-shares the machine with the nodes; its processor time is told apart.
+Each repetition starts a new cluster of real processes with temporary data on loopback and runs all
+cells against it, so the cells of one repetition ran under the same conditions. The load generator
+shares the machine with the nodes; its CPU time is reported separately.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bench.servers import Server
 from tools.local_cluster import LocalCluster
 
 DATA: Final = Path("var/bench")
-"""Where the nodes keep their data: on the disk of the checkout, not in a temporary file system that
-may live in memory."""
+"""Folder for the nodes' data: on the disk of the checkout, because a temporary file system may be
+in memory."""
 
 FLOOR_NODES: Final = 0
 NORMAL_WINDOW: Final = Window(warm_up_ms=400, duration_ms=1_500)
@@ -35,7 +35,7 @@ QUICK_WINDOW: Final = Window(warm_up_ms=300, duration_ms=1_000)
 
 @contextmanager
 def empty_handlers() -> Iterator[tuple[str, list[Server]]]:
-    """Run the floor; yield its address and its process."""
+    """Run the server with empty handlers; yield its address and its process."""
     with subprocess.Popen(
         [sys.executable, "-m", "bench.floor"], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -60,7 +60,7 @@ def fresh_nodes(count: int) -> Iterator[tuple[str, list[Server]]]:
 
 @contextmanager
 def servers_of(size: int) -> Iterator[tuple[str, list[Server]]]:
-    """Run what a table is about: a new cluster of so many nodes, or the floor."""
+    """Run a new cluster of `size` nodes, or the server with empty handlers."""
     with empty_handlers() if size == FLOOR_NODES else fresh_nodes(size) as running:
         yield running
 
@@ -68,7 +68,7 @@ def servers_of(size: int) -> Iterator[tuple[str, list[Server]]]:
 def attempt(
     cell: Cell, size: int, target: str, servers: Sequence[Server], window: Window
 ) -> Run | None:
-    """Measure one cell and tell the result; None when it cannot be measured."""
+    """Measure one cell and print the result; return None if it cannot be measured."""
     is_drained = size == FLOOR_NODES and cell.workload == "take" and cell.shape == "batches"
     fill = ("-fill", str(FLOOR_FILL)) if is_drained else ()
     try:
@@ -83,7 +83,7 @@ def attempt(
 def measure(
     cells: Sequence[Cell], sizes: Sequence[int], repetitions: int, window: Window
 ) -> list[CellResult]:
-    """Measure everything; what cannot be measured is told and left out."""
+    """Measure all cells; print and skip cells that cannot be measured."""
     runs: dict[tuple[int, Cell], list[Run]] = {}
     for repetition in range(1, repetitions + 1):
         for size in sizes:
@@ -99,19 +99,25 @@ def measure(
 
 
 def order(item: tuple[tuple[int, Cell], list[Run]]) -> tuple[int, int]:
-    """Sort outcomes by kind of server, then as the cells are listed."""
+    """Sort key of a result: number of nodes, then the order of the cells."""
     size, cell = item[0]
     return size, ALL.index(cell)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure through gRPC.")
-    parser.add_argument("--quick", action="store_true", help="few cells, once: about a minute")
-    parser.add_argument("--nodes", default="0,1,3", help="sizes; 0: empty handlers (0,1,3)")
-    parser.add_argument("--only", default="", help="cells, comma between: put-batches,...")
-    parser.add_argument("--repetitions", type=int, default=0, help="of everything (3; quick: 1)")
-    parser.add_argument("--name", default="latest", help="of the file in bench/results (latest)")
+    parser.add_argument(
+        "--quick", action="store_true", help="only a few cells, once: about one minute"
+    )
+    parser.add_argument("--nodes", default="0,1,3", help="cluster sizes; 0: empty handlers (0,1,3)")
+    parser.add_argument("--only", default="", help="names of cells, separated by commas")
+    parser.add_argument(
+        "--repetitions", type=int, default=0, help="number of repetitions (3; quick: 1)"
+    )
+    parser.add_argument(
+        "--name", default="latest", help="name of the file in bench/results (latest)"
+    )
     return parser.parse_args()
 
 
@@ -124,7 +130,10 @@ def main() -> int:
     names = set(filter(None, arguments.only.split(",")))
     known = {cell.name: cell for cell in ALL}
     if unknown := names - known.keys():
-        print(f"no such cell: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        print(
+            f"unknown cells: {', '.join(unknown)}; the cells are {', '.join(known)}",
+            file=sys.stderr,
+        )
         return 2
     cells = [known[name] for name in known if name in names] or list(
         QUICK if arguments.quick else ALL

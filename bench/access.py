@@ -1,7 +1,7 @@
-"""Measure what rights cost per task in batches of 100, and what they cost where there are none.
+"""Measure the cost of authorization per task in batches of 100, with and without access rules.
 
-Run: python -m bench.access. Prints microseconds of CPU per task, a line per path: the median of
-several rounds and its range.
+Run: python -m bench.access. Prints CPU time per task in µs, one line per path: median and range of
+several rounds.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 
-TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of nobody
+TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - not a real token
 PRINCIPALS: Final = 100
 
 
 def principals() -> ReloadedPrincipals:
-    """Return many principals, of which the last is ours."""
+    """Return many principals; the last one has the token `TOKEN`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "access.toml"
         lines = []
@@ -55,7 +55,7 @@ def principals() -> ReloadedPrincipals:
 
 
 def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
-    """Return a queue with 100 leases of a session, and the acknowledgement of all."""
+    """Return a queue with 100 leases of one session, and a request that acknowledges all."""
     queue = Queue(MemoryStore(), Limits())
     tasks = [NewTask(b"", 0) for _ in range(BATCH)]
     session = OpenSession("s", owner=f"p{PRINCIPALS - 1}")

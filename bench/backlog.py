@@ -1,10 +1,10 @@
-"""Measure a node's queue with a very large backlog: memory, restart, and what a take costs.
+"""Measure the queue of a node with a very large backlog: memory, restart, cost of a take.
 
-Puts the backlog, closes, and opens it again in a process of its own, so that the memory is that of
-a node after a restart; the directory may be kept. Then takes and acknowledges from the backlog and,
-for comparison, from a tube that is empty but for what is put at the moment.
+The program fills a backlog, closes it, and opens it again in a new process, so that the memory is
+that of a restarted node; the directory can be kept. Then it takes and acknowledges tasks from the
+backlog and, for comparison, from a tube that only holds the tasks of the moment.
 
-Run: `python -m bench.backlog [--tasks N] [--directory PATH]`; the issue asks for 5 000 000.
+Run: `python -m bench.backlog [--tasks N] [--directory PATH]`; the target size is 5 000 000.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from taskraft_service.queue.entities.tube_options import TubeKind
 
 BATCH = 100
 BATCHES_PER_ROUND = 30
-"""Less than what makes the core collect by itself, so that the parts can be told apart."""
+"""Few enough that the core does not collect by itself, so that collection is measured
+separately."""
 ROUNDS = 15
 MIB = 1024 * 1024
 
@@ -65,7 +66,7 @@ def reopen(directory: Path) -> None:
     costs: dict[str, dict[str, list[float]]] = {
         tube: {part: [] for part in parts} for tube in ("backlog", "empty")
     }
-    for _ in range(ROUNDS):  # in turns, so that other work on the machine meets both
+    for _ in range(ROUNDS):  # alternate, so that other load on the machine affects both
         for tube, cost in costs.items():
             for part, spent_us in zip(parts, round_us(core, tube), strict=True):
                 cost[part].append(spent_us)
@@ -85,7 +86,7 @@ def reopen(directory: Path) -> None:
 
 
 def round_us(core: CoreQueue, tube: str) -> tuple[float, float, float]:
-    """Return the CPU time per task of taking, acknowledging, and writing and reading behind."""
+    """Return the CPU time per task in µs of take, ack, and the write-behind after them."""
     if tube == "empty":
         for _ in range(BATCHES_PER_ROUND):
             core.put(tube, bodies(BATCH))
@@ -109,7 +110,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=300_000)
-    parser.add_argument("--directory", type=Path, help="kept; filled unless there is one")
+    parser.add_argument(
+        "--directory", type=Path, help="data directory to keep; filled if it is new"
+    )
     parser.add_argument("--reopen", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,10 +1,10 @@
-"""Repeat tarantool/queue's benchmark of busy sub-queues through the core.
+"""Repeat tarantool/queue's benchmark of busy sub-queues on the queue core.
 
-There: 10 sub-queues, 10 consumers, so many tasks in each sub-queue; all put first, then each
-consumer takes one task, lets the others go on, and acknowledges it, until all are done. Here the
-requests of one turn are one entry of the log, as they are when consumers are served at a time.
-Prints one line with the time of putting, and of taking and acknowledging; to be compared with a
-minute for 10 sub-queues of 150 000 tasks.
+The original has 10 sub-queues, 10 consumers and a number of tasks per sub-queue. All tasks are put
+first. Then each consumer repeatedly takes one task, yields, and acknowledges it until no task is
+left. Here all requests of one turn form one log entry, as on a leader with concurrent consumers.
+The program prints the time of the puts, and of takes and acks. tarantool/queue needs one minute for
+10 sub-queues of 150 000 tasks.
 
 Run: `python -m bench.busy_subqueues [--tasks N] [--subqueues N] [--tubes N]`.
 """
@@ -28,7 +28,7 @@ BATCH = 100
 
 
 def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float, float, float]:
-    """Return the seconds of putting and of the rest, and the CPU time of both together."""
+    """Return the seconds of the puts, the seconds of takes and acks, and the CPU seconds of all."""
     began, began_ns = time.perf_counter(), cpu_ns()
     names = [f"tube{number}" for number in range(tubes)]
     for name in names:
@@ -59,7 +59,7 @@ def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float,
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", type=int, default=15_000, help="in each sub-queue")
+    parser.add_argument("--tasks", type=int, default=15_000, help="number of tasks per sub-queue")
     parser.add_argument("--subqueues", type=int, default=10)
     parser.add_argument("--tubes", type=int, default=1)
     arguments = parser.parse_args()

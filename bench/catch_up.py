@@ -1,9 +1,9 @@
-"""Bring a new member up to a full queue while the cluster works: how long, how much, who feels it.
+"""Add a new member to a full cluster under load; measure its catch-up and the puts meanwhile.
 
-A cluster of three processes on loopback is filled with tasks, and its log is trimmed. Then a client
-puts one task every so many milliseconds, and a fourth node with an empty directory joins: it gets a
-snapshot, then the log behind it. Reported are the time until it has applied what the leader has,
-the size of its state, and the latency of the puts before and meanwhile::
+Three processes on loopback are filled with tasks, and their log is trimmed. Then a client puts one
+task every 20 ms, and a fourth node with an empty directory joins: it receives a snapshot, then the
+log after it. The report has the time until the new member has applied what the leader had, the size
+of its state, and the latency of the puts before and during the catch-up::
 
     python -m bench.catch_up                      # 100 000 tasks
     python -m bench.catch_up --tasks 1000000
@@ -40,7 +40,7 @@ CATCH_UP_SECONDS_MAX: Final = 900
 PUT_SECONDS_MAX: Final = 60
 
 SETTINGS: Final = {
-    # So small that the log does not reach back to the beginning any more.
+    # Small segments, so that the log is trimmed and no longer reaches back to its start.
     "TASKRAFT_LOG_SEGMENT_BYTES": str(1 << 20),
     "TASKRAFT_LOG_FLUSH_BYTES": str(4 << 20),
     "TASKRAFT_LOG_KEPT_ENTRIES": "10",
@@ -49,7 +49,7 @@ SETTINGS: Final = {
 
 @dataclass(slots=True, frozen=True)
 class Report:
-    """What was found; times in milliseconds."""
+    """Result of the measurement; times in ms."""
 
     tasks: int
     catch_up_ms: int
@@ -62,7 +62,7 @@ class Report:
         """Return the report as lines of text."""
         return "\n".join(
             (
-                f"{self.tasks} tasks, new member level after {self.catch_up_ms} ms",
+                f"{self.tasks} tasks, new member caught up after {self.catch_up_ms} ms",
                 f"its state: {self.state_bytes / 1e6:.1f} MB",
                 f"put before: {_latency(self.put_ms_before)}",
                 f"put during: {_latency(self.put_ms_during)}",
@@ -79,7 +79,7 @@ def _latency(found: Sequence[float]) -> str:
 
 
 class BackgroundPuts:
-    """A client that puts one task after the other, at a pace, in a thread of its own."""
+    """Puts tasks one after another at a fixed interval, in a thread."""
 
     def __init__(self, stub: task_service_pb2_grpc.TaskServiceStub) -> None:
         self._stub = stub
@@ -90,7 +90,7 @@ class BackgroundPuts:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Put for as long as the block lasts."""
+        """Put tasks while the block runs."""
         self._thread.start()
         try:
             yield
@@ -99,12 +99,12 @@ class BackgroundPuts:
             self._thread.join()
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many tasks were put."""
+        """Wait until `count` latencies were measured."""
         with self._enough:
             self._enough.wait_for(lambda: len(self._took_ms) >= count)
 
     def taken(self) -> list[float]:
-        """Return the latencies since the last time."""
+        """Return and clear the measured latencies, in ms."""
         with self._enough:
             found, self._took_ms = self._took_ms, []
         return found
@@ -119,7 +119,7 @@ class BackgroundPuts:
 
 
 def put(stub: task_service_pb2_grpc.TaskServiceStub, count: int) -> None:
-    """Put so many tasks in one call; repeat it, as the same request, if leadership moves."""
+    """Put `count` tasks in one call; retry with the same request id if the leader changes."""
     specs = [task_pb2.TaskSpec(payload=os.urandom(PAYLOAD_BYTES)) for _ in range(count)]
     request = pb.PutTasksRequest(tube=TUBE, tasks=specs, request_id=uuid.uuid4().hex)
     until = time.monotonic() + PUT_SECONDS_MAX
@@ -134,7 +134,7 @@ def put(stub: task_service_pb2_grpc.TaskServiceStub, count: int) -> None:
 
 
 def fill(leader: Node, tasks: int) -> None:
-    """Make the tube and put the tasks."""
+    """Create the tube and put the tasks."""
     with grpc.insecure_channel(leader.address) as channel:
         tube = tube_service_pb2.Tube(name=TUBE, kind=tube_service_pb2.Tube.FIFO)
         create = tube_service_pb2.CreateTubeRequest(tube=tube)
@@ -145,13 +145,13 @@ def fill(leader: Node, tasks: int) -> None:
 
 
 def applied(node: Node) -> int:
-    """Return what a node has applied, 0 if it does not answer."""
+    """Return the applied index of a node, 0 if it does not answer."""
     state = node.state()
     return state.state.applied_index if state else 0
 
 
 def catch_up(cluster: LocalCluster, leader: Node) -> tuple[Node, int]:
-    """Let a new node join; return it and how long it took to have what the leader had then."""
+    """Start a new node; return it and the ms until it has the leader's applied index."""
     node = cluster.joiner("newcomer")
     begun = time.monotonic_ns()
     node.start()
@@ -165,7 +165,7 @@ def catch_up(cluster: LocalCluster, leader: Node) -> tuple[Node, int]:
 
 
 def run(folder: Path, tasks: int) -> Report:
-    """Do the whole experiment in ``folder``."""
+    """Run the whole experiment in ``folder``."""
     with LocalCluster(3, folder, settings=SETTINGS) as cluster:
         leader = cluster.wait_ready()
         fill(leader, tasks)
@@ -185,7 +185,7 @@ def run(folder: Path, tasks: int) -> Report:
 
 
 def main() -> int:
-    """Measure as the arguments say."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tasks", type=int, default=100_000)
     arguments = parser.parse_args()

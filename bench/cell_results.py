@@ -1,4 +1,4 @@
-"""Join the repetitions of each cell into medians with ranges, and keep everything as JSON."""
+"""Combine the repetitions of each cell into medians with ranges, and save them as JSON."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FOLDER: Final = Path("bench/results")
 
 FOREIGN_CPU_PERCENT_MAX: Final = 20
 STEAL_PERCENT_MAX: Final = 5
-"""Above one of these a run is doubtful: something else had the machine."""
+"""A run above one of the two limits is doubtful, because other programs used the machine."""
 
 LATENCY_OF: Final = {"put": "put", "take": "cycle", "cycle": "delivery", "mixed": "delivery"}
-"""The operation whose latency a workload's row shows; a stream has no calls, only settlements."""
+"""Operation whose latency a workload's row shows; a stream has settlements instead of calls."""
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 
 @dataclass(slots=True, frozen=True)
 class MedianRange:
-    """A median with its range."""
+    """A median with minimum and maximum."""
 
     median: float
     least: float
@@ -36,7 +36,7 @@ class MedianRange:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> MedianRange:
-        """Return the spread of the values of all repetitions."""
+        """Return median and range of the values of all repetitions."""
         return cls(median(values), min(values), max(values))
 
 
@@ -45,12 +45,12 @@ class CellResult:
     """All repetitions of one cell against one kind of server."""
 
     nodes: int
-    """0: empty handlers, the floor."""
+    """Number of nodes; 0: server with empty handlers."""
     cell: Cell
     runs: Sequence[Run]
 
     def spread(self, value: Callable[[Run], float]) -> MedianRange:
-        """Return the spread of something that each run has."""
+        """Return median and range of a value of each run."""
         return MedianRange.of([value(run) for run in self.runs])
 
     @property
@@ -59,7 +59,7 @@ class CellResult:
         return self.spread(lambda run: run.tasks_per_second)
 
     def latency_us(self, percentile: str) -> MedianRange:
-        """Return the spread of a percentile (``p50_us``...) of the operation that matters here."""
+        """Return a percentile (``p50_us``...) of the operation that the row shows."""
         wanted = LATENCY_OF[self.cell.workload]
 
         def of(run: Run) -> float:
@@ -70,17 +70,17 @@ class CellResult:
 
     @property
     def server_cpu_ms(self) -> MedianRange:
-        """Processor time of all nodes per 1000 tasks."""
+        """CPU time of all nodes per 1000 tasks, in ms."""
         return self.spread(lambda run: run.per_1000_tasks(run.use.server_cpu_ms))
 
     @property
     def generator_cpu_ms(self) -> MedianRange:
-        """Processor time of the load generator per 1000 tasks."""
+        """CPU time of the load generator per 1000 tasks, in ms."""
         return self.spread(lambda run: run.per_1000_tasks(1_000 * run.generator_cpu_s))
 
     @property
     def syncs(self) -> MedianRange:
-        """Syncs of all nodes per 1000 tasks."""
+        """Log fsyncs of all nodes per 1000 tasks."""
         return self.spread(lambda run: run.per_1000_tasks(run.use.syncs))
 
     @property
@@ -90,13 +90,13 @@ class CellResult:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Return the refusals of all repetitions by reason."""
+        """Return the errors of all repetitions by reason."""
         reasons = sorted({reason for run in self.runs for reason in run.errors})
         return {reason: sum(run.errors.get(reason, 0) for run in self.runs) for reason in reasons}
 
     @property
     def is_doubtful(self) -> bool:
-        """Something else used the machine in more than half of the runs."""
+        """True if other programs used the machine in more than half of the runs."""
         noisy = [
             run.use.foreign_cpu_percent > FOREIGN_CPU_PERCENT_MAX
             or run.use.steal_percent > STEAL_PERCENT_MAX
@@ -105,7 +105,7 @@ class CellResult:
         return 2 * sum(noisy) > len(noisy)
 
     def summary(self) -> dict[str, Json]:
-        """Return what the file of results says about the cell, the runs themselves included."""
+        """Return the content of the results file for this cell, including all runs."""
         return {
             "nodes": self.nodes,
             **asdict(self.cell),
@@ -123,7 +123,7 @@ class CellResult:
 
 
 def save(name: str, machine: Machine, window: Window, outcomes: Sequence[CellResult]) -> Path:
-    """Write one file of results and return its path."""
+    """Write a results file and return its path."""
     content: Mapping[str, Json] = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": asdict(machine),

@@ -1,4 +1,4 @@
-"""Define what is measured: workloads, shapes, and which of their combinations."""
+"""Define what is measured: workloads, shapes, and the combinations of both."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its short name, as ``--only`` takes it."""
+        """Short name, for the option ``--only``."""
         consumer = "-stream" if self.consumer == "stream" else ""
         return f"{self.workload}{consumer}-{self.shape}"
 
     @property
     def title(self) -> str:
-        """What the table calls its row."""
+        """Title of the row in the table."""
         if self.workload == "mixed":
             return f"{TITLES[self.workload]}, {self.consumer}"
         letter = SHAPES[self.shape].partition(" ")[0]
@@ -71,7 +71,7 @@ FLOOR: Final = tuple(
     for cell in ALL
     if cell.workload in {"put", "take"} and cell.shape in {"clients", "batches"}
 )
-"""What is compared with empty handlers; a floor for whole cycles would need a queue."""
+"""Cells that are compared with empty handlers; the other workloads need a queue."""
 
 FLOOR_FILL: Final = 800_000
-"""Handlers that do nothing would empty the usual number of tasks before the window begins."""
+"""Number of tasks to fill; empty handlers would drain the usual number before the window starts."""

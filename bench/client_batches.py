@@ -1,8 +1,7 @@
-"""Measure what the Python client itself costs: `python -m bench.client_batches`.
+"""Measure the CPU cost of the Python client itself: `python -m bench.client_batches`.
 
-A null server in a process of its own answers at once with answers of the right shape, so that the
-processor time of this process is the client's alone. Each row is the best of several rounds: what
-the client costs, not what the neighbours on the machine cost.
+A null server in another process answers at once, so the CPU time of this process is the client's
+alone. Each row shows the best of several rounds, which other load on the machine affects least.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ CALLERS: Final = 100
 
 
 class NullServer(TaskServiceServicer, SessionServiceServicer):
-    """Answers without doing anything."""
+    """Answers every call without doing any work."""
 
     async def PutTasks(  # noqa: N802 - gRPC methods are PascalCase
         self, request: task_service_pb2.PutTasksRequest, context: object
@@ -44,13 +43,13 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
         """Answer with one id per task."""
         return task_service_pb2.PutTasksResponse(task_ids=range(1, len(request.tasks) + 1))
 
-    async def CloseSession(  # noqa: N802 - a method of gRPC
+    async def CloseSession(  # noqa: N802 - gRPC methods are PascalCase
         self, request: session_service_pb2.CloseSessionRequest, context: object
     ) -> session_service_pb2.CloseSessionResponse:
         """Answer."""
         return session_service_pb2.CloseSessionResponse()
 
-    async def Subscribe(  # noqa: N802 - a method of gRPC
+    async def Subscribe(  # noqa: N802 - gRPC methods are PascalCase
         self, requests: AsyncIterator[task_service_pb2.SubscribeRequest], context: object
     ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
         """Send as many tasks as the credit allows, and accept all settlements."""
@@ -91,12 +90,12 @@ async def serve() -> None:
 
 
 async def put_many(client: AsyncClient) -> int:
-    """Put an iterable."""
+    """Put an iterable of tasks."""
     return len(await client.tube("bench").put_many(itertools.repeat(PAYLOAD, TASKS)))
 
 
 async def put_concurrently(client: AsyncClient) -> int:
-    """Put from many coroutines, one task a call."""
+    """Put from many coroutines, one task per call."""
     tube = client.tube("bench")
 
     async def caller() -> None:
@@ -116,7 +115,7 @@ async def put_one_by_one(client: AsyncClient) -> int:
 
 
 async def consume_batches(client: AsyncClient) -> int:
-    """Take and acknowledge lists."""
+    """Take and acknowledge lists of tasks."""
     done = 0
     async with client.subscribe("bench", credit=CREDIT) as tasks:
         async for batch in tasks.batches():
@@ -128,7 +127,7 @@ async def consume_batches(client: AsyncClient) -> int:
 
 
 async def consume_concurrently(client: AsyncClient) -> int:
-    """Take tasks one by one, and settle each on its own in one of many coroutines."""
+    """Take single tasks, and settle each in one of many coroutines."""
     done = 0
     async with client.subscribe("bench", credit=CALLERS) as tasks:
 
@@ -143,7 +142,7 @@ async def consume_concurrently(client: AsyncClient) -> int:
 
 
 def put_many_blocking(client: Client) -> int:
-    """Put an iterable from a thread."""
+    """Put an iterable of tasks from a thread."""
     return len(client.tube("bench").put_many(itertools.repeat(PAYLOAD, TASKS)))
 
 
@@ -156,7 +155,7 @@ def put_one_by_one_blocking(client: Client) -> int:
 
 
 def consume_batches_blocking(client: Client) -> int:
-    """Take and acknowledge lists in a thread."""
+    """Take and acknowledge lists of tasks in a thread."""
     done = 0
     with client.subscribe("bench", credit=CREDIT) as tasks:
         for batch in tasks.batches():
@@ -179,7 +178,7 @@ def report(name: str, measure: Callable[[], int]) -> None:
 
 
 def report_async(name: str, target: str, measure: Callable[[AsyncClient], Awaitable[int]]) -> None:
-    """Run a measurement of the client for asyncio."""
+    """Run a measurement of the asyncio client."""
 
     async def run() -> int:
         async with AsyncClient(target) as client:
@@ -189,7 +188,7 @@ def report_async(name: str, target: str, measure: Callable[[AsyncClient], Awaita
 
 
 def report_blocking(name: str, target: str, measure: Callable[[Client], int]) -> None:
-    """Run a measurement of the client for threads."""
+    """Run a measurement of the blocking client."""
 
     def run() -> int:
         with Client(target) as client:

@@ -1,7 +1,7 @@
-"""Measure what the service spends per task on turning bytes into commands and back.
+"""Measure what the service spends per task on converting bytes into commands and back.
 
-Run: python -m bench.codec. Prints microseconds of CPU per task in batches of 100, a line per path:
-the median of several rounds and its range. The alternatives that were not taken stand beside.
+Run: python -m bench.codec. Prints CPU time per task in µs in batches of 100, one line per path:
+median and range of several rounds. Rejected alternatives are measured too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOW_MS: Final = 1_800_000_000_000
 
 
 def measure(name: str, work: Callable[[], object]) -> None:
-    """Print what one task costs."""
+    """Print the cost per task."""
     work()
     costs = []
     for _ in range(ROUNDS):
@@ -42,7 +42,7 @@ def measure(name: str, work: Callable[[], object]) -> None:
 
 
 def put_request(*, with_headers: bool) -> bytes:
-    """Return a put of 100 tasks."""
+    """Return an encoded put of 100 tasks."""
     spec = task_pb2.TaskSpec(payload=PAYLOAD)
     if with_headers:
         spec.headers["traceparent"] = b"00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -82,13 +82,13 @@ def leader_put(raw: bytes) -> bytes:
 
 
 def parsed_and_written_again(raw: bytes) -> list[bytes]:
-    """Get the tasks' bytes in the way that was not taken."""
+    """Rejected alternative: parse the tasks and serialise them again."""
     request = pb.PutTasksRequest.FromString(raw)
     return [spec.SerializeToString() for spec in request.tasks]
 
 
 def written_as_messages(tasks: list[TaskView]) -> bytes:
-    """Write the answer to a take in the way that was not taken."""
+    """Rejected alternative: build the response to a take from protobuf messages."""
     answer = pb.TakeTasksResponse()
     for view in tasks:
         task = answer.tasks.add(

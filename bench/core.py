@@ -1,7 +1,7 @@
-"""Run the measurements of the cores and of one node, each in a process of its own.
+"""Run the measurements of the cores and of one node, each in its own process.
 
-Run: `python -m bench.core [name ...]` (`make bench-core`), with the names of some only, or
-`--full` for the sizes that the goals name: that takes half an hour and 4 GiB of disk.
+Run: `python -m bench.core [name ...]` (`make bench-core`), optionally with the names of some
+measurements. `--full` uses the target sizes, which takes half an hour and 4 GiB of disk space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEASUREMENTS: dict[str, tuple[list[str], list[str]]] = {
 
 
 def main() -> int:
-    """Run what is asked for; return 1 if one of them failed."""
+    """Run the requested measurements; return 1 if one failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", choices=[*MEASUREMENTS, []], metavar="name")
     parser.add_argument("--full", action="store_true", help="the sizes that the goals name")

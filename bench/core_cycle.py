@@ -1,6 +1,6 @@
-"""Measure put, take and ack through the queue core alone, write-behind into RocksDB included.
+"""Measure put, take and ack on the queue core alone, including write-behind into RocksDB.
 
-Prints one line: the median CPU time of one task's whole cycle over several rounds, and its parts.
+Prints one line: the median CPU time of a task's whole cycle over several rounds, and its parts.
 Run: `python -m bench.core_cycle [--rounds N] [--batch N] [--backlog N]`.
 """
 
@@ -78,7 +78,7 @@ class Cycle:
         self.apply("ack", Settle([Ack(tokens)], request_id=f"a{self.requests}"))
 
     def collect(self) -> None:
-        """Write what changed behind."""
+        """Write changed state to the store."""
         began = time.thread_time_ns()
         writes = list(self.queue.collect_writes())
         collected = time.thread_time_ns()
@@ -90,7 +90,7 @@ class Cycle:
         self.spent["read ahead"] += time.thread_time_ns() - written
 
     def round(self) -> dict[str, float]:
-        """Return the CPU time per task, as a whole and of each part, in microseconds."""
+        """Return the CPU time per task in µs, in total and per part."""
         began = time.thread_time_ns()
         self.spent = dict.fromkeys(self.spent, 0)
         per_collect = max(TASKS_PER_COLLECT // self.batch, 1)

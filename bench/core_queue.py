@@ -1,4 +1,4 @@
-"""Drive one queue core with RocksDB behind it, without the network and without Raft."""
+"""Drive one queue core on RocksDB, without network and without Raft."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ SESSION = "consumer"
 
 
 class CoreQueue:
-    """A queue in a directory; entries are numbered, and collected in regular distances."""
+    """A queue in a directory; it numbers its entries and collects at regular intervals."""
 
     def __init__(self, path: Path) -> None:
-        """Open what the directory holds; a new one gets a session to take with."""
+        """Open a directory; a new one gets a session for takes."""
         self.store = RocksStore(path / "state", BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES)
         self.queue = Queue(self.store, Limits())
         self.index = self.queue.applied_index
@@ -49,7 +49,7 @@ class CoreQueue:
             self.apply(OpenSession(SESSION, ttr_ms=1_000_000_000))
 
     def apply(self, *commands: Command) -> Sequence[Result]:
-        """Apply one entry; collect when it is time."""
+        """Apply one entry; collect when it is due."""
         self.index += 1
         results = self.queue.apply(self.index, self.now_ms, commands)
         self._waiting += 1
@@ -62,7 +62,7 @@ class CoreQueue:
         self.apply(CreateTube(name, kind, options or TubeOptions()))
 
     def put(self, tube: str, tasks: Sequence[NewTask]) -> None:
-        """Put tasks under a request id, as producers do."""
+        """Put tasks with a request id, as producers do."""
         self.apply(Put(tube, tasks, request_id=f"p{self.index}"))
 
     def take(self, tube: str, tasks_max: int, session: str = SESSION) -> Sequence[TaskView]:
@@ -77,7 +77,7 @@ class CoreQueue:
         self.apply(Settle([Ack(tokens)], request_id=f"a{self.index}"))
 
     def collect(self) -> None:
-        """Write what changed behind."""
+        """Write changed state to the store."""
         self.store.write(self.queue.collect_writes())
         self.queue.read_ahead()
         self._waiting = 0
@@ -90,12 +90,12 @@ class CoreQueue:
 
 
 def cpu_ns() -> int:
-    """Return the CPU time of this thread: the background work of RocksDB is not in it."""
+    """Return the CPU time of this thread, without RocksDB's background threads."""
     return time.thread_time_ns()
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process now."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize()
 

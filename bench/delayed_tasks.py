@@ -1,10 +1,10 @@
-"""Measure very many delayed tasks: what they cost while they wait, and when they fire.
+"""Measure very many delayed tasks: their cost while they wait, and when they become READY.
 
-Puts tasks with delays in no order, then moves the clock in steps of 10 ms, as the entries of a
-leader under light load do, and checks that all that are due fire in the next entry, and that no
-entry fires more than the bound allows. Then the same with a leader that was away for a while.
+The program puts tasks with random delays and moves the clock in steps of 10 ms, as entries of a
+leader under light load do. It checks that every due task fires in the next entry, and that no entry
+fires more tasks than the limit. Then it repeats this with a leader that was down for a while.
 
-Run: `python -m bench.delayed_tasks [--tasks N]`; the issue asks for 1 000 000.
+Run: `python -m bench.delayed_tasks [--tasks N]`; the target size is 1 000 000.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PER_ENTRY = Limits().deadlines_per_entry_max
 
 
 def fill(core: CoreQueue, tasks: int) -> float:
-    """Put the delayed tasks; return the CPU time of one, in microseconds."""
+    """Put the delayed tasks; return the CPU time per task in µs."""
     core.create("delayed", TubeKind.FIFOTTL)
     body = b"x" * 100
     began = cpu_ns()
@@ -43,7 +43,7 @@ def fill(core: CoreQueue, tasks: int) -> float:
 
 
 def fire(core: CoreQueue, tasks: int) -> tuple[list[float], int]:
-    """Let half the deadlines fire in steps; return the milliseconds of entries, and how many."""
+    """Let half of the deadlines fire in steps; return the ms per entry, and the number of tasks."""
     entry_ms: list[float] = []
     fired = 0
     while fired < tasks // 2:
@@ -57,7 +57,7 @@ def fire(core: CoreQueue, tasks: int) -> tuple[list[float], int]:
 
 
 def catch_up(core: CoreQueue, tasks: int) -> list[float]:
-    """Let the other deadlines fire at once; return the CPU milliseconds of entries."""
+    """Let the other deadlines fire at once; return the CPU ms per entry."""
     core.now_ms += FIRST_MS + SPAN_MS
     entry_ms: list[float] = []
     fired = ready(core)
@@ -69,14 +69,14 @@ def catch_up(core: CoreQueue, tasks: int) -> list[float]:
 
 
 def entry(core: CoreQueue) -> float:
-    """Apply an entry without commands; return its CPU milliseconds."""
+    """Apply an entry without commands; return its CPU ms."""
     began = cpu_ns()
     core.apply()
     return (cpu_ns() - began) / 1e6
 
 
 def ready(core: CoreQueue) -> int:
-    """Return how many tasks have become ready."""
+    """Return the number of READY tasks."""
     (statistics,) = core.queue.statistics(["delayed"])
     return statistics.states[State.READY]
 

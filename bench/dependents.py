@@ -1,8 +1,8 @@
-"""Measure the end of one task for which very many others wait: per entry, and in memory.
+"""Measure the end of one task that very many tasks depend on: time per entry, and memory.
 
-Prints the CPU time of a put of 1 000 tasks that wait, of the acknowledgement itself, and of the
-entries in which the others hear of it: median and worst, with what is written behind; and what is
-resident before and after.
+The program prints the CPU time of a put of 1 000 dependent tasks, of the acknowledgement itself,
+and of the entries that release the dependents: median and maximum, with write-behind. It also
+prints the resident memory before and after.
 
 Run: `python -m bench.dependents [--tasks 1000000]`.
 """
@@ -27,12 +27,12 @@ MIB = 1 << 20
 
 
 def milliseconds(times_ns: list[int]) -> str:
-    """Return the median and the worst of some times."""
+    """Return the median and the maximum of some times."""
     return f"median {median(times_ns) / 1e6:.1f} ms, worst {max(times_ns) / 1e6:.1f} ms"
 
 
 def put_waiting(core: CoreQueue, tasks: int) -> None:
-    """Put tasks that wait for the first one."""
+    """Put tasks that depend on the first task."""
     after = Dependencies((TaskReference(TUBE, 1),))
     times: list[int] = []
     for first in range(0, tasks, TASKS_PER_PUT):
@@ -45,7 +45,7 @@ def put_waiting(core: CoreQueue, tasks: int) -> None:
 
 
 def end_first(core: CoreQueue, tasks: int) -> None:
-    """Acknowledge the one task, and let the others hear of it."""
+    """Acknowledge the first task, and let its dependents be released."""
     (first,) = core.take(TUBE, 10)
     times: list[int] = []
     begun = cpu_ns()
@@ -65,7 +65,7 @@ def end_first(core: CoreQueue, tasks: int) -> None:
 
 
 def main() -> None:
-    """Put, end, tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=1_000_000)
     tasks = parser.parse_args().tasks

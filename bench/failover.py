@@ -1,8 +1,8 @@
-"""Measure how long nobody takes puts after the leader was killed: three processes, real disks.
+"""Measure how long puts fail after the leader is killed: three processes, real disks.
 
-A client of the Python library puts one task every 10 ms; once things are steady the leader gets
-SIGKILL. What counts is the time from the signal to the first put that was begun after it and is
-acknowledged. The killed node is started again before the next round.
+A client of the Python library puts one task every 10 ms. After a steady phase, the leader gets
+SIGKILL. The result is the time from the signal to the acknowledgement of the first put that started
+after the signal. The killed node is started again before the next round.
 
     python -m bench.failover [--kills 50]
 """
@@ -29,7 +29,7 @@ TUBE: Final = "failover"
 
 
 class Putter:
-    """Puts a task every 10 ms, whatever becomes of the others, and notes when each was answered."""
+    """Puts a task every 10 ms, and notes when each put started and was answered."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._tube = client.tube(TUBE)
@@ -64,7 +64,7 @@ class Putter:
             self._answered.set()
 
     async def silence_ms(self, since: float) -> float:
-        """Return how long it took from ``since`` until a put begun after it was acknowledged."""
+        """Return the ms from ``since`` until a put that started after it was acknowledged."""
         self._answered.clear()
         self._since = since
         await self._answered.wait()
@@ -72,7 +72,7 @@ class Putter:
 
 
 async def measure(cluster: LocalCluster, kills: int) -> list[float]:
-    """Kill the leader so many times; return the milliseconds of each failover."""
+    """Kill the leader `kills` times; return the ms of each failover."""
     silences = []
     async with AsyncClient(cluster.target) as client:
         await client.create_tube(TUBE, if_not_exists=True)
@@ -92,7 +92,7 @@ async def measure(cluster: LocalCluster, kills: int) -> list[float]:
 
 
 def summary(silences: Sequence[float]) -> str:
-    """Return the line with the figures."""
+    """Return the line with the results."""
     p99 = quantiles(silences, n=100, method="inclusive")[98] if len(silences) > 1 else silences[0]
     return (
         f"failover after SIGKILL of the leader, {len(silences)} kills: "
@@ -102,7 +102,7 @@ def summary(silences: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Read the command line, measure, print the figures."""
+    """Parse the arguments, measure, print the results."""
     parser = argparse.ArgumentParser(description="Measure how long a failover takes.")
     parser.add_argument("--kills", type=int, default=50)
     kills = parser.parse_args().kills

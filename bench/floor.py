@@ -1,8 +1,7 @@
-"""Answer the contract's hot calls without a queue behind them: what gRPC alone allows here.
+"""A server with empty handlers: the best possible result of the gRPC library on this machine.
 
-The floor under every number of `bench`: the same library, the same generated messages and the same
-load generator, but handlers that do nothing. A server cannot be faster than this without leaving
-the library. Only the workloads `put` and `take` mean something against it.
+It uses the same library, the same generated messages and the same load generator as `bench`. A real
+server cannot be faster without another library. Only the workloads `put` and `take` are meaningful.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from google.protobuf.message import Message
 from taskraft.v1 import cluster_service_pb2, task_pb2, task_service_pb2, tube_service_pb2
 
 TASKS_MAX: Final = 1_000
-"""Most tasks in one answer, as in the contract."""
+"""Maximum number of tasks per response, as in the API."""
 
 Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = object
-"""The handlers do nothing with it."""
+"""The handlers do not use it."""
 
 
 def prepared_tasks(count: int) -> list[task_pb2.Task]:
-    """Return tasks as a queue would hand them out, with tokens from 1."""
+    """Return tasks as a take returns them, with tokens from 1."""
     return [
         task_pb2.Task(
             tube="floor",
@@ -55,7 +54,7 @@ async def put_tasks(
 async def take_tasks(
     request: task_service_pb2.TakeTasksRequest, _: Context
 ) -> task_service_pb2.TakeTasksResponse:
-    """Hand out as many tasks as asked for, always the same."""
+    """Return the requested number of tasks, always the same ones."""
     return task_service_pb2.TakeTasksResponse(tasks=TASKS[: request.tasks_max or 1])
 
 
@@ -69,7 +68,7 @@ async def settle_tasks(
 async def subscribe(
     requests: AsyncIterator[task_service_pb2.SubscribeRequest], _: Context
 ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
-    """Answer credit with tasks, and settlements with their confirmation, in one message."""
+    """Answer credit with tasks and settlements with confirmations, in one message."""
     async for request in requests:
         answer = task_service_pb2.SubscribeResponse()
         if request.HasField("open"):
@@ -84,21 +83,21 @@ async def subscribe(
 async def create_tube(
     request: tube_service_pb2.CreateTubeRequest, _: Context
 ) -> tube_service_pb2.CreateTubeResponse:
-    """Pretend that the tube exists now."""
+    """Answer as if the tube was created."""
     return tube_service_pb2.CreateTubeResponse(tube=request.tube)
 
 
 async def drop_tube(
     _request: tube_service_pb2.DropTubeRequest, _: Context
 ) -> tube_service_pb2.DropTubeResponse:
-    """Pretend that the tube is gone."""
+    """Answer as if the tube was dropped."""
     return tube_service_pb2.DropTubeResponse()
 
 
 def unary(
     handler: Callable[[Request, Context], Awaitable[Message]], request: type[Request]
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """Return what the library calls for a unary method."""
+    """Return the gRPC handler of a unary method."""
     return grpc.unary_unary_rpc_method_handler(
         handler,
         request_deserializer=request.FromString,
@@ -107,7 +106,7 @@ def unary(
 
 
 async def serve(address: str) -> None:
-    """Serve on ``address`` until SIGTERM or SIGINT; print the address once calls are answered."""
+    """Serve on ``address`` until SIGTERM or SIGINT; print the address when ready."""
     server = grpc.aio.server()
     bound = f"{address.rpartition(':')[0]}:{server.add_insecure_port(address)}"
 
@@ -151,7 +150,7 @@ async def serve(address: str) -> None:
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     parser = argparse.ArgumentParser(description="Serve empty handlers.")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     asyncio.run(serve(parser.parse_args().listen))

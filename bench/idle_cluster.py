@@ -1,8 +1,8 @@
-"""Measure what an idle cluster of three costs: processor time and wake-ups of each node.
+"""Measure what an idle cluster of three nodes costs: CPU time and wake-ups per node.
 
-Nobody calls; the nodes tell each other that they live. Time comes from the scheduler's own account
-of each thread; wake-ups are voluntary context switches. On a busy machine a wake-up costs up to
-three times as much, since nothing is left in the caches: read the figures as upper bounds.
+There are no clients; the nodes only exchange heartbeats. CPU time comes from the scheduler's
+statistics per thread; wake-ups are voluntary context switches. On a busy machine a wake-up costs up
+to three times as much, because the caches are cold, so the results are upper bounds.
 
     python -m bench.idle_cluster [--seconds 20]
 """
@@ -26,14 +26,14 @@ SETTLE_SECONDS: Final = 2.0
 
 @dataclass(slots=True, frozen=True)
 class Account:
-    """What a process has used so far."""
+    """Resources that a process has used so far."""
 
     cpu_ns: int
     wakeups: int
 
 
 def account_of(pid: int) -> Account:
-    """Return what all threads of a process have used."""
+    """Return the resources that all threads of a process have used."""
     cpu_ns = wakeups = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         cpu_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
@@ -44,7 +44,7 @@ def account_of(pid: int) -> Account:
 
 
 def measure(cluster: LocalCluster, seconds: float) -> str:
-    """Watch the nodes of an idle cluster; return the line with the figures."""
+    """Watch the nodes of an idle cluster; return the line with the results."""
     leader = cluster.wait_ready()
     time.sleep(SETTLE_SECONDS)
     before = accounts(cluster)
@@ -62,12 +62,12 @@ def measure(cluster: LocalCluster, seconds: float) -> str:
 
 
 def accounts(cluster: LocalCluster) -> Mapping[str, Account]:
-    """Return what each node has used so far."""
+    """Return the resources that each node has used."""
     return {node.name: account_of(node.pid) for node in cluster.nodes}
 
 
 def main() -> None:
-    """Read the command line, measure, print one line."""
+    """Parse the arguments, measure, print one line."""
     parser = argparse.ArgumentParser(description="Measure what an idle cluster costs.")
     parser.add_argument("--seconds", type=float, default=20)
     seconds = parser.parse_args().seconds

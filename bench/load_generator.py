@@ -1,4 +1,4 @@
-"""Run the load generator and look at the servers at the borders of its measured window."""
+"""Run the load generator, and measure the servers at the start and end of its window."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BINARY: Final = Path("var/load")
 
 
 class LoadFailed(Exception):
-    """The load generator ended with an error; the text is what it printed."""
+    """The load generator failed; the message is its output."""
 
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """How long a cell is measured."""
+    """Warm-up time and measured time of a cell."""
 
     warm_up_ms: int
     duration_ms: int
@@ -38,17 +38,17 @@ class Run:
     """By operation: count, mean_us, p50_us and so on, as the generator prints them."""
     errors: Mapping[str, int]
     is_dry: bool
-    """The tube was empty before the window ended; the window ended then."""
+    """True if the tube was empty before the end of the window, which then ended early."""
     generator_cpu_s: float
     use: Use
 
     @property
     def tasks_per_second(self) -> float:
-        """What the cell is about."""
+        """Throughput of the cell."""
         return self.tasks / self.seconds if self.seconds else 0.0
 
     def per_1000_tasks(self, amount: float) -> float:
-        """Return the share of an amount that a thousand tasks have."""
+        """Return an amount per 1000 tasks."""
         return 1_000 * amount / self.tasks if self.tasks else 0.0
 
 
@@ -58,7 +58,7 @@ def execute(
     """Measure one cell once; ``further`` arguments go to the load generator.
 
     Raises:
-        LoadFailed: the generator ended with an error, or no task came through in the window.
+        LoadFailed: the generator failed, or processed no task in the window.
     """
     command = [
         *(str(BINARY), "-addresses", target),

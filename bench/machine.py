@@ -1,4 +1,4 @@
-"""Tell what machine a measurement was made on, and how busy it was with other things."""
+"""Describe the machine of a measurement, and how busy it was."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True, frozen=True)
 class Machine:
-    """What a reader needs to compare two results."""
+    """Facts that a reader needs to compare two results."""
 
     cores: int
     processor: str
@@ -38,13 +38,13 @@ class Machine:
 
 
 def output_of(*command: str) -> str:
-    """Return what a program prints, or nothing when it fails (no repository, for example)."""
+    """Return the output of a program; empty if the program fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def processor_name() -> str:
-    """Return the processor's name as the kernel tells it."""
+    """Return the processor's name as the kernel reports it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -52,7 +52,7 @@ def processor_name() -> str:
 
 
 def measure_sync_us(folder: Path) -> int:
-    """Return the median time of writing 4 KiB to a preallocated file and ``fdatasync``, in µs."""
+    """Return the median time in µs of writing 4 KiB to a preallocated file and ``fdatasync``."""
     with tempfile.TemporaryFile(dir=folder) as file:
         number = file.fileno()
         os.posix_fallocate(number, 0, SYNC_SAMPLES * SYNC_BYTES)
@@ -67,7 +67,7 @@ def measure_sync_us(folder: Path) -> int:
 
 
 def describe(folder: Path) -> Machine:
-    """Return the facts; ``folder`` is on the disk that is measured."""
+    """Return the facts; ``folder`` is on the measured disk."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         processor=processor_name(),
@@ -83,7 +83,7 @@ def describe(folder: Path) -> Machine:
 
 @dataclass(slots=True, frozen=True)
 class CpuTimes:
-    """Processor time of the whole machine since its start, in ticks."""
+    """CPU time of the whole machine since its start, in ticks."""
 
     busy: int
     idle: int
@@ -99,14 +99,14 @@ class CpuTimes:
 
 
 def process_ticks(pid: int) -> int:
-    """Return the processor time of all threads of a process, in ticks."""
+    """Return the CPU time of all threads of a process, in ticks."""
     # The name in parentheses may hold spaces; the fields after it do not.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def resident_kib(pid: int) -> int:
-    """Return how much memory of a process is resident, in KiB."""
+    """Return the resident memory of a process, in KiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])

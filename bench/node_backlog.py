@@ -1,12 +1,12 @@
-"""Measure a whole node with a very large backlog: memory, disk, restart, and what a take costs.
+"""Measure a whole node with a very large backlog: memory, disk, restart, cost of a take.
 
-One process on loopback is filled over gRPC, killed as by a crash, and started again: it reads
-RocksDB where it is and replays the log since the last flush. Then tasks are taken and acknowledged
-from the backlog and, for comparison, from a tube that is empty but for what is put at the moment::
+One process on loopback is filled over gRPC, killed, and started again: it opens RocksDB and replays
+the log since the last flush. Then tasks are taken and acknowledged from the backlog and, for
+comparison, from a tube that only holds the tasks of the moment::
 
     python -m bench.node_backlog                    # 200 000 tasks
-    python -m bench.node_backlog --tasks 5000000    # what the issue asks for
-    python -m bench.node_backlog --tubes 10000      # besides, so many tubes with a task each
+    python -m bench.node_backlog --tasks 5000000    # target size
+    python -m bench.node_backlog --tubes 10000      # additional tubes with one task each
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MIB: Final = 1024 * 1024
 
 
 class Client:
-    """Calls one node; few puts are serialised, so that the node is what is measured."""
+    """Calls one node; it serialises few puts, so that the node is the bottleneck."""
 
     def __init__(self, node: Node) -> None:
         self._channel = grpc.insecure_channel(node.address)
@@ -61,7 +61,7 @@ class Client:
         self.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
 
     def put(self, tube: str, tasks: int) -> None:
-        """Put so many tasks, some calls at a time."""
+        """Put `tasks` tasks with several calls in flight."""
         in_flight: deque[grpc.Future[bytes]] = deque()
         sizes = [PUT_TASKS] * (tasks // PUT_TASKS) + [tasks % PUT_TASKS] * (tasks % PUT_TASKS > 0)
         requests = [put_request(tube, size) for size in sizes[-DIFFERENT_PUTS:]]
@@ -90,13 +90,13 @@ class Client:
 
 
 def put_request(tube: str, tasks: int) -> bytes:
-    """Return a put of random contents, which do not compress."""
+    """Return a put with random payloads, which do not compress."""
     specs = [task_pb2.TaskSpec(payload=os.urandom(PAYLOAD_BYTES)) for _ in range(tasks)]
     return pb.PutTasksRequest(tube=tube, tasks=specs).SerializeToString()
 
 
 def fill(node: Node, tasks: int, tubes: int) -> None:
-    """Put the backlog, and create the tubes that are only there."""
+    """Put the backlog, and create the additional tubes."""
     client = Client(node)
     for name in (BACKLOG, EMPTY):
         client.create(name)
@@ -115,7 +115,7 @@ def fill(node: Node, tasks: int, tubes: int) -> None:
 
 
 def restart(cluster: LocalCluster, node: Node, *, is_crash: bool) -> None:
-    """End the node and start it again; print how long it takes until a task comes."""
+    """Stop the node and start it again; print the time until a task can be taken."""
     if is_crash:
         node.kill()
     else:
@@ -139,7 +139,7 @@ def restart(cluster: LocalCluster, node: Node, *, is_crash: bool) -> None:
 
 
 def compare(node: Node) -> None:
-    """Take and acknowledge from both tubes in turns; print CPU and time per task."""
+    """Take and acknowledge from both tubes alternately; print CPU and wall time per task."""
     client = Client(node)
     spent: dict[str, list[tuple[float, float]]] = {BACKLOG: [], EMPTY: []}
     for _ in range(ROUNDS):
@@ -172,7 +172,7 @@ def compare(node: Node) -> None:
 
 
 def scrape(node: Node) -> None:
-    """Print what a scrape of the metrics costs."""
+    """Print the cost of a scrape of the metrics."""
     ticks, began, size = process_ticks(node.pid), time.perf_counter(), 0
     for _ in range(ROUNDS):
         with urllib.request.urlopen(f"http://{node.http_address}/metrics") as answer:
@@ -183,7 +183,7 @@ def scrape(node: Node) -> None:
 
 
 def memory(node: Node) -> str:
-    """Return the resident memory of the node's process, now and at most."""
+    """Return the current and the peak resident memory of the node's process."""
     status = Path(f"/proc/{node.pid}/status").read_text(encoding="ascii")
     peak = re.search(r"VmHWM:\s+(\d+)", status)
     assert peak is not None
@@ -191,7 +191,7 @@ def memory(node: Node) -> str:
 
 
 def disk(node: Node) -> str:
-    """Return what the parts of the node's data take on disk."""
+    """Return the disk usage of the parts of the node's data directory."""
     data = Path(node.environment["TASKRAFT_DATA_DIR"])
     sizes = {
         part.name: sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
@@ -202,7 +202,7 @@ def disk(node: Node) -> str:
 
 
 def main() -> int:
-    """Measure as the arguments say."""
+    """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=200_000)
     parser.add_argument("--tubes", type=int, default=0)

@@ -1,11 +1,11 @@
-"""Measure on a running node how late delayed tasks come, while very many others wait.
+"""Measure on a running node how late delayed tasks arrive, while very many others wait.
 
-Puts tasks whose time is far away, then others that are due one after the other, put in no order; a
-consumer waits for them. Prints how long after its time each task was in the consumer's hands, by
-the clock of this machine, which the node uses as well::
+The program puts tasks with a distant due time, then tasks that become due one after another, in
+random order. A consumer waits for these. The program prints the lateness of each task, by the clock
+of this machine, which the node uses as well::
 
-    python -m bench.node_delayed                     # beside 100 000 tasks
-    python -m bench.node_delayed --tasks 1000000     # what the issue asks for
+    python -m bench.node_delayed                     # with 100 000 waiting tasks
+    python -m bench.node_delayed --tasks 1000000     # target size
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ BODY_BYTES: Final = 100
 
 
 def now_ms() -> int:
-    """Return the time of this machine."""
+    """Return the time of this machine, in ms."""
     return time.time_ns() // 1_000_000
 
 
 def put(client: Client, times_ms: Sequence[int]) -> None:
-    """Put a task for each time; it carries its time."""
+    """Put one task per due time; the payload is the due time."""
     for first in range(0, len(times_ms), PUT_TASKS):
         specs = [
             task_pb2.TaskSpec(payload=at_ms.to_bytes(BODY_BYTES, "big"), visible_at_ms=at_ms)
@@ -52,7 +52,7 @@ def put(client: Client, times_ms: Sequence[int]) -> None:
 
 
 def arrivals(client: Client, count: int) -> Iterator[tuple[int, int]]:
-    """Take so many tasks as they come; yield the times when they were due and when they came."""
+    """Take `count` tasks as they arrive; yield due time and arrival time."""
     source = pb.TakeSource(tube=TUBE)
     while count > 0:
         request = pb.TakeTasksRequest(sources=[source], tasks_max=100, wait_ms=WAIT_MS)
@@ -66,7 +66,7 @@ def arrivals(client: Client, count: int) -> Iterator[tuple[int, int]]:
 
 
 def main() -> int:
-    """Measure as the arguments say."""
+    """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--near", type=int, default=300)

@@ -1,9 +1,9 @@
 """Measure how fast changes become rows: the codec alone, over gRPC, and in Spark.
 
-The far side is a server in this process that sends the same prepared chunk again and again, so that
-only reading costs. Prints thousand events per second: the median, the least and the most of some
-rounds; for the codec by the processor time of this process, for the rest by the clock on the wall.
-Results of one session are comparable, those of two only by their ratios.
+A server in this process sends the same prepared chunk again and again, so only reading costs time.
+The program prints thousand events per second: median, minimum and maximum of some rounds. The codec
+is measured in CPU time of this process, the rest in wall time. Compare only results of the same
+session; across sessions compare ratios.
 
     python -m bench.pipeline_read [--events 1000000] [--rounds 5] [--spark]
 """
@@ -42,7 +42,7 @@ START_MS: Final = 1_780_000_000_000
 
 
 def columns_of(events: int) -> pb.ChangeColumns:
-    """Return columns with 20 tubes and 1 000 other texts, all of them used."""
+    """Return columns with 20 tubes and 1 000 other strings, all of them used."""
     rng = np.random.default_rng(1)
 
     def numbers(kind: str, high: int) -> bytes:
@@ -74,7 +74,7 @@ def columns_of(events: int) -> pb.ChangeColumns:
 
 
 def messages_of(events: int) -> bytes:
-    """Return a chunk with the same kind of content as one message per event."""
+    """Return a chunk with similar content as one message per event."""
     chunk = pb.ReadChangesResponse(next_seq=events, rows=events)
     for seq in range(events):
         chunk.events.add(
@@ -87,7 +87,7 @@ def messages_of(events: int) -> bytes:
 
 
 class Feed:
-    """Serves partitions of a given size, all from one prepared chunk."""
+    """Serves partitions of a given size from one prepared chunk."""
 
     def __init__(self, events: int) -> None:
         self.events_each = events // PARTITIONS
@@ -102,7 +102,7 @@ class Feed:
         return pb.DescribeFeedResponse(feed_id=FEED_ID, partitions=parts).SerializeToString()
 
     def read(self, raw: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Answer ReadChanges with full chunks; a shorter rest is made when it is asked for."""
+        """Answer ReadChanges with full chunks; the shorter last chunk is made on demand."""
         request = pb.ReadChangesRequest.FromString(raw)
         position = request.from_seq
         while position < request.to_seq:
@@ -123,7 +123,7 @@ class Feed:
 
 
 def varint(number: int) -> bytes:
-    """Return a number as Protocol Buffers writes lengths."""
+    """Return a number in the Protocol Buffers length encoding."""
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)
@@ -133,7 +133,7 @@ def varint(number: int) -> bytes:
 
 @contextmanager
 def served(feed: Feed) -> Iterator[str]:
-    """Serve a feed on loopback; the value is its address."""
+    """Serve a feed on loopback; yield its address."""
     server = grpc.server(ThreadPoolExecutor(8))
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "DescribeFeed": grpc.unary_unary_rpc_method_handler(feed.describe),
@@ -155,7 +155,7 @@ def measure(
     run: Callable[[], object],
     clock: Callable[[], float] = perf_counter,
 ) -> None:
-    """Print the median, the least and the most of some rounds, after one that does not count."""
+    """Print median, minimum and maximum of some rounds, after one warm-up round."""
     run()
     seconds = []
     for _ in range(rounds):
@@ -168,14 +168,14 @@ def measure(
 
 
 def from_messages(data: bytes) -> pa.Table:
-    """Make the same table from messages, as one would without columns."""
+    """Build the same table from messages, without the column encoding."""
     chunk = pb.ReadChangesResponse.FromString(data)
     names = [field.name for field in pb.ChangeEvent.DESCRIPTOR.fields]
     return pa.table({name: [getattr(event, name) for event in chunk.events] for name in names})
 
 
 def measure_codec(rounds: int) -> None:
-    """Print what turning bytes into Arrow costs in one process."""
+    """Print the cost of converting bytes into Arrow in one process."""
     chunk = pb.ReadChangesResponse(
         next_seq=CHUNK_EVENTS, rows=CHUNK_EVENTS, columns=columns_of(CHUNK_EVENTS)
     )
@@ -194,7 +194,7 @@ def measure_codec(rounds: int) -> None:
 
 
 def measure_rpc(address: str, feed: Feed, rounds: int) -> None:
-    """Print what reading a partition over gRPC costs, the server in the same process."""
+    """Print the cost of reading a partition over gRPC, with the server in the same process."""
     options = Options(endpoints=(address,))
     whole = Range(0, 0, feed.events_each)
 
@@ -207,7 +207,7 @@ def measure_rpc(address: str, feed: Feed, rounds: int) -> None:
 
 
 def measure_spark(address: str, feed: Feed, rounds: int) -> None:
-    """Print what Spark makes of it."""
+    """Print the throughput of Spark."""
     events = feed.events_each * PARTITIONS
     with spark_session("bench") as spark:
         for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):

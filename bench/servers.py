@@ -1,4 +1,4 @@
-"""Look at the processes under load: processor time, memory, and what they count themselves."""
+"""Measure the server processes under load: CPU time, memory, and their own metrics."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Server:
 
     pid: int
     http_address: str = ""
-    """Where it tells its metrics; empty: nowhere."""
+    """Address of its metrics; empty: it has none."""
 
 
 @dataclass(slots=True, frozen=True)
 class Snapshot:
-    """What all servers and the machine had used at one moment."""
+    """Resources that all servers and the machine had used at one time."""
 
     ticks: int
     cpu: CpuTimes
@@ -40,11 +40,11 @@ class Snapshot:
 
 @dataclass(slots=True, frozen=True)
 class Use:
-    """What was used between two moments."""
+    """Resources used between two snapshots."""
 
     server_cpu_ms: float
     foreign_cpu_percent: float
-    """Share of the machine that neither the servers nor the load generator used."""
+    """Share of the machine that other programs used."""
     steal_percent: float
     syncs: float
     entries: float
@@ -52,7 +52,7 @@ class Use:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Return the values of the text format of Prometheus, summed over the labels of each name."""
+    """Return the values of a Prometheus text, summed over the labels of each name."""
     values: defaultdict[str, float] = defaultdict(float)
     for sample in _SAMPLE.finditer(text):
         values[sample["name"]] += float(sample["value"])
@@ -72,7 +72,7 @@ def scrape(servers: Sequence[Server]) -> dict[str, float]:
 
 
 def look(servers: Sequence[Server]) -> Snapshot:
-    """Return what has been used so far; the processor times first, since they age fastest."""
+    """Take a snapshot; CPU times are read first, because they change fastest."""
     ticks, cpu = sum(process_ticks(server.pid) for server in servers), CpuTimes.now()
     return Snapshot(ticks, cpu, scrape(servers))
 
@@ -80,7 +80,7 @@ def look(servers: Sequence[Server]) -> Snapshot:
 def used(
     servers: Sequence[Server], before: Snapshot, after: Snapshot, generator_cpu_s: float
 ) -> Use:
-    """Return what was used between two looks at the same servers."""
+    """Return the resources used between two snapshots of the same servers."""
     server_s = (after.ticks - before.ticks) / TICKS_PER_SECOND
     busy = after.cpu.busy - before.cpu.busy
     steal = after.cpu.steal - before.cpu.steal

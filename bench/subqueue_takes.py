@@ -1,8 +1,8 @@
-"""Measure a take among few and among very many busy sub-queues.
+"""Measure a take with few and with very many busy sub-queues.
 
-Each busy sub-queue has a taken task and some that wait behind it; besides them, free sub-queues
-have the tasks that are taken. Prints the CPU time of a take by the number of busy ones, and the
-ratio.
+Each busy sub-queue has one TAKEN task and some tasks that wait behind it. Free sub-queues have the
+tasks that are taken. The program prints the CPU time of a take by the number of busy sub-queues,
+and the ratio.
 
 Run: `python -m bench.subqueue_takes [--busy 100,100000] [--waiting N]`.
 """
@@ -40,7 +40,7 @@ def prepare(core: CoreQueue, tube: str, busy: int, waiting: int) -> None:
 
 
 def round_us(core: CoreQueue, tube: str, tasks_max: int) -> float:
-    """Return the CPU time of a taken task, in microseconds; the task had to be found."""
+    """Return the CPU time per taken task, in µs."""
     for number in range(TAKES_PER_ROUND):
         core.put(tube, bodies(1, subqueue=f"free{number}"))
     core.collect()

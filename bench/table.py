@@ -1,4 +1,4 @@
-"""Print results as a table in Markdown, so that it can be pasted into the documentation."""
+"""Print results as a Markdown table for the documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS: Final = (
 
 
 def short(value: float) -> str:
-    """Return a number with two or three digits that matter: 38k, 7.1k, 420, 3.2, 0.05."""
+    """Return a number with two or three significant digits: 38k, 7.1k, 420, 3.2, 0.05."""
     if value >= 10_000:
         return f"{value / 1_000:.0f}k"
     if value >= 1_000:
@@ -33,14 +33,14 @@ def short(value: float) -> str:
 
 
 def with_range(spread: MedianRange) -> str:
-    """Return a median and its range."""
+    """Return a median with its range."""
     if spread.least == spread.most:
         return short(spread.median)
     return f"{short(spread.median)} ({short(spread.least)}..{short(spread.most)})"
 
 
 def milliseconds(spread: MedianRange) -> str:
-    """Return a median of microseconds as milliseconds."""
+    """Return a median of µs in ms."""
     return short(spread.median / 1_000)
 
 
@@ -62,14 +62,14 @@ def row(outcome: CellResult) -> tuple[str, ...]:
 
 
 def heading(nodes: int) -> str:
-    """Return what a table is about."""
+    """Return the heading of a table."""
     if nodes == 0:
         return "Floor: the same library with empty handlers, one process"
     return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a table with columns of even width."""
+    """Yield the lines of a table with columns of equal width."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for number, cells in enumerate(rows):
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -79,14 +79,14 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 
 def render(machine: Machine, outcomes: Sequence[CellResult]) -> str:
-    """Return the facts about the machine and one table for each kind of server."""
+    """Return the facts about the machine, and one table per kind of server."""
     modified = ", modified" if machine.is_modified else ""
     facts = (
         f"{machine.cores} cores ({machine.processor}), {machine.memory_mib // 1024} GiB, Linux"
         f" {machine.kernel}, Python {machine.python}, grpcio {machine.grpcio}, commit"
         f" {machine.commit}{modified}; fdatasync p50 {machine.fdatasync_p50_us} µs just before."
     )
-    legend = "Medians (least..most); ? = in most runs something else used over 20 % of the machine."
+    legend = "Medians (min..max); ? = in most runs other programs used over 20 % of the machine."
     lines = [facts, legend]
     for nodes in sorted({outcome.nodes for outcome in outcomes}):
         rows = [row(outcome) for outcome in outcomes if outcome.nodes == nodes]

@@ -1,7 +1,7 @@
-"""Measure a take of one type behind few and behind very many ready tasks of another type.
+"""Measure a take of one type behind few and behind very many READY tasks of another type.
 
-Prints the CPU time of a take by the number of those that stand before it, and the ratio; and the
-same for takes that find nothing: of a type that is not there, and with a bound of priorities.
+The program prints the CPU time of a take by the number of tasks before it, and the ratio. It prints
+the same for takes that find nothing: of a missing type, and with a priority bound.
 
 Run: `python -m bench.typed_takes [--before 100,100000] [--kind fifottl|utubettl]`.
 """
@@ -39,7 +39,7 @@ TAKES: Final[Mapping[str, tuple[Take, int]]] = {
 
 
 def prepare(core: CoreQueue, tube: str, kind: TubeKind, before: int) -> None:
-    """Put the tasks that stand before; in sub-queues, each in one of its own."""
+    """Put the tasks of the other type; in kinds with sub-queues, each in its own sub-queue."""
     core.create(tube, kind)
     for first in range(0, before, TASKS_PER_PUT):
         count = min(TASKS_PER_PUT, before - first)
@@ -52,7 +52,7 @@ def prepare(core: CoreQueue, tube: str, kind: TubeKind, before: int) -> None:
 
 
 def take(core: CoreQueue, tube: str, wish: Take) -> Sequence[TaskView]:
-    """Take from a tube what is wished for."""
+    """Take tasks with the given filter."""
     (result,) = core.apply(
         Take([tube], SESSION, wish.tasks_max, types=wish.types, priority_bound=wish.priority_bound)
     )
@@ -61,7 +61,7 @@ def take(core: CoreQueue, tube: str, wish: Take) -> Sequence[TaskView]:
 
 
 def round_us(core: CoreQueue, tube: str, kind: TubeKind, wish: Take, found: int) -> float:
-    """Return the CPU time by task, or by take in vain, in microseconds."""
+    """Return the CPU time per task in µs, or per take if nothing is found."""
     for number in range(TAKES_PER_ROUND if found else 0):
         place = {"subqueue": f"rare{number}"} if kind is TubeKind.UTUBETTL else {}
         core.put(tube, bodies(1, type=RARE, **place))

@@ -1,1 +1,1 @@
-"""Show the whole product at work: three nodes, real tasks, a killed leader, and a verdict."""
+"""Demonstrate the whole product: three nodes, real tasks, a killed leader, and a verdict."""

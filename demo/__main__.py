@@ -1,4 +1,4 @@
-"""Play the demo and exit with 1 when anything was lost or held twice (`make demo`)."""
+"""Run the demo; exit with 1 if a task was lost or leased twice (`make demo`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from tools.local_cluster import NodeFailed
 
 
 def main() -> int:
-    """Play, print the verdict, return the exit status."""
-    parser = argparse.ArgumentParser(prog="make demo", description="Show the whole product.")
-    parser.add_argument("--folder", type=Path, default=Path("var/demo"), help="to write to")
-    parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
-    parser.add_argument("--consumers", type=int, default=4, help="consumer processes (4)")
-    parser.add_argument("--no-report", action="store_true", help="leave the Spark report out")
+    """Run the demo, print the verdict, return the exit status."""
+    parser = argparse.ArgumentParser(prog="make demo", description="Demonstrate the whole product.")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("var/demo"), help="output folder (var/demo)"
+    )
+    parser.add_argument("--nodes", type=int, default=3, help="number of nodes (3)")
+    parser.add_argument("--consumers", type=int, default=4, help="number of consumer processes (4)")
+    parser.add_argument("--no-report", action="store_true", help="skip the Spark report")
     arguments = parser.parse_args()
-    # Whoever ends us ends the nodes too: the clean-up runs as after Ctrl-C.
+    # Run the clean-up, which stops the nodes, on SIGTERM as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = DemoOptions(
         folder=arguments.folder,
@@ -37,7 +39,7 @@ def main() -> int:
         print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("demo: interrupted; everything that it started has ended", file=sys.stderr)
+        print("demo: interrupted; all started processes have ended", file=sys.stderr)
         return 130
     print("", *verdict.lines(), sep="\n")
     return 0 if verdict.is_clean else 1

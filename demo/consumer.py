@@ -1,7 +1,7 @@
-"""Be one of the consumers: take files, examine them, acknowledge with the findings.
+"""A consumer process: take files, examine them, acknowledge with the findings.
 
-A process of its own (`python -m demo.consumer`), which knows the cluster only through the client.
-It prints "ready" when it begins, works until SIGTERM, and writes one record per task.
+The process (`python -m demo.consumer`) knows the cluster only through the client. It prints "ready"
+when it starts, works until SIGTERM, and writes one record per delivery.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 TASKS_PER_TAKE: Final = 16
 TAKE_WAIT: Final = "500ms"
 SETTLE_TIMEOUT: Final = "30s"
-"""Longer than any fail-over: an outcome that stays unknown would be no finding."""
+"""Longer than any failover, so that no outcome stays unknown."""
 
 
 class Consumer:
-    """Take, examine, acknowledge, record; until told to stop."""
+    """Takes, examines, acknowledges and records tasks until stopped."""
 
     def __init__(self, name: str, tube: AsyncTube, records: TextIO) -> None:
         self._name: Final = name
@@ -39,7 +39,7 @@ class Consumer:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Finish what was taken, and take no more."""
+        """Finish the taken tasks, and take no more."""
         self._is_stopping = True
 
     async def work(self) -> None:
@@ -47,7 +47,7 @@ class Consumer:
         while not self._is_stopping:
             tasks = await self._tube.take_many(TASKS_PER_TAKE, wait=TAKE_WAIT)
             taken_ns = time.monotonic_ns()
-            # Each acknowledgement is a call of its own; the client joins them into one message.
+            # Each acknowledgement is its own call; the client sends them in one message.
             await asyncio.gather(*(self._process(task, taken_ns) for task in tasks))
 
     async def _process(self, task: AsyncTakenTask, taken_ns: int) -> None:
@@ -73,9 +73,9 @@ class Consumer:
 
 
 async def consume(arguments: argparse.Namespace) -> None:
-    """Work as the arguments say, until SIGTERM."""
+    """Work until SIGTERM."""
     async with AsyncClient(arguments.target, name=arguments.name) as client:
-        # A line is written at once: a consumer that is killed has told all it did.
+        # Line buffering: the records of a killed consumer are complete.
         with arguments.records.open("w", buffering=1) as records:
             consumer = Consumer(arguments.name, client.tube(arguments.tube), records)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
@@ -84,12 +84,14 @@ async def consume(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Read the arguments and work."""
+    """Parse the arguments and work."""
     parser = argparse.ArgumentParser(description="Examine files until SIGTERM.")
     parser.add_argument("--name", required=True)
-    parser.add_argument("--target", required=True, help="addresses of the nodes, comma between")
+    parser.add_argument(
+        "--target", required=True, help="addresses of the nodes, separated by commas"
+    )
     parser.add_argument("--tube", required=True)
-    parser.add_argument("--records", required=True, type=Path, help="file to write")
+    parser.add_argument("--records", required=True, type=Path, help="file for the records")
     asyncio.run(consume(parser.parse_args()))
 
 

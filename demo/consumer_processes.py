@@ -1,4 +1,4 @@
-"""Run the consumers: processes of their own, whose records outlive them."""
+"""Run the consumer processes and keep their records."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from types import TracebackType
 from typing import Final, Self
 
 STOP_TIMEOUT_S: Final = 40
-"""A consumer may be in the middle of an acknowledgement that waits for a leader."""
+"""Maximum time for consumers to stop; an acknowledgement may be waiting for a new leader."""
 
 
 class ConsumerFailed(Exception):
-    """A consumer did not start, or ended with an error; the text says which and how."""
+    """A consumer did not start, or ended with an error."""
 
 
 class ConsumerProcesses:
-    """Some consumer processes, from enter to exit."""
+    """Context manager that runs some consumer processes."""
 
     def __init__(self, count: int, target: str, tube: str, folder: Path) -> None:
         self._target: Final = target
@@ -29,14 +29,14 @@ class ConsumerProcesses:
 
     @property
     def records(self) -> Sequence[Path]:
-        """The files with what each consumer did."""
+        """Record files of all consumers."""
         return [self._folder / f"{name}.jsonl" for name in self._names]
 
     def stop(self) -> None:
-        """Let every consumer finish what it has taken, and wait until it has ended.
+        """Let every consumer finish its taken tasks, and wait until all have ended.
 
         Raises:
-            ConsumerFailed: one ended with an error, now or earlier.
+            ConsumerFailed: a consumer ended with an error, now or earlier.
         """
         for process in self._processes.values():
             process.terminate()
@@ -44,7 +44,7 @@ class ConsumerProcesses:
         if failed := [
             f"{name} with status {status}" for name, status in statuses.items() if status
         ]:
-            raise ConsumerFailed(f"ended: {', '.join(failed)}; see {self._folder}")
+            raise ConsumerFailed(f"consumers failed: {', '.join(failed)}; see {self._folder}")
 
     def _start(self, name: str) -> None:
         arguments = ("--name", name, "--target", self._target, "--tube", self._tube)
@@ -62,7 +62,7 @@ class ConsumerProcesses:
         """Start all consumers and wait until each is ready.
 
         Raises:
-            ConsumerFailed: one did not get ready.
+            ConsumerFailed: a consumer did not start.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         for name in self._names:
@@ -80,7 +80,7 @@ class ConsumerProcesses:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kill what still runs."""
+        """Kill the remaining processes."""
         self._kill()
 
     def _kill(self) -> None:

@@ -1,9 +1,8 @@
-"""Keep what each consumer did with each task, and judge it afterwards.
+"""Store the deliveries of each consumer, and check them afterwards.
 
-Every consumer process writes one line per task with times of the monotonic clock, which all
-processes of a machine share. Nothing here trusts the server: whether a task was held by two
-consumers at once is judged from the intervals between the answer to a take and the sending of the
-settlement.
+Each consumer process writes one line per delivery, with times of the monotonic clock, which all
+processes of a machine share. The check does not trust the server: it compares the intervals between
+the response to a take and the sending of the settlement.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 ACCEPTED: Final = "OK"
-"""Answer to an acknowledgement that was accepted; others are the reason of the refusal."""
+"""Answer to an accepted acknowledgement; any other answer is the error reason."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,11 +28,11 @@ class DeliveryRecord:
     token: int
     path: str
     taken_ns: int
-    """When the answer with the task was there."""
+    """Time at which the response with the task had arrived."""
     settled_ns: int
-    """When the acknowledgement was about to be sent."""
+    """Time just before the acknowledgement was sent."""
     answer: str
-    """``ACCEPTED`` or the reason of the refusal."""
+    """``ACCEPTED`` or the error reason."""
     sha256: str
     lines: int
 
@@ -52,30 +51,30 @@ def read_records(paths: Iterable[Path]) -> Iterator[DeliveryRecord]:
 
 @dataclass(slots=True, frozen=True)
 class RecordsCheck:
-    """What the consumers' own records say."""
+    """Result of checking the consumers' records."""
 
     processed: int
-    """Tasks of which exactly one acknowledgement was accepted."""
+    """Number of tasks with exactly one accepted acknowledgement."""
     lost: Collection[int]
-    """Tasks that were put and never acknowledged with success."""
+    """Tasks that were put and have no accepted acknowledgement."""
     acknowledged_twice: Collection[int]
     held_twice: Collection[int]
     """Tasks that two deliveries held at the same time."""
     tokens_out_of_order: Collection[int]
-    """Tasks of which a later delivery had no larger token: the token would be no fence."""
+    """Tasks of which a later delivery has no larger lease token, so the token is no fence."""
     refused: int
-    """Acknowledgements that were refused: the lease was over, the work was done again."""
+    """Number of refused acknowledgements: the lease had ended and the task was processed again."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing went wrong."""
+        """Return whether nothing went wrong."""
         return not (
             self.lost or self.acknowledged_twice or self.held_twice or self.tokens_out_of_order
         )
 
 
 def check_records(put: Collection[int], records: Iterable[DeliveryRecord]) -> RecordsCheck:
-    """Judge the deliveries of the tasks with the given ids."""
+    """Check the deliveries of the tasks with the given ids."""
     by_task: defaultdict[int, list[DeliveryRecord]] = defaultdict(list)
     for record in records:
         by_task[record.task_id].append(record)
@@ -102,7 +101,7 @@ def _in_order(deliveries: Iterable[DeliveryRecord]) -> Sequence[DeliveryRecord]:
 
 
 def _overlap(deliveries: Iterable[DeliveryRecord]) -> bool:
-    """Tell whether a delivery began before the one before it had ended."""
+    """Return whether a delivery began before the previous one had ended."""
     return any(
         later.taken_ns < earlier.settled_ns for earlier, later in pairwise(_in_order(deliveries))
     )

@@ -1,4 +1,4 @@
-"""Play the demo: the acts in order, and the verdict at the end."""
+"""Run the steps of the demo, and return the verdict."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from tools.local_cluster import LocalCluster
 TUBE: Final = "files"
 
 NODES_THAT_SURVIVE_ONE: Final = 3
-"""With fewer nodes the loss of one stops the cluster, so nothing is killed."""
+"""Minimum number of nodes for killing one; smaller clusters would stop."""
 
 
 @dataclass(slots=True, frozen=True)
 class DemoOptions:
-    """What may be chosen about the demo."""
+    """Options of the demo."""
 
     folder: Path = Path("var/demo")
-    """Where everything is written; what is there from an earlier run is removed."""
+    """Output folder; files of an earlier run are removed."""
     nodes: int = 3
     consumers: int = 4
     has_report: bool = True
 
 
 def run_demo(options: DemoOptions) -> Verdict:
-    """Play all acts; everything that was started has ended when this returns."""
+    """Run all steps; all started processes have ended when this function returns."""
     event_log = EventLog()
     shutil.rmtree(options.folder, ignore_errors=True)
     files = source_files(standard_library())
@@ -83,7 +83,7 @@ def _work(
         paths = putting.result()
         watcher.wait_until(lambda seen: seen.processed >= total)
         consumers.stop()
-        event_log.print_event("all is processed; waiting until every node follows")
+        event_log.print_event("all tasks are processed; waiting until all nodes have caught up")
         leader = cluster.wait_ready()
     records = list(read_records(consumers.records))
     event_log.print_event("reading the results back and comparing them with the files")
@@ -107,7 +107,7 @@ def _work(
 
 
 def duration_ms(records: Sequence[DeliveryRecord]) -> int:
-    """Return the time from the first take until the last acknowledgement was sent."""
+    """Return the time from the first take to the last acknowledgement, in ms."""
     if not records:
         return 0
     first = min(record.taken_ns for record in records)

@@ -1,4 +1,4 @@
-"""Tell what happens as it happens, with the time since the beginning."""
+"""Print events with the time since the start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class EventLog:
-    """Print lines with the time since this was made. Several threads may tell."""
+    """Prints lines with the time since its creation; thread-safe."""
 
     def __init__(self) -> None:
         self._began_ns: Final = time.monotonic_ns()
@@ -22,6 +22,6 @@ class EventLog:
             print(f"{elapsed_ms / 1_000:7.1f} s  {text}", flush=True)
 
     def print_lines(self, lines: Iterable[str]) -> None:
-        """Print lines as they are."""
+        """Print lines without a time."""
         with self._lock:
             print("\n" + "\n".join(lines), flush=True)

@@ -1,7 +1,7 @@
-"""Read the whole change feed and judge it: the cluster's own account of every transition.
+"""Read the whole change feed, and check every transition of every task.
 
-The reader uses nothing but the generated stubs. The judgement replays each task's life, so that it
-does not depend on the code of the queue either.
+The reader uses only the generated stubs. The check replays the history of each task, so it does not
+depend on the code of the queue.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ READ_TIMEOUT_S = 60
 
 
 class FeedBroken(Exception):
-    """The feed has a hole, or a partition ends early; the text says where."""
+    """The feed has a gap, or a partition ends early; the message says where."""
 
 
 def read_feed(address: str) -> Iterator[feed_service_pb2.ChangeEvent]:
-    """Yield every event of every partition, each partition in order.
+    """Yield every event of every partition; partitions are in order.
 
     Raises:
-        FeedBroken: the sequence numbers of a partition are not dense from 0.
+        FeedBroken: the sequence numbers of a partition have a gap or do not start at 0.
     """
     with grpc.insecure_channel(address) as channel:
         feed = feed_service_pb2_grpc.FeedServiceStub(channel)
@@ -42,10 +42,10 @@ def _events(
     feed_id: str,
     partition: feed_service_pb2.FeedPartition,
 ) -> Iterator[feed_service_pb2.ChangeEvent]:
-    """Yield the events of one partition, and make sure that none is missing."""
+    """Yield the events of one partition, and check that none is missing."""
     number, high_seq = partition.partition, partition.high_seq
     if not high_seq:
-        return  # without an upper end a read goes on for ever
+        return  # a read without an upper end never stops
     request = feed_service_pb2.ReadChangesRequest(
         feed_id=feed_id, partition=number, to_seq=high_seq
     )
@@ -53,38 +53,38 @@ def _events(
     for piece in feed.ReadChanges(request, timeout=READ_TIMEOUT_S):
         for event in piece.events:
             if event.seq != expected:
-                raise FeedBroken(f"partition {number}: {event.seq} follows {expected - 1}")
+                raise FeedBroken(f"partition {number}: event {event.seq} follows {expected - 1}")
             expected += 1
             yield event
     if expected != high_seq:
-        raise FeedBroken(f"partition {number} ends at {expected}, not {high_seq}")
+        raise FeedBroken(f"partition {number} ends at {expected} instead of {high_seq}")
 
 
 @dataclass(slots=True, frozen=True)
 class FeedCheck:
-    """What the change feed says about one tube."""
+    """Result of checking the change feed of one tube."""
 
     put: int
     processed: int
-    """Tasks that were put once and acknowledged once."""
+    """Number of tasks that were put once and acknowledged once."""
     lost: Collection[int]
-    """Tasks that were put and have not been acknowledged."""
+    """Tasks that were put and not acknowledged."""
     held_twice: Collection[int]
-    """Tasks that were taken while they were taken."""
+    """Tasks that were taken while they were TAKEN."""
     inconsistent: Collection[int]
-    """Tasks with an event that does not continue where the one before it ended."""
+    """Tasks with an event that does not start from the state before it."""
     released: int
-    """Leases that ended without an acknowledgement."""
+    """Number of leases that ended without an acknowledgement."""
     events: int
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing went wrong."""
+        """Return whether nothing went wrong."""
         return not (self.lost or self.held_twice or self.inconsistent)
 
 
 class _TaskHistories:
-    """The tasks of a tube as their events tell them."""
+    """Current states of the tasks of a tube, replayed from events."""
 
     def __init__(self) -> None:
         self.states: dict[int, int] = {}
@@ -95,7 +95,7 @@ class _TaskHistories:
         self.events = 0
 
     def apply(self, event: feed_service_pb2.ChangeEvent) -> None:
-        """Go one transition on."""
+        """Apply one transition."""
         task_id, before = event.task_id, self.states.get(event.task_id)
         self.events += 1
         is_first = event.kind == Kind.PUT
@@ -113,7 +113,7 @@ class _TaskHistories:
 
 
 def check_feed(tube: str, events: Iterable[feed_service_pb2.ChangeEvent]) -> FeedCheck:
-    """Judge the histories of all tasks of a tube; ``events`` are in order for each task."""
+    """Check the histories of all tasks of a tube; ``events`` are in order for each task."""
     histories = _TaskHistories()
     for event in events:
         if event.tube == tube:

@@ -1,4 +1,4 @@
-"""Kill the leader in the middle of the work, and start it again later."""
+"""Kill the leader during the work, and start the node again later."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ FAILOVER_TIMEOUT: Final = "30s"
 
 @dataclass(slots=True, frozen=True)
 class LeaderKill:
-    """What was killed, and what it cost a client."""
+    """The killed node, and the failover time that a client saw."""
 
     victim: Node
     failover_ms: int
-    """From the kill until a put that began right after it was answered."""
+    """Time from the kill until the next put was answered, in ms."""
 
 
 def kill_leader(cluster: LocalCluster, client: Client, event_log: EventLog) -> LeaderKill:
-    """Kill the leader with SIGKILL and measure how long a client then waits for an answer.
+    """Kill the leader with SIGKILL, and measure the time until a client's next put is answered.
 
-    The client has spoken to the leader just before, so it has to find out by itself that its node
-    is gone, as any other client has.
+    The client has a connection to the leader and must detect by itself that the node is gone, as
+    any other client must.
     """
     probe = client.tube(PROBE_TUBE)
     probe.put(b"before")
     victim = cluster.wait_ready()
-    event_log.print_event(f"SIGKILL to {victim.name}, which leads (process {victim.pid})")
+    event_log.print_event(f"SIGKILL to the leader {victim.name} (process {victim.pid})")
     victim.kill()
     began_ns = time.monotonic_ns()
     probe.put(b"after", timeout=FAILOVER_TIMEOUT)
     failover_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-    event_log.print_event(f"a client had its answer {failover_ms / 1_000:.2f} s after the kill")
+    event_log.print_event(
+        f"the client's put was answered {failover_ms / 1_000:.2f} s after the kill"
+    )
     return LeaderKill(victim, failover_ms)
 
 
 def restart(leader_kill: LeaderKill, event_log: EventLog) -> None:
-    """Start the killed node again with the data it had."""
+    """Start the killed node again with its data directory."""
     leader_kill.victim.start()
     event_log.print_event(
         f"{leader_kill.victim.name} starts again (process {leader_kill.victim.pid})"

@@ -1,4 +1,4 @@
-"""Put one task per source file: the smaller the file, the more urgent."""
+"""Put one task per source file; smaller files are more urgent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from demo.source_files import SourceFile
 from taskraft import AsyncClient
 
 PUTS_AT_ONCE: Final = 25
-"""Few, so that puts are still under way when the leader is killed."""
+"""Number of concurrent puts; few, so that puts are in flight when the leader is killed."""
 
 PUT_TIMEOUT: Final = "30s"
-"""Longer than any fail-over: an outcome that stays unknown would be no finding."""
+"""Longer than any failover, so that no outcome stays unknown."""
 
 
 async def put_files(target: str, tube: str, files: Sequence[SourceFile]) -> Mapping[int, str]:
-    """Put the files and return the path of each acknowledged task by its id.
+    """Put the files, and return the path of each acknowledged task by its id.
 
-    Every put is a call of its own; the client joins those of one moment into one message.
+    Each put is its own call; the client sends concurrent puts in one message.
     """
     paths: dict[int, str] = {}
     async with AsyncClient(target, name="producer", timeout=PUT_TIMEOUT) as client:

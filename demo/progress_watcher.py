@@ -1,8 +1,7 @@
-"""Watch the cluster from outside: who leads, and how far the tasks have come.
+"""Watch the cluster from outside: the leader, and the number of processed tasks.
 
-A thread asks the running nodes for what they have applied, so that it also has an answer while
-nobody leads. It tells progress and changes of the leader, and lets others wait for a point of the
-way.
+A thread asks the running nodes for their applied state, so it also gets answers while there is no
+leader. The thread prints progress and changes of leader, and wakes callers that wait for a state.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ POLL_MS: Final = 25
 TELL_EVERY_MS: Final = 500
 ASK_TIMEOUT_S: Final = 1
 STALLED_AFTER_MS: Final = 60_000
-"""Without any progress for so long the demo has failed."""
+"""Time without progress after which the demo fails, in ms."""
 
 
 class ProgressStalled(Exception):
-    """Nothing has moved for too long; the text says how far the tasks had come."""
+    """No progress for too long; the message says how far the tasks are."""
 
 
 @dataclass(slots=True, frozen=True)
 class TubeProgress:
-    """How things stand at one moment."""
+    """Leader and task counts at one time."""
 
     leader: str = ""
     put: int = 0
@@ -41,13 +40,13 @@ class TubeProgress:
     held: int = 0
 
     def describe(self) -> str:
-        """Return the progress as a line."""
-        leader = f"{self.leader} leads" if self.leader else "nobody leads"
+        """Return the progress as a line of text."""
+        leader = f"leader {self.leader}" if self.leader else "no leader"
         return f"{self.put} put, {self.held} held, {self.processed} processed; {leader}"
 
 
 class ProgressWatcher:
-    """Look at a tube of a cluster from a thread of its own, from enter to exit."""
+    """Context manager that watches a tube of a cluster from a thread."""
 
     def __init__(self, cluster: LocalCluster, tube: str, event_log: EventLog) -> None:
         self._cluster: Final = cluster
@@ -62,10 +61,10 @@ class ProgressWatcher:
         self._thread: Final = threading.Thread(target=self._watch, name="progress")
 
     def wait_until(self, is_reached: Callable[[TubeProgress], bool]) -> TubeProgress:
-        """Wait until the progress is as wanted; return it.
+        """Wait until `is_reached` accepts the progress; return the progress.
 
         Raises:
-            ProgressStalled: no progress at all for a minute.
+            ProgressStalled: no progress for one minute.
         """
         with self._changed:
             while not is_reached(self._progress):
@@ -81,7 +80,7 @@ class ProgressWatcher:
             progress = self._look()
             self._note(progress)
             if progress.leader and progress.leader != told.leader:
-                self._event_log.print_event(f"{progress.leader} leads")
+                self._event_log.print_event(f"{progress.leader} is the leader")
                 told = TubeProgress(progress.leader, told.put, told.processed, told.held)
             if now_ns - told_ns >= TELL_EVERY_MS * 1_000_000 and progress != told:
                 self._event_log.print_event(progress.describe())
@@ -95,13 +94,13 @@ class ProgressWatcher:
                 self._changed.notify_all()
 
     def _look(self) -> TubeProgress:
-        """Ask the running nodes; the one that has applied most tells the counts."""
+        """Ask the running nodes; the node that has applied most provides the counts."""
         leader, counts = "", (self._progress.processed, self._progress.put, self._progress.held)
         for node in self._cluster.running():
             state = node.state()
             if state is None:
                 continue
-            # A node that follows a dead leader still names it: count only who says so of itself.
+            # A follower of a dead leader still names it, so trust only a node that names itself.
             leader = node.name if state.leader == state.node else leader
             statistics = self._count(node.name)
             if statistics is not None:
@@ -118,11 +117,11 @@ class ProgressWatcher:
         try:
             answer = stub.GetStatistics(request, timeout=ASK_TIMEOUT_S)
         except grpc.RpcError:
-            return None  # being killed, or not started yet: another node answers
+            return None  # the node is down; another node answers
         return answer.tubes[0] if answer.tubes else None
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
         return self
 
@@ -132,7 +131,7 @@ class ProgressWatcher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Look no more."""
+        """Stop the thread and close the channels."""
         self._is_over = True
         self._thread.join()
         for channel in self._channels.values():

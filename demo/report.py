@@ -11,22 +11,22 @@ from demo.event_log import EventLog
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
 TIMEOUT_S: Final = 300
-"""Some twenty seconds on an idle laptop; a busy small machine takes minutes to start Spark."""
+"""Maximum time for the report: about 20 s on an idle laptop, minutes on a busy small machine."""
 
 
 class ReportFailed(Exception):
-    """The report's program ended with an error or too late; the text says where its log is."""
+    """The report failed or took too long; the message names the log file."""
 
 
 def make_report(target: str, tube: str, folder: Path, event_log: EventLog) -> str:
-    """Write the report into ``folder``; return where it is, or why there is none.
+    """Write the report into ``folder``; return its path, or why there is no report.
 
     Raises:
-        ReportFailed: Java is there, but no report was written.
+        ReportFailed: Java is installed, but no report was written.
     """
     if java_version() < JAVA_FLOOR:
         event_log.print_event(JAVA_HINT)
-        return f"none: no Java {JAVA_FLOOR} or later"
+        return f"none: Java {JAVA_FLOOR} or later is missing"
     event_log.print_event("Spark reads the change feed and writes the report")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "spark.log"
@@ -41,7 +41,7 @@ def make_report(target: str, tube: str, folder: Path, event_log: EventLog) -> st
                 check=True,
             )
     except subprocess.TimeoutExpired as error:
-        raise ReportFailed(f"not done after {TIMEOUT_S} s; what Spark said is in {log}") from error
+        raise ReportFailed(f"not finished after {TIMEOUT_S} s; see {log}") from error
     except subprocess.CalledProcessError as error:
         raise ReportFailed(f"failed, see {log}") from error
     text = folder / "report.txt"

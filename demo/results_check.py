@@ -1,4 +1,4 @@
-"""Read back what the consumers stored with the finished tasks, and compare it with the files."""
+"""Read the stored results of the finished tasks, and compare them with the files."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from taskraft import Tube
 
 @dataclass(slots=True, frozen=True)
 class ResultsCheck:
-    """What the results in the cluster say."""
+    """Result of checking the stored results."""
 
     stored: int
-    """Tasks whose result is there and right."""
+    """Number of tasks with a correct result."""
     missing: Sequence[str]
     """Files without a result."""
     wrong: Sequence[str]
-    """Files whose result is not what is in them."""
+    """Files with a wrong result."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether every result is there and right."""
+        """Return whether every result is correct."""
         return not (self.missing or self.wrong)
 
 
 def read_results(tube: Tube) -> Mapping[int, Findings | None]:
-    """Return what the cluster keeps of each finished task; None: not what a consumer stores."""
+    """Return the stored result of each finished task; None if it is malformed."""
     return {task.id: _findings(task.result) for task in tube.list("state = DONE")}
 
 
@@ -41,7 +41,7 @@ def _findings(result: bytes) -> Findings | None:
 
 
 def check_results(paths: Mapping[int, str], results: Mapping[int, Findings | None]) -> ResultsCheck:
-    """Compare the results with the files, which are read again; ``paths`` is by task."""
+    """Compare the results with the files, which are read again; ``paths`` is by task id."""
     missing = [path for task_id, path in paths.items() if task_id not in results]
     wrong = [
         path

@@ -1,4 +1,4 @@
-"""Find the work of the demo: the source files of the running Python's standard library."""
+"""The input of the demo: the source files of the running Python's standard library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 FOREIGN_FOLDERS: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
-"""Below the standard library, but not part of it."""
+"""Folders below the standard library that are not part of it."""
 
 
 @dataclass(slots=True, frozen=True)
 class SourceFile:
-    """A file that becomes one task."""
+    """A file; the demo puts one task per file."""
 
     path: Path
     size_bytes: int
@@ -23,19 +23,19 @@ class SourceFile:
 
 @dataclass(slots=True, frozen=True)
 class Findings:
-    """What a consumer finds out about a file."""
+    """Result of examining a file."""
 
     sha256: str
     lines: int
 
 
 def standard_library() -> Path:
-    """Return the folder of the running Python's standard library."""
+    """Return the folder of the standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def source_files(root: Path) -> Sequence[SourceFile]:
-    """Return all Python files below ``root`` that belong to it, in order of their paths."""
+    """Return the Python files below ``root``, ordered by path, without foreign folders."""
     paths = (
         path
         for path in sorted(root.rglob("*.py"))
@@ -45,6 +45,6 @@ def source_files(root: Path) -> Sequence[SourceFile]:
 
 
 def examine(path: Path) -> Findings:
-    """Do the work of one task: read the file, digest it, count its lines."""
+    """Process one task: read the file, hash it, count its lines."""
     content = path.read_bytes()
     return Findings(hashlib.sha256(content).hexdigest(), content.count(b"\n"))

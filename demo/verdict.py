@@ -1,4 +1,4 @@
-"""Put the judgements together and print the verdict."""
+"""Combine the checks, and print the verdict."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ EXAMPLES_SHOWN: Final = 5
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """All that the demo has to say at its end."""
+    """Result of the demo."""
 
     put: int
     records: RecordsCheck
     feed: FeedCheck
     results: ResultsCheck
     failover_ms: int | None
-    """What a client waited for its answer when the leader was killed; None: nothing was killed."""
+    """Time until a client's put was answered after the kill, in ms; None: no leader was killed."""
     duration_ms: int
-    """From the first put until the last acknowledgement."""
+    """Time from the first take to the last acknowledgement, in ms."""
     report: str
-    """Where the report is, or why there is none."""
+    """Path of the report, or why there is none."""
     is_report_missing: bool = False
-    """The report should have been made, and was not."""
+    """True if the report was requested and not written."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost and nothing was held twice, by both accounts."""
+        """Return whether no check found a lost or doubly leased task."""
         return (
             self.records.is_clean
             and self.feed.is_clean
@@ -47,18 +47,18 @@ class Verdict:
 
     @property
     def tasks_per_second(self) -> int:
-        """Tasks that went all the way, over the whole time, the fail-over included."""
+        """Processed tasks per second over the whole duration, failover included."""
         return self.records.processed * 1_000 // max(self.duration_ms, 1)
 
     def lines(self) -> Iterator[str]:
-        """Yield the verdict, one finding a line."""
-        failover = "nothing was killed"
+        """Yield the verdict, one finding per line."""
+        failover = "no leader was killed"
         if self.failover_ms is not None:
-            failover = f"{self.failover_ms / 1_000:.2f} s until a client had its answer"
+            failover = f"{self.failover_ms / 1_000:.2f} s until a client's put was answered"
         yield line("tasks put", str(self.put))
         yield line("processed", f"{self.records.processed}, by the feed {self.feed.processed}")
         yield line("lost", both(self.records.lost, self.feed.lost))
-        yield line("held by two at once", both(self.records.held_twice, self.feed.held_twice))
+        yield line("leased twice at once", both(self.records.held_twice, self.feed.held_twice))
         yield line("acknowledged twice", some(self.records.acknowledged_twice))
         yield line("results stored", str(self.results.stored))
         yield line(
@@ -67,29 +67,29 @@ class Verdict:
         if self.records.tokens_out_of_order:
             yield line("tokens out of order", some(self.records.tokens_out_of_order))
         if self.feed.inconsistent:
-            yield line("inconsistent histories in the feed", some(self.feed.inconsistent))
+            yield line("inconsistent in the feed", some(self.feed.inconsistent))
         yield line(
-            "done again",
-            f"{self.feed.released} leases ended unacknowledged; {self.records.refused} late"
+            "processed again",
+            f"{self.feed.released} leases ended without ack; {self.records.refused} late"
             " acknowledgements were refused",
         )
         yield line("failover", failover)
         yield line("tasks per second", f"{self.tasks_per_second} (put, taken, acknowledged)")
         yield line("report", self.report)
-        yield line("verdict", "all is well" if self.is_clean else "FAILED")
+        yield line("verdict", "OK" if self.is_clean else "FAILED")
 
 
 def line(name: str, text: str) -> str:
-    """Return one finding."""
+    """Return one finding as a line."""
     return f"  {name:<24}{text}"
 
 
 def some(found: Collection[object]) -> str:
-    """Return how many there are, with a few examples."""
+    """Return the number of findings, with a few examples."""
     examples = ", ".join(str(one) for one in list(found)[:EXAMPLES_SHOWN])
     return f"{len(found)} ({examples})" if found else "0"
 
 
 def both(records: Collection[object], feed: Collection[object]) -> str:
-    """Return what the two accounts say."""
+    """Return the findings of the records and of the feed."""
     return f"{some(records)} by the consumers' records, {some(feed)} by the change feed"

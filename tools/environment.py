@@ -1,7 +1,7 @@
 """Create the virtual environments and install exactly the locked versions into them.
 
-Uses nothing but the standard library of the Python that starts it. A digest of everything that
-decides about the content is kept beside it, so that an up-to-date environment costs milliseconds.
+This program uses only the standard library. It stores a digest of all inputs in the environment, so
+that a check of an up-to-date environment takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 
 PYTHON_FLOOR = (3, 11)
 JAVA_FLOOR = 17
-"""PySpark 4 does not start on less."""
+"""Minimum Java version of PySpark 4."""
 
 DISTRIBUTIONS = (".", "clients/python", "pipeline")
 JAVA_HINT = (
-    f"No Java {JAVA_FLOOR} or later found: the Spark part is left out. To have it, install one"
-    " (Debian, Ubuntu: apt install openjdk-17-jre-headless) and run make again."
+    f"Java {JAVA_FLOOR} or later was not found, so the Spark part is skipped. To use it, install"
+    " Java (Debian, Ubuntu: apt install openjdk-17-jre-headless) and run make again."
 )
 
 
 def find_python() -> str:
-    """Return a Python that is new enough, this one if possible; exit if there is none."""
+    """Return a Python that is new enough, preferably this one; exit if there is none."""
     if sys.version_info >= PYTHON_FLOOR:
         return sys.executable
     for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
         path = shutil.which(name)
-        # A version manager may have put a name on the PATH with nothing behind it.
+        # A version manager may have put a broken shim on the PATH.
         command = [path or name, "-c", ""]
         if path and subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return path
@@ -41,7 +41,7 @@ def find_python() -> str:
 
 
 def java_version() -> int:
-    """Return the major version of the Java that Spark would start, 0 if there is none."""
+    """Return the major version of the Java that Spark would start; 0 if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java is None:
@@ -60,12 +60,12 @@ def digest(paths: list[Path]) -> str:
 
 
 def is_current(stamp: Path, value: str) -> bool:
-    """Tell whether the step that wrote ``stamp`` was done with the same inputs."""
+    """Return whether the step that wrote ``stamp`` ran with the same inputs."""
     return stamp.exists() and stamp.read_text() == value
 
 
 def pip(environment: Path, *arguments: str) -> None:
-    """Run pip of ``environment``; it prints what it does, and a failure ends this program."""
+    """Run pip of ``environment``; exit if it fails."""
     command = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     done = subprocess.run([*command, *arguments], check=False)
     if done.returncode != 0:
@@ -73,31 +73,30 @@ def pip(environment: Path, *arguments: str) -> None:
 
 
 def create(environment: Path) -> None:
-    """Make ``environment`` if it is missing, or if the Python below it is gone."""
+    """Create ``environment`` if it is missing, or if its Python is gone."""
     if (environment / "bin" / "python").exists():
         return
     command = [find_python(), "-m", "venv", "--clear", str(environment)]
     if subprocess.run(command, check=False).returncode != 0:
-        sys.exit("no virtual environment could be made (Debian: apt install python3-venv)")
+        sys.exit("cannot create a virtual environment; on Debian run: apt install python3-venv")
 
 
 def install(environment: Path, constraints: str) -> None:
-    """Bring ``environment`` to the versions of one file of ``constraints/``."""
+    """Install the versions of one file of ``constraints/`` into ``environment``."""
     create(environment)
     locked = Path("constraints") / f"{constraints}.txt"
     stamp, value = environment / f".{constraints}", digest([locked])
     if is_current(stamp, value):
         return
     print(f"installing {locked} into {environment}", flush=True)
-    # The build back ends are among the locked versions, hence no isolation: an isolated build would
-    # fetch unlocked ones.
+    # No build isolation: it would fetch unlocked build back ends instead of the locked ones.
     options = ["--quiet", "--no-build-isolation", "--require-hashes"]
     pip(environment, "install", *options, "--requirement", str(locked))
     stamp.write_text(value)
 
 
 def link_distributions(environment: Path) -> None:
-    """Install our own distributions so that changes in the checkout show at once."""
+    """Install this repository's distributions in editable mode."""
     projects = [Path(folder) / "pyproject.toml" for folder in DISTRIBUTIONS]
     stamp, value = environment / ".editable", digest(projects) + str(Path.cwd())
     if is_current(stamp, value):
@@ -108,7 +107,7 @@ def link_distributions(environment: Path) -> None:
 
 
 def set_up(environment: Path) -> None:
-    """Install what development, tests and the demo need; Spark only where it can run."""
+    """Install everything for development, tests and the demo; Spark only if Java is there."""
     install(environment, "dev")
     link_distributions(environment)
     locked = Path("constraints/pipeline.txt")
@@ -119,14 +118,14 @@ def set_up(environment: Path) -> None:
 
 
 def main() -> None:
-    """Bring the environment named on the command line up to date."""
+    """Update the environment that is named on the command line."""
     parser = argparse.ArgumentParser(description="Install the locked versions.")
     parser.add_argument("environment", type=Path)
     parser.add_argument("--proto", action="store_true", help="the code generator's environment")
     arguments = parser.parse_args()
     arguments.environment.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{arguments.environment}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of make at once install one after the other
+        fcntl.flock(lock, fcntl.LOCK_EX)  # concurrent runs of make install one after the other
         if arguments.proto:
             install(arguments.environment, "proto")
         else:

@@ -1,8 +1,7 @@
-"""Run a cluster of real node processes on loopback: for the demo, the bench and the cluster tests.
+"""Run a cluster of real node processes on loopback, for the demo, bench and cluster tests.
 
-Every node has a folder of its own below the given one: ``data`` and what it printed, ``node.log``.
-Nothing here knows the inside of the server: it starts the program behind ``taskraft serve`` and
-asks over the contract.
+Each node has its own folder with ``data`` and its output, ``node.log``. This module does not depend
+on the server's internals: it starts the program of ``taskraft serve`` and uses the public API.
 """
 
 from __future__ import annotations
@@ -28,35 +27,36 @@ import grpc
 from taskraft.v1 import cluster_service_pb2, cluster_service_pb2_grpc
 
 READY_TIMEOUT_MS: Final = 30_000
-"""How long a cluster may take from its start until it serves, on a busy machine."""
+"""Maximum time from the start of a cluster until it serves, on a busy machine."""
 
 STOP_TIMEOUT_MS: Final = 15_000
-"""How long a node may take to hand over, drain and sync after SIGTERM."""
+"""Maximum time for a node to transfer leadership, drain and sync after SIGTERM."""
 
 ASK_TIMEOUT_MS: Final = 500
 POLL_MS: Final = 20
 LOG_LINES_SHOWN: Final = 15
 PORTS: Final = range(10_000, 32_768)
-"""Linux gives outgoing connections ports from 32768 on (net.ipv4.ip_local_port_range)."""
+"""Ports below 32768; Linux uses higher ports for outgoing connections
+(net.ipv4.ip_local_port_range)."""
 
 Phase = cluster_service_pb2.NodeState
 RETRY_QUICKLY: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # no pause: how long it may take to connect
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # also the connect timeout
     ("grpc.max_reconnect_backoff_ms", 200),
 )
 
 
 class NodeFailed(Exception):
-    """A node ended by itself, or does not serve in time; the text ends with what it printed."""
+    """A node exited unexpectedly or does not serve in time; the message ends with its output."""
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return addresses on loopback that nobody listens on, all different.
+    """Return different free addresses on loopback.
 
-    Ports are drawn from below those that the kernel gives to outgoing connections, so that none of
-    these takes the port of a node that is not up yet, or is down for a while. For the same reason
-    nobody draws a port that a process has drawn which lives.
+    The ports are below the range of outgoing connections, so that no outgoing connection takes the
+    port of a node that is down. For the same reason, a port that a living process has drawn is not
+    drawn again.
     """
     draw = random.SystemRandom()
     ports: dict[int, None] = {}
@@ -73,41 +73,41 @@ def free_addresses(count: int) -> list[str]:
 
 
 _drawn: Final[set[int]] = set()
-"""The ports that this process has drawn; others see them as locked bytes of a file."""
+"""Ports that this process has drawn; other processes see them as locked bytes of a file."""
 
 
 @cache
 def _drawn_by_others() -> int:
-    """Return the open file in which each process has a lock on the bytes of the ports it drew."""
+    """Return the open file in which each process locks the byte of each port that it has drawn."""
     path = Path(tempfile.gettempdir()) / f"taskraft-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @cache
 def _lifeline() -> int:
-    """Return the end of a pipe that ends with this process; the nodes then end as well."""
+    """Return the read end of a pipe that closes when this process ends, which stops the nodes."""
     reading, _ = os.pipe()
     return reading
 
 
 @dataclass(slots=True)
 class Node:
-    """One node process, which may be killed and started again with the same data."""
+    """One node process; it can be killed and started again with the same data."""
 
     name: str
     folder: Path
     address: str
-    """Where clients reach it."""
+    """Address for clients."""
     peer_address: str
     http_address: str
-    """Where probes and metrics are."""
+    """Address of probes and metrics."""
     environment: Mapping[str, str]
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _channel: grpc.Channel | None = field(default=None, init=False)
 
     @property
     def log(self) -> Path:
-        """What the node printed, all its lives in one file."""
+        """File with the output of the node, across restarts."""
         return self.folder / "node.log"
 
     @property
@@ -118,16 +118,16 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the process lives."""
+        """Return whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process; it keeps its data between lives."""
+        """Start the process; it keeps its data across restarts."""
         assert not self.is_running, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"]
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal reaches us, and we stop the nodes.
+            # New session: Ctrl-C reaches only this process, which then stops the nodes.
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, **self.environment},
@@ -138,10 +138,10 @@ class Node:
             )
 
     def wait(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
-        """Wait until the process has ended by itself; return its exit status.
+        """Wait until the process has exited by itself; return its exit status.
 
         Raises:
-            NodeFailed: it did not end in time.
+            NodeFailed: the process did not exit in time.
         """
         assert self._process is not None, f"{self.name} was not started"
         try:
@@ -150,16 +150,16 @@ class Node:
             raise NodeFailed(f"{self.name} still runs after {timeout_ms} ms{self.tail()}") from None
 
     def kill(self) -> None:
-        """End the process with SIGKILL, as a crash would, and wait until it is gone."""
+        """Kill the process with SIGKILL, like a crash, and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
-        """Ask the process to end with SIGTERM; return its exit status.
+        """Stop the process with SIGTERM; return its exit status.
 
         Raises:
-            NodeFailed: it did not end in time; it has been killed.
+            NodeFailed: the process did not exit in time and was killed.
         """
         assert self._process is not None, f"{self.name} was not started"
         self._process.terminate()
@@ -170,7 +170,7 @@ class Node:
             raise NodeFailed(f"{self.name} did not stop in {timeout_ms} ms{self.tail()}") from None
 
     def state(self) -> cluster_service_pb2.GetClusterStateResponse | None:
-        """Return what the node says about the cluster, or None when it does not answer."""
+        """Return the node's view of the cluster; None if it does not answer."""
         if not self.is_running:
             return None
         if self._channel is None:
@@ -183,7 +183,7 @@ class Node:
             return None
 
     def tail(self) -> str:
-        """Return the last lines that the node printed, indented, for the text of an error."""
+        """Return the last lines of the node's output, indented, for error messages."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
 
@@ -199,10 +199,10 @@ class LocalCluster:
     """Some nodes that form one cluster.
 
     Args:
-        size: how many nodes.
-        folder: where they keep their data and logs; made if it is missing.
-        settings: further variables of their environment, for example
-            ``{"TASKRAFT_AUTO_CREATE_TUBES": "true"}``.
+        size: number of nodes.
+        folder: folder for data and logs; created if missing.
+        settings: further environment variables, for example ``{"TASKRAFT_AUTO_CREATE_TUBES":
+            "true"}``.
     """
 
     def __init__(self, size: int, folder: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -268,7 +268,7 @@ class LocalCluster:
 
     @property
     def target(self) -> str:
-        """The addresses of all nodes in the form that clients take."""
+        """Addresses of all nodes, as a client target."""
         return ",".join(node.address for node in self.nodes)
 
     def start(self) -> None:
@@ -277,11 +277,11 @@ class LocalCluster:
             node.start()
 
     def running(self) -> Iterator[Node]:
-        """Yield the nodes whose processes live."""
+        """Yield the running nodes."""
         return (node for node in self.nodes if node.is_running)
 
     def leader(self) -> Node | None:
-        """Return the running node that leads and serves, or None at present."""
+        """Return the running node that leads and serves; None if there is none."""
         for node in self.running():
             state = node.state()
             if state and state.state.phase == Phase.RUNNING and state.leader == node.name:
@@ -289,7 +289,7 @@ class LocalCluster:
         return None
 
     def is_ready(self) -> bool:
-        """Tell whether one node leads and serves, and all running ones follow it."""
+        """Return whether one node leads and serves, and all other running nodes follow it."""
         states = [node.state() for node in self.running()]
         phases = sorted(state.state.phase for state in states if state)
         if len(phases) < len(states) or len({state.leader for state in states if state}) != 1:
@@ -300,14 +300,14 @@ class LocalCluster:
         """Wait until the running nodes serve; return the leader.
 
         Raises:
-            NodeFailed: a node ended, or there is no such state in time.
+            NodeFailed: a node exited, or the cluster does not serve in time.
         """
         until = time.monotonic_ns() + timeout_ms * 1_000_000
         started = list(self.running())
         while time.monotonic_ns() < until:
             for node in started:
                 if not node.is_running:
-                    raise NodeFailed(f"{node.name} ended at its start:{node.tail()}")
+                    raise NodeFailed(f"{node.name} exited during the start:{node.tail()}")
             if self.is_ready() and (leader := self.leader()) is not None:
                 return leader
             time.sleep(POLL_MS / 1_000)
@@ -317,20 +317,20 @@ class LocalCluster:
     def wait_until(
         self, is_so: Callable[[], bool], awaited: str, timeout_ms: int = READY_TIMEOUT_MS
     ) -> None:
-        """Wait until something is so that has no event, ``awaited`` in words.
+        """Wait until a condition holds; ``awaited`` describes it for errors.
 
         Raises:
-            NodeFailed: it is not so in time.
+            NodeFailed: the condition does not hold in time.
         """
         until = time.monotonic_ns() + timeout_ms * 1_000_000
         while not is_so():
             if time.monotonic_ns() > until:
                 logs = "".join(f"\n  {node.name}:{node.tail()}" for node in self.nodes)
-                raise NodeFailed(f"not after {timeout_ms} ms: {awaited}{logs}")
+                raise NodeFailed(f"timeout after {timeout_ms} ms: {awaited}{logs}")
             time.sleep(POLL_MS / 1_000)
 
     def close(self) -> None:
-        """Kill what runs; the folders stay."""
+        """Kill all running nodes; the folders stay."""
         for node in self.nodes:
             node.close()
 
@@ -350,5 +350,5 @@ class LocalCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all nodes."""
+        """Kill all nodes."""
         self.close()

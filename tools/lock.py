@@ -1,7 +1,7 @@
 """Resolve the dependencies of the three distributions to exact versions with hashes.
 
-One file per environment, for every platform and for Python 3.11 and later (`--universal`). No file
-names an index: where packages come from is the business of whoever installs them.
+There is one file per environment, for every platform and for Python 3.11 and later (`--universal`).
+No file names a package index, because each installation chooses its own.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ HEADER: Final = "# Written by `make lock` from the pyproject.toml files; do not 
 
 ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("pyproject.toml", "--group", "dev"),
-    # What the image holds: chosen from the tested versions.
+    # Content of the image, chosen from the tested versions.
     "service": ("pyproject.toml", "--constraint", "constraints/dev.txt"),
-    # Installed over `dev` where there is a Java, so it may not contradict it.
+    # Installed on top of `dev` if Java is there, so it must be compatible.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
-    # The back ends that build the image's wheels.
+    # Back ends that build the image's wheels.
     "build": ("--group", "build", "--constraint", "constraints/dev.txt"),
     "proto": ("--group", "proto"),
 }
-"""Arguments of the resolver by name of the file; the order matters."""
+"""Arguments of the resolver by file name; the order matters."""
 
 
 def lock(name: str, arguments: tuple[str, ...]) -> None:
-    """Write ``constraints/<name>.txt``, keeping versions that still fit."""
+    """Write ``constraints/<name>.txt``, and keep versions that still satisfy the requirements."""
     target = Path("constraints") / f"{name}.txt"
     options = ["--universal", "--python-version", PYTHON_FLOOR, "--generate-hashes"]
     options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", "--no-annotate"]
@@ -40,12 +40,12 @@ def lock(name: str, arguments: tuple[str, ...]) -> None:
     subprocess.run([*resolver, *options], check=True, stdout=subprocess.DEVNULL)
     locked = target.read_text()
     if "://" in locked:
-        raise SystemExit(f"{target} names an address")
+        raise SystemExit(f"{target} contains a URL; remove index options from the requirements")
     target.write_text(HEADER + locked.removeprefix(HEADER))
 
 
 def main() -> None:
-    """Write every file below ``constraints/``."""
+    """Write all files below ``constraints/``."""
     for name, arguments in ENVIRONMENTS.items():
         lock(name, arguments)
 

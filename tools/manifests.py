@@ -1,8 +1,7 @@
 """Render the Kubernetes manifests and check them against the schemas, without a cluster.
 
-Kustomize is looked for in kubectl, then on the PATH, and is built from its Go module where neither
-has it; a machine with none of the three fails loudly. The schemas come in a wheel
-(kubernetes-validate).
+Kustomize is taken from kubectl, else from the PATH, else built from its Go module. Without all
+three the check fails. The schemas come in a wheel (kubernetes-validate).
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ Manifest: TypeAlias = Mapping[str, object]
 ROOT: Final = Path(__file__).parent.parent / "k8s"
 OVERLAYS: Final = ("base", "overlays/dev", "overlays/prod")
 VERSIONS: Final = ("1.30.0", "1.32.0", "1.37.0")
-"""The oldest release we promise, one between, and the newest the schemas know."""
+"""Oldest supported release, one in between, and the newest release of the schemas."""
 
 CUSTOM_KINDS: Final = ("ServiceMonitor", "PrometheusRule", "Issuer", "Certificate")
-"""Defined by others (Prometheus operator, cert-manager), so in no schema of ours; tests/k8s asserts
+"""Kinds of the Prometheus operator and cert-manager, which have no schema here; tests/k8s checks
 their fields."""
 
 KUSTOMIZE_MODULE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.5.0"
 KUBECTL_KUSTOMIZE_MAJOR: Final = 5
-"""Older kubectls embed a Kustomize that knows neither components nor labels without selectors."""
+"""Minimum Kustomize version in kubectl; older ones lack components and labels without selectors."""
 
 
 class KustomizeMissing(Exception):
-    """Nothing here can render: install kubectl, kustomize or Go."""
+    """No renderer was found: install kubectl, kustomize or Go."""
 
 
 def kubectl_is_recent(kubectl: str) -> bool:
-    """Tell whether this kubectl embeds a Kustomize that knows what the manifests use."""
+    """Return whether this kubectl embeds a Kustomize that supports the manifests."""
     command = [kubectl, "version", "--client"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = re.search(r"Kustomize Version: v(\d+)", answer)
@@ -48,10 +47,10 @@ def kubectl_is_recent(kubectl: str) -> bool:
 
 
 def find_kustomize() -> list[str]:
-    """Return the command that renders a folder, building it where it is missing.
+    """Return the command that renders a folder; build it if it is missing.
 
     Raises:
-        KustomizeMissing: there is neither kubectl, nor kustomize, nor Go.
+        KustomizeMissing: kubectl, kustomize and Go are all missing.
     """
     kubectl = shutil.which("kubectl")
     if kubectl and kubectl_is_recent(kubectl):
@@ -62,7 +61,9 @@ def find_kustomize() -> list[str]:
         return [kustomize, "build"]
     go = shutil.which("go")
     if go is None:
-        raise KustomizeMissing("found neither kubectl 1.27 or later, nor kustomize, nor Go")
+        raise KustomizeMissing(
+            "kubectl 1.27 or later, kustomize and Go are all missing; install one of them"
+        )
     print(f"building kustomize {KUSTOMIZE_VERSION} into {binaries}", flush=True)
     module = f"{KUSTOMIZE_MODULE}@{KUSTOMIZE_VERSION}"
     command = ["env", f"GOBIN={binaries}", go, "install", module]
@@ -71,7 +72,7 @@ def find_kustomize() -> list[str]:
 
 
 def render(folder: str) -> list[Manifest]:
-    """Return the manifests of a base or overlay, named by its path below ``k8s/``."""
+    """Return the manifests of a base or overlay; ``folder`` is relative to ``k8s/``."""
     command = [*find_kustomize(), str(ROOT / folder)]
     rendered = subprocess.run(command, capture_output=True, text=True, check=False)
     if rendered.returncode != 0:
@@ -80,7 +81,7 @@ def render(folder: str) -> list[Manifest]:
 
 
 def faults(manifest: Manifest) -> list[str]:
-    """Return what is wrong with one manifest, by version of Kubernetes."""
+    """Return the schema errors of one manifest, for all versions of Kubernetes."""
     if manifest["kind"] in CUSTOM_KINDS:
         return []
     found = []
@@ -93,7 +94,7 @@ def faults(manifest: Manifest) -> list[str]:
 
 
 def main() -> int:
-    """Render and check everything; print the faults and return the exit status."""
+    """Render and check all manifests; print the errors and return the exit status."""
     status = 0
     for folder in OVERLAYS:
         manifests = render(folder)

@@ -76,7 +76,7 @@ def test_a_journal_is_not_continued_wrongly(spark, cluster, events, journal):
     # Without its checkpoint.
     kept = journal.root / "kept"
     journal.checkpoint.rename(kept)
-    with pytest.raises(JournalRefused, match="checkpoint was deleted"):
+    with pytest.raises(JournalRefused, match="checkpoint is missing"):
         export.prepare(journal, parse(given))
     # With a new checkpoint, whatever `prepare` said.
     with pytest.raises(PySparkException, match="written by another query"):

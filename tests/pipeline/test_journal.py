@@ -97,9 +97,9 @@ def test_a_batch_that_follows_has_no_problems():
     [
         ({"held": {0: HeldRange(5, 7, 2), 1: HeldRange(0, 1, 3)}}, "2 events of partition 0"),
         ({"held": {0: HeldRange(6, 7, 2), 1: HeldRange(0, 1, 2)}}, "begins at 6, not 5"),
-        ({"held": {1: HeldRange(0, 1, 2)}}, "claims to end at 8, ends at 5"),
-        ({"next_seq": {0: 9, 1: 2}}, "claims to end at 9, ends at 8"),
-        ({"next_seq": {0: 8}}, "claims to end at None, ends at 2"),
+        ({"held": {1: HeldRange(0, 1, 2)}}, "ends at 5, its manifest claims 8"),
+        ({"next_seq": {0: 9, 1: 2}}, "ends at 8, its manifest claims 9"),
+        ({"next_seq": {0: 8}}, "ends at 2, its manifest claims None"),
         ({"files": ()}, "0 events in its files, 5 in its ranges"),
     ],
 )
@@ -171,7 +171,7 @@ def rewrite(journal, batch, **change):
 def test_a_missing_manifest_is_found(journal):
     journal.manifest_path(0).unlink()
     verdict = verify(journal)
-    assert "batch 0: there is no manifest" in verdict.problems
+    assert "batch 0: the manifest is missing" in verdict.problems
     assert any("begins at 8, not 5" in problem for problem in verdict.problems)
     with pytest.raises(JournalRefused, match="no manifest of batch 0"):
         journal.position_before(1)
@@ -183,7 +183,7 @@ def test_a_missing_or_shorter_file_is_found(journal):
         file.truncate(50)
     first, second = verify(journal).problems
     assert "missing" in first
-    assert "has not" in second
+    assert "does not have" in second
 
 
 def test_a_changed_byte_is_found_by_the_deep_look_only(journal):
@@ -204,7 +204,9 @@ def test_a_file_with_other_events_is_found_by_the_deep_look(journal):
 
 def test_two_checkpoints_in_one_journal_are_found(journal):
     rewrite(journal, 1, query="another")
-    assert verify(journal).problems == ["2 checkpoints were mixed: ['another', 'q']"]
+    assert verify(journal).problems == [
+        "2 different queries have written batches: ['another', 'q']"
+    ]
 
 
 def test_a_commit_without_a_manifest_is_found_and_an_unpublished_batch_is_harmless(journal):
@@ -214,13 +216,13 @@ def test_a_commit_without_a_manifest_is_found_and_an_unpublished_batch_is_harmle
     write_batch(journal, 3, {0: [20]})
     verdict = verify(journal)
     assert verdict.problems == [
-        "batch 2: committed in Spark's checkpoint, but there is no manifest"
+        "batch 2: committed in Spark's checkpoint, but the manifest is missing"
     ]
     assert verdict.notes == ["batch=000000000003: not published yet"]
 
 
 def test_no_journal_is_refused(tmp_path):
-    with pytest.raises(JournalRefused, match="no journal here"):
+    with pytest.raises(JournalRefused, match="contains no journal"):
         verify(Journal.at(tmp_path / "nowhere"))
 
 

@@ -61,7 +61,7 @@ def test_ranges_leave_out_what_did_not_move_and_begin_new_partitions_at_their_fi
 
 
 def test_a_range_does_not_go_back():
-    with pytest.raises(OffsetInvalid, match="from 5 to 4"):
+    with pytest.raises(OffsetInvalid, match="the end 4 is before the start 5"):
         ranges({0: 5}, {0: 4})
 
 

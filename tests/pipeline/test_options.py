@@ -56,7 +56,7 @@ def test_every_option_is_read_in_any_case():
         ("endpoints", "nowhere", "host:port"),
         ("maxEventPerTrigger", "5", "unknown option maxeventpertrigger"),
         ("startingOffsets", "newest", "earliest, latest"),
-        ("columns", "tube,colour", "no column colour"),
+        ("columns", "tube,colour", "unknown column colour"),
         ("columns", "tube,tube", "twice"),
         ("maxEventsPerTrigger", "0", "at least 1"),
         ("maxEventsPerTrigger", "-1", "at least 1"),

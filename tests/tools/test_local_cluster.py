@@ -47,7 +47,7 @@ def test_two_processes_draw_no_address_twice(monkeypatch):
 @pytest.mark.cluster
 def test_a_node_that_cannot_start_is_reported_with_what_it_printed(tmp_path):
     cluster = LocalCluster(1, tmp_path, {"TASKRAFT_TICK_MS": "seldom"})
-    with pytest.raises(NodeFailed, match=r"n1 ended at its start:\n.*tick_ms"), cluster:
+    with pytest.raises(NodeFailed, match=r"n1 exited during the start:\n.*tick_ms"), cluster:
         pass
     assert not any(cluster.running())
 

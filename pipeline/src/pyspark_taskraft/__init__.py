@@ -1,4 +1,4 @@
-"""Make ``format("taskraft")`` known to Spark, which looks for packages called ``pyspark_*``."""
+"""Register ``format("taskraft")``; Spark looks for data sources in packages named ``pyspark_*``."""
 
 from taskraft_pipeline.source import ChangesSource as DefaultSource
 

@@ -1,1 +1,1 @@
-"""Read the change feed of taskraft with Spark: data source, journal, report."""
+"""Read taskraft's change feed with Spark: data source, journal and report."""

@@ -1,4 +1,4 @@
-"""Run the commands of the pipeline without the client's command: python -m taskraft_pipeline."""
+"""Run the pipeline's commands without the client's command: python -m taskraft_pipeline."""
 
 from taskraft_pipeline.cli import pipeline
 

@@ -1,6 +1,6 @@
-"""Offer the pipeline as commands: ``taskraft pipeline export|verify|report|doctor``.
+"""The commands ``taskraft pipeline export|verify|report|doctor``.
 
-What a command needs is imported when it runs, so that help and refusals come at once.
+Each command imports what it needs when it runs, so that help and usage errors are fast.
 """
 # ruff: noqa: PLC0415 - see above
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from taskraft_pipeline.journal.export import PublishedBatch
 
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
-"""Where a development cluster listens."""
+"""Address of a development cluster."""
 OWN_ERROR: Final = re.compile(r"taskraft_pipeline\.errors\.\w+: (.+)")
-"""How an error of the data source looks within the traceback that Spark hands on."""
+"""Matches an error of the data source inside Spark's traceback."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
 class PipelineGroup(click.Group):
-    """The group: tells failures in one line."""
+    """The command group: prints failures in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
@@ -45,7 +45,7 @@ class PipelineGroup(click.Group):
 
 
 def failure_text(error: Exception) -> str | None:
-    """Return what an error of Spark is about; None if it is no error of Spark."""
+    """Return the message of a Spark error; None for any other error."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
@@ -55,7 +55,7 @@ def failure_text(error: Exception) -> str | None:
 
 
 def target_option(command: Command) -> Command:
-    """Add the option that says which cluster."""
+    """Add the option for the address of the cluster."""
     return click.option(
         "-t",
         "--target",
@@ -64,19 +64,19 @@ def target_option(command: Command) -> Command:
         envvar="TASKRAFT_TARGET",
         default=DEFAULT_TARGET,
         show_default=True,
-        help="Nodes, host:port,host:port; they name the others.",
+        help="Addresses of some nodes, host:port,host:port.",
     )(command)
 
 
 def spark_options(command: Command) -> Command:
-    """Add the options that say where Spark runs."""
+    """Add the options for the Spark session."""
     for option in (
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting."),
         click.option(
             "--master",
             default="local[*,3]",
             show_default=True,
-            help="Where Spark runs; taskraft-pipeline must be installed on the executors.",
+            help="Spark master; taskraft-pipeline must be installed on the executors.",
         ),
     ):
         command = option(command)
@@ -84,12 +84,12 @@ def spark_options(command: Command) -> Command:
 
 
 def settings(conf: Sequence[str]) -> dict[str, str]:
-    """Return the settings of Spark that were given."""
+    """Return the given Spark settings."""
     found = {}
     for text in conf:
         key, equals, value = text.partition("=")
         if not equals:
-            raise click.BadParameter(f"a setting is written KEY=VALUE, not {text!r}")
+            raise click.BadParameter(f"a setting must have the form KEY=VALUE, not {text!r}")
         found[key] = value
     return found
 
@@ -102,13 +102,19 @@ def pipeline() -> None:
 @pipeline.command()
 @target_option
 @click.option(
-    "--journal", "folder", required=True, help="Folder of the journal; made if it is missing."
+    "--journal", "folder", required=True, help="Folder of the journal; created if missing."
 )
-@click.option("--follow", is_flag=True, help="Go on as the feed grows, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue as the feed grows, until Ctrl-C.")
 @click.option(
-    "--interval", "interval_seconds", default=30, show_default=True, help="With --follow: seconds."
+    "--interval",
+    "interval_seconds",
+    default=30,
+    show_default=True,
+    help="Pause between batches with --follow, in seconds.",
 )
-@click.option("--batch-events", default=500_000, show_default=True, help="Most events of a batch.")
+@click.option(
+    "--batch-events", default=500_000, show_default=True, help="Maximum number of events per batch."
+)
 @spark_options
 def export(
     endpoints: str,
@@ -121,7 +127,7 @@ def export(
 ) -> None:
     """Append the feed to a journal of Parquet files, each event exactly once.
 
-    It may be killed at any moment and started again. Example:
+    The export can be killed at any time and started again. Example:
 
         taskraft pipeline export --journal var/journal
     """
@@ -150,15 +156,15 @@ def export(
 
 
 def print_progress(progress: PublishedBatch) -> None:
-    """Print that a batch was published."""
+    """Print the number of events of a published batch."""
     click.echo(f"batch {progress.batch}: {progress.events:,} events")
 
 
 @pipeline.command()
 @click.argument("folder")
-@click.option("--deep", is_flag=True, help="Read every file, too.")
+@click.option("--deep", is_flag=True, help="Also read every file.")
 def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flags like this
-    """Prove that a journal holds every event of its range exactly once.
+    """Check that a journal holds every event of its range exactly once.
 
     Exits with 1 if it does not. Example:
 
@@ -169,7 +175,7 @@ def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flag
 
 
 def print_verdict(folder: Path, *, is_deep: bool) -> bool:
-    """Print what a journal holds; return whether it is whole."""
+    """Print what a journal holds; return whether it is complete."""
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.verify import verify as find_out
 
@@ -188,11 +194,11 @@ def print_verdict(folder: Path, *, is_deep: bool) -> bool:
 
 @pipeline.command()
 @target_option
-@click.option("--journal", "folder", help="Report on this journal instead of a running cluster.")
+@click.option("--journal", "folder", help="Report on this journal, not on a running cluster.")
 @click.option(
     "--out", "--output", default="var/report", show_default=True, help="Folder for the report."
 )
-@click.option("--tubes", default="", help="Only these tubes, comma-separated.")
+@click.option("--tubes", default="", help="Only these tubes, separated by commas.")
 @spark_options
 def report(
     endpoints: str,
@@ -202,7 +208,7 @@ def report(
     master: str,
     conf: Sequence[str],
 ) -> None:
-    """Report throughput, times, failures and attempts per tube, as tables and a picture.
+    """Report throughput, times, failures and attempts per tube, as tables and charts.
 
     Example:
         taskraft pipeline report --out var/report
@@ -223,11 +229,11 @@ def report(
 
 @pipeline.command()
 @target_option
-@click.option("--journal", "folder", help="A journal to look at, too.")
+@click.option("--journal", "folder", help="Also check this journal.")
 def doctor(endpoints: str, folder: str | None) -> None:
-    """Check Java, the versions, the nodes and the journal, and say what to do.
+    """Check Java, versions, nodes and journal, and print what to do.
 
-    Exits with 1 if something is wrong.
+    Exits with 1 if a check fails.
     """
     from taskraft_pipeline.doctor import examine
 

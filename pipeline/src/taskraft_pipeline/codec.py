@@ -1,11 +1,11 @@
-"""Turn a chunk of the feed into an Arrow record batch, column by column.
+"""Convert a chunk of the feed into an Arrow record batch, column by column.
 
-No Python code runs per row: numbers stay in the buffers in which they arrived, texts are taken from
-the chunk's dictionary by their positions. That is some 50 times as fast as reading one message per
-event (bench/pipeline_read.py).
+No Python code runs per row: numbers stay in the received buffers, and strings are looked up in the
+dictionary of the chunk. This is about 50 times as fast as reading one message per event
+(bench/pipeline_read.py).
 
-Arrays are made from buffers throughout. The convenient ``pa.array`` would import pandas, which
-costs every Python process of Spark half a second.
+All arrays are made from buffers. ``pa.array`` would import pandas, which costs every Python process
+of Spark half a second.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "STRING": pa.string(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
-"""By Spark's name; with another unit or zone of the timestamp Spark refuses the batch."""
+"""Arrow type by Spark type; Spark refuses a batch whose timestamps have another unit or zone."""
 WIDTHS: Final = {INT8: pa.int8(), INT32: pa.int32(), INT64: pa.int64()}
 
 INSTANTS: Final = {"ts": "at_ms", "created_ts": "created_ms", "since_ts": "since_ms"}
-"""Columns that the contract calls otherwise, because it counts milliseconds."""
+"""Columns whose API field has another name, because the API counts milliseconds."""
 MICROSECONDS_PER_MS: Final = 1_000
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of some columns, which must equal the one that Spark derives."""
+    """Return the Arrow schema of some columns; it must equal the schema that Spark derives."""
     return pa.schema([(name, ARROW_TYPES[COLUMNS[name]]) for name in columns])
 
 
 def number_array(found: Numbers) -> pa.Array:
-    """Return numbers as an Arrow array over the same memory."""
+    """Return numbers as an Arrow array that shares their memory."""
     kind = WIDTHS[found.dtype]
     return pa.Array.from_buffers(kind, len(found), [None, pa.py_buffer(found)])
 
 
 def text_array(texts: Sequence[str]) -> pa.Array:
-    """Return texts as an Arrow array, with null in the place of each empty one."""
+    """Return strings as an Arrow array; an empty string becomes null."""
     encoded = [text.encode() for text in texts]
     lengths = np.array([0, *map(len, encoded)], INT32)
     ends = np.cumsum(lengths, dtype=INT32)
@@ -67,7 +67,7 @@ def text_array(texts: Sequence[str]) -> pa.Array:
 
 
 def enum_array(values: Sequence[tuple[str, int]]) -> pa.Array:
-    """Return the names of an enumeration in lower case by number, null for 0, which means none."""
+    """Return the lower-case names of an enumeration by number; 0 becomes null."""
     names = [""] * (max(number for _, number in values) + 1)
     for name, number in values:
         if number:
@@ -87,10 +87,10 @@ ENUMERATIONS: Final = {
 
 
 def record_batch(chunk: ReadChangesResponse, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the named columns of a chunk that was asked for with COLUMNS.
+    """Return columns of a chunk that was requested with the encoding COLUMNS.
 
     Raises:
-        FeedBroken: a column's length is not the chunk's, or points outside its dictionary.
+        FeedBroken: a column has a wrong length, or points outside its dictionary.
     """
     texts = text_array(chunk.columns.texts)
     arrays = [column(chunk, name, texts) for name in names]
@@ -98,7 +98,7 @@ def record_batch(chunk: ReadChangesResponse, names: Sequence[str]) -> pa.RecordB
 
 
 def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
-    """Return one column of a chunk as the Arrow array that the schema says."""
+    """Return one column of a chunk as an Arrow array of the schema's type."""
     columns, rows = chunk.columns, chunk.rows
     if name == "feed_partition":
         return number_array(np.full(rows, chunk.partition, INT32))
@@ -117,37 +117,39 @@ def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
 
 
 def sequence_numbers(chunk: ReadChangesResponse) -> Numbers:
-    """Return the sequence numbers of a chunk's events, which are implied where nothing is filtered.
+    """Return the sequence numbers of a chunk; a chunk without a filter does not contain them.
 
     Raises:
-        FeedBroken: they do not ascend within what the chunk covers.
+        FeedBroken: the numbers do not ascend within the range of the chunk.
     """
     if not chunk.columns.seq:
         if chunk.rows == 0:
             return np.empty(0, INT64)
         if chunk.rows != chunk.next_seq - chunk.from_seq:
             raise FeedBroken(
-                f"{chunk.rows} events without numbers for {chunk.from_seq} to {chunk.next_seq}"
+                f"{chunk.rows} unnumbered events for range {chunk.from_seq} to {chunk.next_seq}"
             )
         return np.arange(chunk.from_seq, chunk.next_seq, dtype=INT64)
     found = values(chunk.columns.seq, INT64, chunk.rows, "seq")
     ascending = bool((found[1:] > found[:-1]).all())
     if not (ascending and found[0] >= chunk.from_seq and found[-1] < chunk.next_seq):
         raise FeedBroken(
-            f"sequence numbers do not ascend from {chunk.from_seq} to {chunk.next_seq}"
+            f"sequence numbers do not ascend from {chunk.from_seq} to {chunk.next_seq - 1}"
         )
     return found
 
 
 def values(data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str) -> Numbers:
-    """Return the little-endian numbers of a column over the same memory, without copying them."""
+    """Return the little-endian numbers of a column without copying them."""
     if len(data) != rows * kind.itemsize:
-        raise FeedBroken(f"column {name} has {len(data)} bytes for {rows} events")
+        raise FeedBroken(
+            f"column {name} has {len(data)} bytes for {rows} events of {kind.itemsize} bytes"
+        )
     return np.frombuffer(data, kind)
 
 
 def instants(data: bytes, rows: int, name: str) -> pa.Array:
-    """Return milliseconds since the epoch as timestamps, null for 0, which means never."""
+    """Return ms since the epoch as timestamps; 0 becomes null."""
     found = values(data, INT64, rows, name)
     present = None
     if not found.all():
@@ -159,11 +161,11 @@ def instants(data: bytes, rows: int, name: str) -> pa.Array:
 def dictionary_array(
     dictionary: pa.Array, data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str
 ) -> pa.Array:
-    """Return a column of texts: the dictionary's entries at the column's positions."""
+    """Return a column of strings: the dictionary entries at the column's positions."""
     positions = number_array(values(data, kind, rows, name))
     try:
         return dictionary.take(positions)
     except pa.ArrowIndexError as error:
         raise FeedBroken(
-            f"column {name} points outside its {len(dictionary)} texts: {error}"
+            f"column {name} points outside its dictionary of {len(dictionary)} strings: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Examine what the pipeline needs, and say what to do about what is missing."""
+"""Check everything that the pipeline needs, and say what to do about problems."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ VERSIONS: Final = {
     "pandas": ((2, 2), (3, 0)),
     "pyarrow": ((18,), None),
 }
-"""From which version on, and up to below which."""
+"""Minimum version (inclusive) and maximum version (exclusive) by distribution."""
 TIMEOUT_MS: Final = 3_000
 
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """What was found out about one subject."""
+    """Result of one check."""
 
     subject: str
     is_well: bool
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(endpoints: str, folder: str | None) -> list[Finding]:
-    """Look at Java, the versions, each node, and the journal if there is one."""
+    """Check Java, the versions, each node, and the journal if one is given."""
     findings = [examine_java(), Finding("python", is_well=True, text=sys.version.split()[0])]
     findings += [examine_version(name) for name in VERSIONS]
     feeds = []
@@ -56,7 +56,7 @@ def examine(endpoints: str, folder: str | None) -> list[Finding]:
 
 
 def examine_java() -> Finding:
-    """Look for the Java that Spark would start."""
+    """Check the Java that Spark would start."""
     version = java.version()
     is_well = version >= java.VERSION_MIN
     found = f"version {version}" if version else "none"
@@ -64,7 +64,7 @@ def examine_java() -> Finding:
 
 
 def examine_version(name: str) -> Finding:
-    """Compare the version of a distribution with what this package was tried with."""
+    """Check that a distribution has a supported version."""
     least, below = VERSIONS[name]
     try:
         version = importlib.metadata.version(name)
@@ -73,16 +73,16 @@ def examine_version(name: str) -> Finding:
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     is_well = numbers >= least and (below is None or numbers < below)
     wanted = f"at least {dotted(least)}" + (f", below {dotted(below)}" if below else "")
-    return Finding(name, is_well, version if is_well else f"{version}; needed is {wanted}")
+    return Finding(name, is_well, version if is_well else f"{version}; required: {wanted}")
 
 
 def dotted(version: tuple[int, ...]) -> str:
-    """Return a version as it is written."""
+    """Return a version as a string."""
     return ".".join(str(number) for number in version)
 
 
 def examine_node(address: str) -> tuple[Finding, Feed | None]:
-    """Ask a node for its feed, once."""
+    """Ask a node for its feed, without retries."""
     options = Options(endpoints=(address,), retries_max=0, read_timeout_ms=TIMEOUT_MS)
     try:
         with FeedClient((address,), options) as client:
@@ -95,7 +95,7 @@ def examine_node(address: str) -> tuple[Finding, Feed | None]:
 
 
 def examine_journal(folder: str, feed: Feed | None) -> Finding:
-    """Verify a journal by arithmetic, and compare it with the feed."""
+    """Check the manifests of a journal, and compare it with the feed."""
     try:
         verdict = verify(Journal.at(folder))
         if feed is not None:
@@ -104,11 +104,15 @@ def examine_journal(folder: str, feed: Feed | None) -> Finding:
         return Finding("journal", is_well=False, text=str(error))
     if verdict.problems:
         return Finding("journal", is_well=False, text="; ".join(verdict.problems))
-    text = f"{verdict.events:,} events, every one exactly once"
+    text = f"{verdict.events:,} events, each exactly once"
     if feed is not None:
         behind = sum(feed.high.values()) - sum(verdict.next_seq.values())
         text += f", {behind:,} behind the feed"
         gone = [one for one, low in feed.low.items() if low > verdict.next_seq.get(one, 0)]
         if gone:
-            return Finding("journal", is_well=False, text=f"{text}; retention passed it: {gone}")
+            return Finding(
+                "journal",
+                is_well=False,
+                text=f"{text}; retention has removed unread events of partitions {gone}",
+            )
     return Finding("journal", is_well=True, text=text)

@@ -1,4 +1,4 @@
-"""Name what can be wrong between Spark and the feed; each says what to do about it."""
+"""Errors of the pipeline; each docstring says what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATUS_KEY: Final = "grpc-status-details-bin"
 
 
 class PipelineError(Exception):
-    """Anything that this package refuses; the parent of all below."""
+    """Base class of all errors of this package."""
 
 
 class OptionInvalid(PipelineError):
@@ -24,45 +24,46 @@ class OptionInvalid(PipelineError):
 
 
 class OffsetInvalid(PipelineError):
-    """A text is not an offset of this source. Take it from a checkpoint or a manifest."""
+    """A string is not an offset of this source. Take it from a checkpoint or a manifest."""
 
 
 class FeedMismatch(PipelineError):
-    """The position is one of another feed: history was broken, for example by a restore.
+    """The position belongs to another feed, because a restore has started a new one.
 
-    No setting skips this, because sequence numbers of two feeds mean different events. Start a new
-    query or journal, with a checkpoint of its own.
+    No setting skips this error, because equal sequence numbers of two feeds mean different events.
+    Start a new query or journal with its own checkpoint.
     """
 
 
 class CursorTrimmed(PipelineError):
     """Retention has removed events that were not read yet.
 
-    Start a new query, or set ``failOnDataLoss`` to ``false`` to go on with what is left.
+    Start a new query, or set ``failOnDataLoss`` to ``false`` to continue with the events that are
+    left.
     """
 
 
 class FeedUnreachable(PipelineError):
-    """No node answered, however often it was tried. Look at the endpoints and the cluster."""
+    """No node answered within the allowed retries. Check the endpoints and the cluster."""
 
 
 class FeedRefused(PipelineError):
-    """The service refused a request for a reason that trying again does not change."""
+    """The service refused a request, and a retry does not help."""
 
 
 class FeedBroken(PipelineError):
-    """A node answered with something else than what was asked for: a gap, a repeat, too few events.
+    """A node sent an invalid answer: a gap, a repetition, or too few events.
 
-    This is a defect of the service. Nothing of the answer was used beyond what was checked.
+    This is a bug of the service. Only the checked part of the answer was used.
     """
 
 
 class JournalRefused(PipelineError):
-    """The journal's folder does not fit the feed, the checkpoint, or itself."""
+    """The journal's folder does not match the feed, the checkpoint, or its own manifests."""
 
 
 def error_info(error: grpc.RpcError) -> tuple[str, Mapping[str, str]]:
-    """Return the reason and the metadata that came with a failed call; without one: empty."""
+    """Return reason and metadata of a failed call; empty if the call has no ErrorInfo."""
     trailers = getattr(error, "trailing_metadata", lambda: None)() or ()
     for key, value in trailers:
         if key != STATUS_KEY:

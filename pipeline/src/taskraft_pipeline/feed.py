@@ -1,4 +1,4 @@
-"""Describe the feed, and read ranges of it completely, whatever happens to the nodes meanwhile."""
+"""Describe the feed, and read ranges of it completely across node failures."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The contract's largest: some 40 000 events, one record batch."""
+"""Maximum chunk size of the API: about 40 000 events, which become one record batch."""
 BEHIND_WAIT_MS: Final = 2_000
-"""How long a node that has not applied the range yet is waited for before another is asked."""
+"""Time for a node to apply the requested range, in ms; then another node is asked."""
 
 
 @dataclass(slots=True, frozen=True)
 class Feed:
-    """What the feed held when it was described.
+    """State of the feed at the time of the call.
 
     Attributes:
-        feed_id: its identity.
-        low: by partition, the oldest sequence number that is left.
-        high: by partition, one more than the newest.
-        addresses: where the nodes say that clients reach them.
-        now_ms: the cluster's clock.
+        feed_id: id of the feed.
+        low: oldest sequence number that is kept, by partition.
+        high: next sequence number, by partition.
+        addresses: client addresses of the nodes.
+        now_ms: time of the cluster's clock.
     """
 
     feed_id: str
@@ -46,25 +46,25 @@ class Feed:
     now_ms: int
 
     def reachable_at(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the nodes to read from: those given, then those that only the feed names."""
+        """Return the nodes to read from: first the given ones, then the others of the feed."""
         return tuple(dict.fromkeys((*given, *self.addresses)))
 
     def check(self, feed_id: str) -> None:
-        """Raise FeedMismatch if a position of the feed ``feed_id`` means nothing here."""
+        """Raise FeedMismatch if a position belongs to another feed."""
         if feed_id != self.feed_id:
             raise FeedMismatch(
-                f"FEED_MISMATCH: the position is one of feed {feed_id}, the nodes serve"
+                f"FEED_MISMATCH: the position belongs to feed {feed_id}, but the nodes serve"
                 f" {self.feed_id}"
             )
 
 
 def describe(client: FeedClient, *, is_linearizable: bool) -> Feed:
-    """Ask how far the feed is.
+    """Ask for the current range of the feed.
 
     Args:
         client: sends the call.
-        is_linearizable: whether it must show all that was acknowledged before the call; otherwise
-            it shows what the asked node has applied, which costs the leader nothing.
+        is_linearizable: True: the answer includes all writes acknowledged before the call. False:
+            the answer shows what the asked node has applied, without a call to the leader.
     """
     level = Consistency.LINEARIZABLE if is_linearizable else Consistency.LOCAL
     request = DescribeFeedRequest(consistency=Consistency(level=level))
@@ -79,14 +79,14 @@ def describe(client: FeedClient, *, is_linearizable: bool) -> Feed:
 
 
 class RangeReader:
-    """Reads ranges chunk by chunk, on another node from where the last one failed.
+    """Reads ranges chunk by chunk, and continues on another node after a failure.
 
-    Every chunk is checked to begin where the one before ended, and the range to be covered to its
-    end. So a node that lags, lies or dies can delay a read or fail it, but never make a hole.
+    Each chunk must begin where the previous chunk ended, and the range must be covered to its end.
+    A slow, faulty or dead node can therefore delay or fail a read, but never cause a gap.
 
     Attributes:
-        events_lost: how many events retention had removed before they were read; with
-            ``is_loss_failure`` always 0.
+        events_lost: number of events that retention removed before they were read; always 0 if
+            ``is_loss_failure`` is set.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class RangeReader:
         """Yield the chunks of a range.
 
         Raises:
-            CursorTrimmed: retention has passed the range.
-            FeedBroken: a node answered with something else.
-            FeedMismatch, FeedRefused, FeedUnreachable: as `FeedClient.handle_failure` does.
+            CursorTrimmed: retention has removed a part of the range.
+            FeedBroken: a node sent an invalid answer.
+            FeedMismatch, FeedRefused, FeedUnreachable: see `FeedClient.handle_failure`.
         """
         position = whole.from_seq
         while position < whole.to_seq:
@@ -125,7 +125,7 @@ class RangeReader:
                 position = self._after(error, whole, position)
             else:
                 if position != whole.to_seq:
-                    raise FeedBroken(f"{whole}: the node ended the range at {position}")
+                    raise FeedBroken(f"{whole}: the node ended the range early, at {position}")
 
     def _request(self, whole: Range, from_seq: int) -> ReadChangesRequest:
         return ReadChangesRequest(
@@ -151,7 +151,7 @@ class RangeReader:
             )
 
     def _after(self, error: grpc.RpcError, whole: Range, position: int) -> int:
-        """Return where to go on after a failed call."""
+        """Return the position at which to continue after a failed call."""
         reason, metadata = error_info(error)
         if reason != "CURSOR_TRIMMED":
             self._client.handle_failure(error)
@@ -160,7 +160,9 @@ class RangeReader:
             raise CursorTrimmed(trimmed_text(whole.partition, position, metadata)) from error
         low = int(metadata.get("low", whole.to_seq))
         if low <= position:
-            raise FeedBroken(f"{whole}: {position} is trimmed, but low is {low}") from error
+            raise FeedBroken(
+                f"{whole}: the node reports {position} as trimmed, but its oldest event is {low}"
+            ) from error
         after = min(low, whole.to_seq)
         self.events_lost += after - position
         log.warning("partition %s: %s events were trimmed", whole.partition, after - position)
@@ -168,8 +170,9 @@ class RangeReader:
 
 
 def trimmed_text(partition: int, position: int, metadata: Mapping[str, object]) -> str:
-    """Return the sentence for events that retention removed before they were read."""
+    """Return the message for events that retention removed before they were read."""
     return (
-        f"CURSOR_TRIMMED: partition {partition} begins at {metadata.get('low', '?')} now, event"
-        f" {position} is gone; set failOnDataLoss=false to go on without what was lost"
+        f"CURSOR_TRIMMED: retention has removed event {position} of partition {partition}, which"
+        f" now begins at {metadata.get('low', '?')}; set failOnDataLoss=false to continue without"
+        " the lost events"
     )

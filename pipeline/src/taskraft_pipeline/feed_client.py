@@ -1,4 +1,4 @@
-"""Call the nodes that serve the feed, one at a time, and go to the next when one fails."""
+"""Call the nodes that serve the feed, one at a time, and switch nodes after a failure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Answer = TypeVar("Answer")
 Stub = feed_service_pb2_grpc.FeedServiceStub
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A chunk has at most 4 MiB of columns, and some bytes around them."""
+"""Maximum message size: a chunk has at most 4 MiB of columns plus overhead."""
 KEEPALIVE_MS: Final = 20_000
 BACKOFF_MS: Final = 100
-"""Pause after every node has failed once; it doubles from round to round."""
+"""Pause in ms after all nodes have failed once; it doubles after each further round."""
 BACKOFF_MS_MAX: Final = 5_000
 
 CODES_WORTH_RETRYING: Final = frozenset(
@@ -38,24 +38,24 @@ CODES_WORTH_RETRYING: Final = frozenset(
         grpc.StatusCode.UNKNOWN,
     }
 )
-"""What a call ends with when its node dies or is overloaded, the last two from within HTTP/2."""
+"""Codes of calls whose node died or is overloaded; HTTP/2 failures cause the last two."""
 REASONS_WORTH_RETRYING: Final = frozenset(
     {"NODE_BEHIND", "NO_LEADER", "NOT_LEADER", "DRAINING", "OVERLOADED", "RATE_LIMITED"}
 )
-"""With these, another node or a later time helps, whatever the code is."""
+"""Reasons for which another node or a later retry helps, with any code."""
 
 
 def is_worth_retrying(error: grpc.RpcError) -> bool:
-    """Tell whether another node, or the same one later, may answer what this one did not."""
+    """Return whether another node, or a later retry, may succeed."""
     reason, _ = error_info(error)
     return reason in REASONS_WORTH_RETRYING or (not reason and error.code() in CODES_WORTH_RETRYING)
 
 
 class FeedClient:
-    """Holds one channel, to the node in use; a context that closes it.
+    """Holds one channel to the current node; a context manager closes it.
 
     Attributes:
-        endpoints: the nodes, in the order in which they are tried.
+        endpoints: addresses of the nodes, in the order in which they are tried.
     """
 
     def __init__(
@@ -79,28 +79,28 @@ class FeedClient:
         self.close()
 
     def close(self) -> None:
-        """Close the channel; the next call opens another."""
+        """Close the channel; the next call opens a new one."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one call may take."""
+        """Time limit of one call, in seconds."""
         return self._options.read_timeout_ms / 1_000
 
     def stub(self) -> Stub:
-        """Return the service of the node in use."""
+        """Return the stub of the current node."""
         if self._channel is None:
             address = self.endpoints[self._place]
             options = [
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.min_reconnect_backoff_ms", self._options.connect_timeout_ms),
-                # After a failure the next channel must not inherit the back-off of this one.
+                # The next channel must not inherit the back-off of this one after a failure.
                 ("grpc.use_local_subchannel_pool", 1),
             ]
-            # From the environment of the driver and of each executor: secrets are no options.
+            # Read from the environment of the driver and of each executor; Spark logs options.
             credentials = channel_credentials()
             self._channel = (
                 grpc.insecure_channel(address, options=options)
@@ -110,16 +110,16 @@ class FeedClient:
         return Stub(self._channel)
 
     def reset_failures(self) -> None:
-        """Note progress: failures are counted from here on."""
+        """Reset the number of consecutive failures after progress."""
         self._failures = 0
 
     def handle_failure(self, error: grpc.RpcError) -> None:
-        """Go to the next node, after a pause when all have failed.
+        """Switch to the next node, after a pause if all nodes have failed.
 
         Raises:
             FeedMismatch: the node serves another feed.
-            FeedRefused: trying again does not help.
-            FeedUnreachable: it has been tried often enough.
+            FeedRefused: a retry does not help.
+            FeedUnreachable: the maximum number of retries is exceeded.
         """
         endpoint = self.endpoints[self._place]
         reason, _ = error_info(error)
@@ -131,17 +131,19 @@ class FeedClient:
             raise FeedRefused(told) from error
         self._failures += 1
         if self._failures > self._options.retries_max:
-            raise FeedUnreachable(f"given up after {self._failures} tries; last {told}") from error
+            raise FeedUnreachable(
+                f"no answer after {self._failures} attempts; last error: {told}"
+            ) from error
         self._place = (self._place + 1) % len(self.endpoints)
         rounds, position = divmod(self._failures, len(self.endpoints))
         if position == 0:
             self._pause(min(BACKOFF_MS << (rounds - 1), BACKOFF_MS_MAX) / 1_000)
 
     def call(self, request: Callable[[Stub, float], Answer]) -> Answer:
-        """Return the first answer to a unary request, given the stub and the time limit in seconds.
+        """Return the answer to a unary request, which gets the stub and the time limit in seconds.
 
         Raises:
-            FeedMismatch, FeedRefused, FeedUnreachable: as `failed` does.
+            FeedMismatch, FeedRefused, FeedUnreachable: see `handle_failure`.
         """
         while True:
             try:

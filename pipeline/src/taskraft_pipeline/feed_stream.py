@@ -1,4 +1,4 @@
-"""Follow the feed on the driver's side of a streaming query: how far is it, how far may we go."""
+"""Compute the offsets of a streaming query on the driver."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class FeedStream:
-    """Answers Spark's questions for offsets; Spark asks some 180 times a second while it idles.
+    """Answers Spark's questions about offsets; an idle query asks about 180 times per second.
 
     Attributes:
-        endpoints: the nodes given, and those that the feed has named since.
+        endpoints: the given nodes, and the nodes that the feed has named since.
     """
 
     def __init__(self, options: Options, client: FeedClient, clock: Callable[[], float]) -> None:
@@ -41,40 +41,40 @@ class FeedStream:
         """Return where a new query begins.
 
         Raises:
-            FeedMismatch, CursorTrimmed: ``startingOffsets`` names what is not in the feed.
+            FeedMismatch, CursorTrimmed: the feed does not contain ``startingOffsets``.
         """
         feed = self._described(is_linearizable=True)
         start = resolve_position(self._options.starting or Bound.LATEST, feed)
         return skip_trimmed(start, feed, is_loss_failure=self._options.is_loss_failure)
 
     def fix_target(self) -> None:
-        """Go no further than the feed is now, whatever is appended later."""
+        """Limit the query to the current end of the feed."""
         self._target = self._described(is_linearizable=True)
 
     def latest(self, start: Offset, events_max: int | None) -> Offset:
-        """Return where the next batch ends; where ``start`` is if there is nothing new.
+        """Return where the next batch ends; equal to ``start`` if there is nothing new.
 
-        Everything before ``start`` is in Spark's commit log, so this is where progress is told to
-        the service. That retention has passed ``start`` is found here, before Spark logs a range
-        that nobody can read.
+        Everything before ``start`` is in Spark's commit log, so this method reports progress to the
+        service. It also detects that retention has passed ``start``, before Spark logs a range that
+        cannot be read.
 
         Raises:
-            FeedMismatch, CursorTrimmed: ``start`` is not in the feed, or not any more.
+            FeedMismatch, CursorTrimmed: the feed does not contain ``start``.
         """
         feed = self._recent()
         begin = skip_trimmed(start, feed, is_loss_failure=self._options.is_loss_failure)
         self._commit(start)
-        # A target is reached whatever a lagging node says now: otherwise Spark would take "nothing
-        # new" for the end of the query.
+        # Use the fixed target even if a lagging node reports less. Otherwise Spark would take
+        # "nothing new" for the end of the query.
         high = feed.high if self._target is None else self._target.high
         return advance(begin, high, events_max)
 
     def newest(self) -> Offset:
-        """Return how far the feed is, for the query's progress reports."""
+        """Return the end of the feed, for the query's progress reports."""
         return resolve_position(Bound.LATEST, self._recent())
 
     def _recent(self) -> Feed:
-        """Return the feed as of at most the poll interval ago."""
+        """Return the state of the feed, at most one poll interval old."""
         age_ms = (self._clock() - self._asked_at) * 1_000
         if self._feed is None or age_ms >= self._options.poll_interval_ms:
             return self._described(is_linearizable=False)
@@ -87,7 +87,7 @@ class FeedStream:
         return feed
 
     def _commit(self, start: Offset) -> None:
-        """Tell the service, once, that everything before ``start`` is safe here."""
+        """Report once to the service that everything before ``start`` is processed."""
         if not self._options.consumer or start == self._committed:
             return
         request = CommitCursorRequest(

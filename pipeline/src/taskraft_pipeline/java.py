@@ -1,4 +1,4 @@
-"""Find the Java that Spark would start, and say in one line what to do if there is none."""
+"""Find the Java that Spark would start, and say what to do if it is missing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 
 VERSION_MIN: Final = 17
 HINT: Final = (
-    f"Spark needs Java {VERSION_MIN} or later; install one (Debian, Ubuntu:"
+    f"Spark needs Java {VERSION_MIN} or later; install it (Debian, Ubuntu:"
     " apt install openjdk-17-jre-headless) or set JAVA_HOME."
 )
 
 
 def version() -> int:
-    """Return the major version of the Java that Spark would start, 0 if there is none."""
+    """Return the major version of the Java that Spark would start; 0 if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java is None:
@@ -27,5 +27,5 @@ def version() -> int:
 
 
 def is_sufficient() -> bool:
-    """Tell whether Spark can start."""
+    """Return whether Spark can start."""
     return version() >= VERSION_MIN

@@ -1,4 +1,4 @@
-"""Decide where a query begins, and how far its next batch goes."""
+"""Compute where a query begins, and where its next batch ends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def resolve_position(wanted: Bound | Offset, feed: Feed) -> Offset:
-    """Return a position in all partitions; those not named by ``wanted`` begin at their oldest.
+    """Return a position in all partitions; unnamed partitions begin at their oldest event.
 
     Raises:
-        FeedMismatch: the position is one of another feed.
+        FeedMismatch: the position belongs to another feed.
     """
     match wanted:
         case Offset():
@@ -35,11 +35,11 @@ def resolve_position(wanted: Bound | Offset, feed: Feed) -> Offset:
 
 
 def skip_trimmed(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
-    """Return the first position at or after ``start`` that retention has left.
+    """Return the first position at or after ``start`` that retention has kept.
 
     Raises:
-        FeedMismatch: the position is one of another feed.
-        CursorTrimmed: it is another position, and loss is a failure.
+        FeedMismatch: the position belongs to another feed.
+        CursorTrimmed: retention has removed events, and loss is a failure.
     """
     feed.check(start.feed_id)
     lifted = dict(start.next_seq)
@@ -55,9 +55,9 @@ def skip_trimmed(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
 
 
 def advance(start: Offset, high: Mapping[int, int], events_max: int | None) -> Offset:
-    """Return the position at most ``events_max`` events after ``start``, shared by lag.
+    """Return the position up to ``events_max`` events after ``start``, divided by lag.
 
-    A node that is behind ``start`` does not take the query back.
+    The position never moves back, even if ``high`` comes from a lagging node.
     """
     lags = {
         partition: max(0, seq - start.next_seq.get(partition, 0)) for partition, seq in high.items()

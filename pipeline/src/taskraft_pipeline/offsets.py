@@ -1,7 +1,6 @@
-"""Count with positions of the feed: offsets, ranges, how a limit is shared, how work is split.
+"""Offsets and ranges of the feed, and their division into batches and Spark tasks.
 
-Everything here is arithmetic, because sequence numbers are dense: the range from 10 to 30 of a
-partition has 20 events, wherever and whenever it is read.
+Sequence numbers have no gaps, so the range from 10 to 30 of a partition always has 20 events.
 """
 
 from __future__ import annotations
@@ -17,30 +16,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 VERSION: Final = 1
-"""Of the offset's form; a query whose checkpoint has a newer one is refused."""
+"""Version of the offset format; an offset of a newer version is refused."""
 
 EVENTS_PER_TASK_MIN: Final = 20_000
-"""Smaller ranges share a Spark task: starting one costs as much as reading some thousand events."""
+"""Smaller ranges share a Spark task, because starting a task costs as much as reading some thousand
+events."""
 
 
 @dataclass(slots=True, frozen=True)
 class Offset:
-    """A position in all partitions: by partition, the next sequence number to read."""
+    """A position in the feed: the next sequence number to read, by partition."""
 
     feed_id: str
     next_seq: Mapping[int, int]
 
     def to_json(self) -> dict[str, object]:
-        """Return what Spark stores; it compares offsets as texts, hence one order of the keys."""
+        """Return the stored form. Spark compares offsets as strings, so the keys are sorted."""
         positions = {f"{partition:03d}": seq for partition, seq in sorted(self.next_seq.items())}
         return {"v": VERSION, "feed": self.feed_id, "p": positions}
 
     @classmethod
     def from_json(cls, stored: object) -> Offset:
-        """Read an offset that `to_json` made, given as an object or as its text.
+        """Return an offset from the form that `to_json` made, as an object or as a string.
 
         Raises:
-            OffsetInvalid: it is none, or a newer version made it.
+            OffsetInvalid: the value is not an offset, or has a newer version.
         """
         if isinstance(stored, str):
             stored = _parsed(stored)
@@ -48,7 +48,7 @@ class Offset:
             raise OffsetInvalid(f"not an offset: {stored!r}")
         version, feed_id, positions = (stored.get(name) for name in ("v", "feed", "p"))
         if isinstance(version, int) and version > VERSION:
-            raise OffsetInvalid(f"version {version} of an offset; this release reads {VERSION}")
+            raise OffsetInvalid(f"the offset has version {version}, this release reads {VERSION}")
         if version != VERSION or not isinstance(feed_id, str) or not isinstance(positions, dict):
             raise OffsetInvalid(f"not an offset: {stored!r}")
         return cls(feed_id, _positions(positions))
@@ -74,7 +74,7 @@ def _positions(stored: Mapping[object, object]) -> dict[int, int]:
 
 @dataclass(slots=True, frozen=True)
 class Range:
-    """A piece of a partition: from_seq to to_seq - 1."""
+    """A part of a partition: from_seq to to_seq - 1."""
 
     partition: int
     from_seq: int
@@ -85,14 +85,14 @@ class Range:
 
     @property
     def events(self) -> int:
-        """How many events it has."""
+        """Number of events."""
         return self.to_seq - self.from_seq
 
 
 def ranges(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
-    """Return what lies between two positions, without empty ranges.
+    """Return the non-empty ranges between two positions.
 
-    A partition that ``start`` does not know is new and begins at 0.
+    A partition that is missing in ``start`` is new and begins at 0.
 
     Raises:
         OffsetInvalid: the end lies before the start.
@@ -101,7 +101,9 @@ def ranges(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
     for partition, to_seq in sorted(end.items()):
         from_seq = start.get(partition, 0)
         if to_seq < from_seq:
-            raise OffsetInvalid(f"partition {partition} would go back from {from_seq} to {to_seq}")
+            raise OffsetInvalid(
+                f"partition {partition}: the end {to_seq} is before the start {from_seq}"
+            )
         if to_seq > from_seq:
             found.append(Range(partition, from_seq, to_seq))
     return found
@@ -110,8 +112,8 @@ def ranges(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
 def share_by_lag(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
     """Divide ``limit`` events among partitions in proportion to their lags.
 
-    The parts add up to the limit, or to all lags if that is less; nobody gets more than its lag.
-    What rounding leaves over goes to the largest remainders, so a limit of 1 makes progress too.
+    The parts add up to the smaller of the limit and all lags. No part exceeds its lag. The rest
+    after rounding goes to the largest remainders, so even a limit of 1 makes progress.
     """
     assert limit >= 0
     total = sum(lags.values())
@@ -130,8 +132,8 @@ def share_by_lag(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
 def split_into_tasks(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...]]:
     """Divide ranges into the work of Spark tasks.
 
-    A range with more than ``events_per_task`` events is cut into pieces of equal size; pieces are
-    then put together until a task has EVENTS_PER_TASK_MIN events, or ``events_per_task`` if less.
+    A range with more than ``events_per_task`` events is cut into pieces of equal size. Small pieces
+    share a task until it has EVENTS_PER_TASK_MIN events, or ``events_per_task`` if less.
     """
     assert events_per_task > 0
     tasks: list[list[Range]] = []

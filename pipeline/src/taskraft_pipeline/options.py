@@ -1,4 +1,4 @@
-"""Read the options of the data source, and refuse what is unknown or malformed before any call."""
+"""Parse the options of the data source, and refuse unknown or malformed ones before any call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONSUMER_BYTES_MAX: Final = 128
 
 
 class Bound(Enum):
-    """A position that is found out when the query starts."""
+    """A position that is determined when the query starts."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -29,22 +29,22 @@ class Bound(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """What a query wants from the feed.
+    """Options of a query.
 
     Attributes:
-        endpoints: nodes to begin with, as "host:port"; the feed itself names the others.
+        endpoints: nodes to start with, as "host:port"; the feed names the others.
         starting: where a new query begins; None: earliest for a batch, latest for a stream.
-        ending: where a batch ends.
-        tubes: only events of these; the server leaves out the others. Empty: all.
-        columns: which columns the rows have, in this order.
-        events_per_trigger_max: how many events a batch of a stream has at most.
-        events_per_task: how many events a Spark task reads at most.
-        is_loss_failure: stop when retention was faster than the query.
-        consumer: name under which the query's progress holds retention back. Empty: none.
-        poll_interval_ms: ask at most so often how far the feed is.
-        connect_timeout_ms: give up a node that does not accept a connection.
-        read_timeout_ms: give up a call.
-        retries_max: failures in a row, without progress between them, before a read fails.
+        ending: where a batch query ends.
+        tubes: only events of these tubes; the server filters. Empty: all.
+        columns: columns of the rows, in this order.
+        events_per_trigger_max: maximum number of events per batch of a stream.
+        events_per_task: maximum number of events per Spark task.
+        is_loss_failure: fail if retention has removed unread events.
+        consumer: name under which the query's progress delays retention. Empty: none.
+        poll_interval_ms: minimum time between two questions for the end of the feed, in ms.
+        connect_timeout_ms: maximum time to connect to a node, in ms.
+        read_timeout_ms: maximum time of a call, in ms.
+        retries_max: maximum number of consecutive failures without progress.
     """
 
     endpoints: tuple[str, ...]
@@ -80,20 +80,20 @@ NAMES: Final = {
         "maxRetries",
     )
 }
-"""How the options are written; Spark hands them over with any case."""
+"""Spelling of the options; Spark may pass them in any case."""
 
 
 def parse(given: Mapping[str, str]) -> Options:
     """Return the options of a query.
 
     Raises:
-        OptionInvalid: one is unknown, missing, or has a value that it cannot have.
+        OptionInvalid: an option is unknown, missing, or has an invalid value.
     """
     texts = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(texts) - set(NAMES))
     if unknown:
         known = ", ".join(NAMES.values())
-        raise OptionInvalid(f"unknown option {', '.join(unknown)}; there are: {known}")
+        raise OptionInvalid(f"unknown option {', '.join(unknown)}; the options are: {known}")
     default = Options(endpoints=())
     return Options(
         endpoints=_endpoints(texts.get("endpoints", "")),
@@ -113,7 +113,7 @@ def parse(given: Mapping[str, str]) -> Options:
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
-    """Return the endpoints of a list such as "10.0.0.1:7301,10.0.0.2:7301"."""
+    """Return the addresses of a list such as "10.0.0.1:7301,10.0.0.2:7301"."""
     return _endpoints(text)
 
 
@@ -133,7 +133,9 @@ def _columns(text: str) -> tuple[str, ...]:
     found = tuple(_items(text)) or tuple(COLUMNS)
     wrong = [name for name in found if name not in COLUMNS]
     if wrong:
-        raise OptionInvalid(f"no column {', '.join(wrong)}; there are: {', '.join(COLUMNS)}")
+        raise OptionInvalid(
+            f"unknown column {', '.join(wrong)}; the columns are: {', '.join(COLUMNS)}"
+        )
     if len(set(found)) != len(found):
         raise OptionInvalid(f"a column is named twice: {text}")
     return found
@@ -179,5 +181,5 @@ def _duration(texts: Mapping[str, str], name: str, default_ms: int) -> int:
 
 def _consumer(text: str) -> str:
     if len(text.encode()) > CONSUMER_BYTES_MAX:
-        raise OptionInvalid(f"consumer has more than {CONSUMER_BYTES_MAX} bytes")
+        raise OptionInvalid(f"consumer must have at most {CONSUMER_BYTES_MAX} bytes")
     return text

@@ -1,10 +1,10 @@
-"""Read batches and streams of changes on behalf of Spark.
+"""The readers of the data source, for batch queries and streaming queries.
 
-The ``read`` methods run in the executors, all others on the driver's side. Two things are left out
-on purpose. There is no ``pushFilters``: up to Spark 4.3 a pushed filter leaks into later queries on
+The ``read`` methods run in the executors, all others on the driver. Two features are left out.
+``pushFilters`` is missing, because up to Spark 4.3 a pushed filter also applies to later queries on
 the same DataFrame, which then silently return too little; the option ``tubes`` filters on the
-server instead. And ``commit`` does nothing: Spark never calls it for the last batch, while the
-``start`` of ``latestOffset`` is durable each time.
+server instead. ``commit`` does nothing, because Spark never calls it for the last batch, whereas
+the ``start`` of ``latestOffset`` is always durable.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class ChangesPartition(InputPartition):
     """The work of one Spark task.
 
     Attributes:
-        feed_id: the feed that the ranges are of.
-        ranges: what to read.
-        endpoints: the nodes to read from.
-        first: position of the node to begin with, so that the tasks spread over the nodes.
+        feed_id: id of the feed.
+        ranges: ranges to read.
+        endpoints: nodes to read from.
+        first: index of the first node to try, so that the tasks spread over the nodes.
     """
 
     feed_id: str
@@ -54,7 +54,7 @@ class ChangesPartition(InputPartition):
 def plan(
     options: Options, feed_id: str, whole: Sequence[Range], endpoints: tuple[str, ...]
 ) -> list[InputPartition]:
-    """Divide ranges among Spark tasks, and these among the nodes."""
+    """Divide ranges among Spark tasks, and the tasks among the nodes."""
     return [
         ChangesPartition(feed_id, pieces, endpoints, number)
         for number, pieces in enumerate(split_into_tasks(whole, options.events_per_task))
@@ -62,10 +62,10 @@ def plan(
 
 
 def read_partition(options: Options, work: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the events of one Spark task, a record batch for each chunk that has any."""
+    """Yield the events of one Spark task, one record batch per non-empty chunk."""
     if not isinstance(work, ChangesPartition):
-        return  # Spark's stand-in for "no partitions at all"
-    # Only here, in the executors: the processes that plan a query need no Arrow.
+        return  # Spark's placeholder for a query without partitions
+    # Import Arrow only in executors; the processes that plan a query do not need it.
     from taskraft_pipeline.codec import record_batch  # noqa: PLC0415 - in executors only
 
     with FeedClient(work.endpoints, options, work.first) as client:
@@ -79,13 +79,13 @@ def read_partition(options: Options, work: InputPartition) -> Iterator[pa.Record
 
 
 class ChangesReader(DataSourceReader):
-    """Reads a fixed range of the feed, settled when Spark plans the query."""
+    """Reads a range of the feed once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Find out the range, and divide it among Spark tasks."""
+        """Determine the range, and divide it among Spark tasks."""
         options = self._options
         with FeedClient(options.endpoints, options) as client:
             feed = describe(client, is_linearizable=True)
@@ -96,15 +96,15 @@ class ChangesReader(DataSourceReader):
         return plan(options, feed.feed_id, whole, feed.reachable_at(options.endpoints))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the work of one Spark task; this runs in an executor."""
+        """Read the work of one Spark task; runs in an executor."""
         return read_partition(self._options, partition)
 
 
 class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the feed batch by batch.
 
-    Spark keeps one instance on the driver for the life of the query, and sends another one, which
-    never asked anything, to the executors.
+    Spark keeps one instance on the driver for the lifetime of the query, and sends an unused
+    instance to the executors.
     """
 
     def __init__(self, options: Options) -> None:
@@ -122,7 +122,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream().initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that Spark hands back to ``latestOffset``."""
+        """Return the limit that Spark passes back to ``latestOffset``."""
         return ReadMaxRows(self._options.events_per_trigger_max)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
@@ -132,21 +132,21 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream().latest(Offset.from_json(start), events_max).to_json()
 
     def reportLatestOffset(self) -> dict[str, object]:
-        """Return how far the feed is, so that progress reports show the lag."""
+        """Return the end of the feed, so that progress reports show the lag."""
         return self._stream().newest().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how far the feed is: the query ends there."""
+        """Fix the end of the query to the current end of the feed."""
         self._stream().fix_target()
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """Divide a batch among Spark tasks; no node is asked."""
+        """Divide a batch among Spark tasks, without a call to a node."""
         begin, finish = Offset.from_json(start), Offset.from_json(end)
         whole = ranges(begin.next_seq, finish.next_seq)
         return plan(self._options, finish.feed_id, whole, self._stream().endpoints)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the work of one Spark task; this runs in an executor."""
+        """Read the work of one Spark task; runs in an executor."""
         return read_partition(self._options, partition)

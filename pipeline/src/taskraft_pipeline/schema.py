@@ -1,7 +1,7 @@
-"""State the columns of a change, once.
+"""The columns of a change.
 
-One rule for what is absent: it is null. A put comes from no state, a removed task goes to none, a
-task without a sub-queue, session, reason or type has none.
+A missing value is null: the state before a put, the state after a removal, and the sub-queue,
+session, reason or type of a task that has none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "payload_bytes": "INT",
     "outcome": "STRING",
 }
-"""Every column of a change and its type in Spark, in order."""
+"""Spark type of each column, in order."""
 
 
 def spark_schema(columns: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Offer the change feed to Spark: ``spark.read`` and ``spark.readStream`` with format "taskraft".
+"""The Spark data source: ``spark.read`` and ``spark.readStream`` with the format "taskraft".
 
-Spark starts several Python processes to look this class up and to make a query of it, each of which
-imports this module; so it imports little, and the readers when they are asked for.
+Spark starts several Python processes to find this class and to plan a query, and each imports this
+module. The module therefore imports little, and imports the readers on demand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ChangesSource(DataSource):
-    """The data source "taskraft": one row for each transition of each task."""
+    """The data source "taskraft": one row per task transition."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -30,21 +30,21 @@ class ChangesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what users write as the format."""
+        """Return the name of the format."""
         return "taskraft"
 
     def schema(self) -> str:
-        """Return the columns that the option ``columns`` asks for."""
+        """Return the columns that the option ``columns`` selects."""
         return spark_schema(self._parsed.columns)
 
     def reader(self, schema: StructType) -> ChangesReader:
-        """Return the reader of a batch."""
+        """Return the reader for a batch query."""
         from taskraft_pipeline.reader import ChangesReader  # noqa: PLC0415 - see the module
 
         return ChangesReader(self._parsed)
 
     def streamReader(self, schema: StructType) -> ChangesStreamReader:
-        """Return the reader of a stream."""
+        """Return the reader for a streaming query."""
         from taskraft_pipeline.reader import ChangesStreamReader  # noqa: PLC0415 - see the module
 
         return ChangesStreamReader(self._parsed)

@@ -1,7 +1,7 @@
-"""Start Spark: within this process on all cores by default, or on a cluster.
+"""Start Spark: in this process on all cores by default, or on a cluster.
 
-On a cluster this distribution must be installed in the Python of the executors (in their image, or
-in an archive of the environment): ``--py-files`` does not reach the process that plans a stream.
+On a cluster, this distribution must be installed in the Python environment of the executors.
+``--py-files`` is not enough, because it does not reach the process that plans a stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 EMBEDDED: Final = "local[*,3]"
-"""All cores, and three tries per task, of which ``local[*]`` has only one."""
+"""All cores, with three attempts per task; plain ``local[*]`` has only one."""
 SHUFFLE_PARTITIONS: Final = 4
 DRIVER_MEMORY: Final = "1g"
 
@@ -36,11 +36,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What results depend on, and quiet."""
+"""Settings that results depend on, and settings that reduce output."""
 
 
 class JavaMissing(PipelineError):
-    """There is no Java that Spark could run on."""
+    """No Java that Spark can use was found."""
 
 
 @contextlib.contextmanager
@@ -51,16 +51,16 @@ def spark_session(
     is_brief: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Run Spark for as long as the context lasts.
+    """Run Spark for the duration of the context.
 
     Args:
-        name: of the application.
-        master: where to; "local..." runs within this process.
-        is_brief: start fast rather than run fast, for some seconds of work.
-        settings: of Spark, over all others.
+        name: name of the application.
+        master: Spark master; "local..." runs in this process.
+        is_brief: optimise for a short run instead of high throughput.
+        settings: Spark settings that override all others.
 
     Raises:
-        JavaMissing: with the one line that says how to install it.
+        JavaMissing: Java is missing; the message says how to install it.
     """
     if not java.is_sufficient():
         raise JavaMissing(java.HINT)
@@ -84,7 +84,7 @@ def spark_session(
 
 
 def embedded(scratch: Path, *, is_brief: bool) -> dict[str, str]:
-    """Return the settings for Spark within this process: small, and closed to the network."""
+    """Return the settings for Spark in this process: little memory, loopback only."""
     logging = resources.files("taskraft_pipeline") / "log4j2.properties"
     java_options = [f"-Dlog4j2.configurationFile={logging}", "-XX:+UseSerialGC", "-Xshare:auto"]
     if is_brief:
@@ -102,10 +102,10 @@ def embedded(scratch: Path, *, is_brief: bool) -> dict[str, str]:
 
 
 def worker_python(scratch: Path) -> Path:
-    """Return a program that starts this Python for Spark with the search path of this process.
+    """Return a program that starts this Python with the search path of this process.
 
-    Spark would put an archive of PySpark in front, from which Python compiles every module anew in
-    each of half a dozen processes: 0.7 s of processor time each. It is installed here anyway.
+    Spark would put an archive of PySpark first in the search path. Python would then compile every
+    module again in each of about six processes, at 0.7 s of CPU time each.
     """
     program = scratch / "python"
     search_path = shlex.quote(os.environ.get("PYTHONPATH", ""))
@@ -118,10 +118,10 @@ def worker_python(scratch: Path) -> Path:
 
 @contextlib.contextmanager
 def quiet(place: Path) -> Iterator[None]:
-    """Send what is written to stderr into a file, shown if the context fails.
+    """Redirect stderr into a file, and print the file if the context fails.
 
-    The JVM prints a warning about modules that it needs, and can only be kept from it this way. It
-    keeps the file as its stderr for as long as it lives.
+    This is the only way to hide a JVM warning about required modules. The JVM keeps the file as its
+    stderr.
     """
     sys.stderr.flush()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Look at the Parquet files of a batch: what they hold, and that every event is there once."""
+"""Read the Parquet files of a batch, and check that every event is there once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSPECTED: Final = ["feed_partition", "seq", "ts"]
 
 @dataclass(slots=True, frozen=True)
 class BatchContent:
-    """What the files of a batch hold; times in milliseconds, 0 where there are no events."""
+    """Content of the files of a batch; times in ms, 0 without events."""
 
     held: Mapping[int, HeldRange]
     first_ms: int
@@ -33,17 +33,17 @@ class BatchContent:
 
 
 def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchContent:
-    """Read the files of a batch and return what they hold.
+    """Read the files of a batch and return their content.
 
-    Every sequence number is looked at, so that the count proves that none is missing or double.
+    Every sequence number is checked, so a missing or double event is detected.
 
     Args:
-        folder: of the batch.
-        root: of the journal; the paths of the files are relative to it.
-        is_synced: make the files last, which Spark does not.
+        folder: folder of the batch.
+        root: folder of the journal; the paths of the files are relative to it.
+        is_synced: fsync the files, which Spark does not do.
 
     Raises:
-        JournalRefused: a number is missing between others, or double.
+        JournalRefused: a sequence number is missing or double.
     """
     files, tables = [], []
     for path in sorted(folder.rglob("*.parquet")):
@@ -71,18 +71,18 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchConten
 
 
 def dense_range(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> HeldRange:
-    """Return the range that sequence numbers fill.
+    """Return the range of sequence numbers without gaps.
 
     Raises:
-        JournalRefused: they leave one out, or have one twice.
+        JournalRefused: a sequence number is missing or double.
     """
     ordered = np.sort(numbers)
     if not (np.diff(ordered) == 1).all():
-        raise JournalRefused(f"{folder}: sequence numbers are missing or double")
+        raise JournalRefused(f"{folder}: some sequence numbers are missing or double")
     return HeldRange(int(ordered[0]), int(ordered[-1]), len(ordered))
 
 
 def sync(path: Path) -> None:
-    """Make the content of a file last."""
+    """Fsync a file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

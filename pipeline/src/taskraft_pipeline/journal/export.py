@@ -1,4 +1,4 @@
-"""Export the feed into a journal with a streaming query that may be killed at any moment."""
+"""Export the feed into a journal with a streaming query that can be killed at any time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 QUERY_NAME: Final = "taskraft-journal"
 ORDER: Final = ("date", "tube", "task_id", "seq")
-"""Of the rows in a file: neighbours resemble each other, which halves the size."""
+"""Order of the rows in a file: similar rows are neighbours, which halves the size."""
 
 
 @dataclass(slots=True, frozen=True)
 class PublishedBatch:
-    """Says that a batch was published."""
+    """Progress report: a batch was published."""
 
     batch: int
     events: int
@@ -39,11 +39,11 @@ class PublishedBatch:
 
 
 def prepare(journal: Journal, options: Options) -> None:
-    """Begin a journal at what the feed has kept, or check that the feed is still the journal's.
+    """Create a journal that starts at the oldest kept event, or check an existing journal.
 
     Raises:
         FeedMismatch: the nodes serve another feed.
-        JournalRefused: the journal has batches but its checkpoint is gone.
+        JournalRefused: the journal has batches, but its checkpoint is missing.
     """
     with FeedClient(options.endpoints, options) as client:
         feed = describe(client, is_linearizable=True)
@@ -53,7 +53,7 @@ def prepare(journal: Journal, options: Options) -> None:
     feed.check(journal.start().feed_id)
     if journal.manifest(0) is not None and not (journal.checkpoint / "metadata").exists():
         raise JournalRefused(
-            f"{journal.root}: the checkpoint was deleted; without it an export would repeat the"
+            f"{journal.root}: the checkpoint is missing; without it an export would repeat the"
             " journal. Restore it, or export into a new folder"
         )
 
@@ -69,17 +69,18 @@ def start(
     """Start the export; the caller holds the journal's lock and has called `prepare`.
 
     Args:
-        spark: a session whose time zone is UTC.
-        journal: where to.
-        options: of the data source: endpoints and limits.
-        interval_ms: go on for ever, with a batch so often. None: end where the feed is now.
-        on_published: called for each batch that was published.
+        spark: session with the time zone UTC.
+        journal: journal to write.
+        options: options of the data source: endpoints and limits.
+        interval_ms: pause between batches of an endless query, in ms. None: stop at the current end
+            of the feed.
+        on_published: called after each published batch.
 
     Raises:
-        JournalRefused: the session is in another time zone.
+        JournalRefused: the session has another time zone.
     """
     if spark.conf.get("spark.sql.session.timeZone") != "UTC":
-        raise JournalRefused("a journal's dates are those of UTC; set spark.sql.session.timeZone")
+        raise JournalRefused("a journal needs dates in UTC: set spark.sql.session.timeZone to UTC")
     begin = json.dumps(journal.start().to_json())
     changes = spark.readStream.format("taskraft").options(**options, startingOffsets=begin).load()
     batches = BatchWriter(journal, on_published)
@@ -94,18 +95,18 @@ def start(
 
 
 class BatchWriter:
-    """Writes the batches of a streaming query; on the driver."""
+    """Writes the batches of a streaming query; runs on the driver."""
 
     def __init__(self, journal: Journal, on_published: Callable[[PublishedBatch], None]) -> None:
         self._journal = journal
         self._on_published = on_published
 
     def write(self, changes: DataFrame, batch: int) -> None:
-        """Write one batch and publish it, unless that was done before a crash.
+        """Write one batch and publish it, unless it was already published before a crash.
 
         Raises:
-            JournalRefused: the batch does not follow the one before it, or the files do not hold
-                exactly what Spark planned to read.
+            JournalRefused: the batch does not follow the previous batch, or the files do not hold
+                exactly the planned range.
         """
         journal = self._journal
         query = str(read_json(journal.checkpoint / "metadata")["id"])
@@ -134,7 +135,7 @@ class BatchWriter:
 
 
 def write_files(changes: DataFrame, place: str) -> None:
-    """Write a batch as Parquet, by date, over what an earlier try may have left."""
+    """Write a batch as Parquet by date; overwrites the files of an earlier attempt."""
     (
         changes.selectExpr("*", "to_date(ts) AS date")
         .sortWithinPartitions(*ORDER)
@@ -149,12 +150,12 @@ def load(spark: SparkSession, journal: Journal) -> DataFrame:
     """Return the published events of a journal, with the additional column ``date``.
 
     Raises:
-        JournalRefused: there is no journal, or nothing was published yet.
+        JournalRefused: there is no journal, or no batch is published.
     """
     journal.start()
     files = [journal.root / file.path for one in journal.manifests() for file in one.files]
     if not files:
-        raise JournalRefused(f"{journal.root}: nothing was published yet")
+        raise JournalRefused(f"{journal.root}: no batch is published yet")
     return (
         spark.read.schema(f"{spark_schema(tuple(COLUMNS))}, `date` DATE")
         .option("basePath", spark_path(journal.root / "raw"))

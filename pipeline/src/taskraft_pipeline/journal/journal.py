@@ -1,7 +1,7 @@
-"""Lay out a journal's folder on a file system, and publish into it in single steps.
+"""The folder of a journal, and atomic creation of files in it.
 
-The file system must have hard links that fail if the name exists, as every local one and NFS do.
-With executors on other machines all of them must see the folder under the same path.
+The file system must support hard links that fail if the name exists; local file systems and NFS do.
+Executors on other machines must see the folder under the same path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_DIGITS: Final = 12
 
 @dataclass(slots=True, frozen=True)
 class Journal:
-    """A journal's folder; see the package for what is in it."""
+    """The folder of a journal; the package docstring describes its content."""
 
     root: Path
 
@@ -37,50 +37,50 @@ class Journal:
         """Return the journal of a folder, which need not exist.
 
         Raises:
-            JournalRefused: it is no path of this machine's file systems.
+            JournalRefused: `place` is not a path of a mounted file system.
         """
         text = str(place)
         if "://" in text and not text.startswith("file://"):
-            raise JournalRefused(f"{text}: a journal lies on a mounted file system")
+            raise JournalRefused(f"{text}: a journal must be on a mounted file system; give a path")
         return cls(Path(text.removeprefix("file://")).absolute())
 
     @property
     def description(self) -> Path:
-        """Where it says which feed it is of."""
+        """File that names the feed and the start position."""
         return self.root / "_journal.json"
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps how far the export is."""
+        """Folder of Spark's checkpoint."""
         return self.root / "_checkpoint"
 
     def batch_folder(self, batch: int) -> Path:
-        """Return where the files of a batch are."""
+        """Return the folder with the files of a batch."""
         return self.root / "raw" / f"batch={batch:0{BATCH_DIGITS}d}"
 
     def manifest_path(self, batch: int) -> Path:
-        """Return where the manifest of a batch is, once it is published."""
+        """Return the path of the manifest of a batch."""
         return self.root / "_manifests" / "raw" / f"{batch:0{BATCH_DIGITS}d}.json"
 
     def planned(self, batch: int) -> Offset:
-        """Return where a batch ends according to Spark, which wrote it down before reading.
+        """Return the end of a batch, which Spark logs before it reads the batch.
 
         Raises:
-            JournalRefused: Spark's checkpoint does not say so in a form that is known.
+            JournalRefused: Spark's offset log has an unknown format.
         """
         path = self.checkpoint / "offsets" / str(batch)
         lines = path.read_text().splitlines()
-        # A version, the settings of the query, then a line for each source.
+        # Format of the log: a version, the settings of the query, then one line per source.
         if len(lines) != 3 or lines[0] != "v1":
-            raise JournalRefused(f"{path}: an unknown form of Spark's offset log: {lines[:1]}")
+            raise JournalRefused(f"{path}: unknown format of Spark's offset log: {lines[:1]}")
         return Offset.from_json(lines[2])
 
     def exists(self) -> bool:
-        """Tell whether something was exported here, or was about to."""
+        """Return whether an export has been started here."""
         return self.description.exists()
 
     def create(self, start: Offset) -> None:
-        """Begin a journal at a position of a feed."""
+        """Create a journal that starts at a position of a feed."""
         written = {
             "format": FORMAT,
             "start": start.to_json(),
@@ -90,47 +90,49 @@ class Journal:
         publish(self.description, written)
 
     def start(self) -> Offset:
-        """Return the position at which the journal begins, and with it the feed's identity.
+        """Return the start position, which also names the feed.
 
         Raises:
-            JournalRefused: there is no journal, or one of another format.
+            JournalRefused: there is no journal, or it has another format.
         """
         if not self.exists():
-            raise JournalRefused(f"{self.root}: no journal here")
+            raise JournalRefused(f"{self.root}: the folder contains no journal")
         stored = read_json(self.description)
         if stored.get("format") != FORMAT:
-            raise JournalRefused(f"{self.root}: format {stored.get('format')}, not {FORMAT}")
+            raise JournalRefused(
+                f"{self.root}: format {stored.get('format')}, this release reads {FORMAT}"
+            )
         return Offset.from_json(stored.get("start"))
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return what a batch holds; None if it was not published."""
+        """Return the manifest of a batch; None if the batch is not published."""
         path = self.manifest_path(batch)
         return Manifest.from_json(read_json(path)) if path.exists() else None
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests in the order of their batches, gaps or not."""
+        """Yield all manifests in order of their batches; batches may be missing."""
         for path in sorted(self.manifest_path(0).parent.glob("*.json")):
             yield Manifest.from_json(read_json(path))
 
     def position_before(self, batch: int) -> Mapping[int, int]:
-        """Return where a batch must begin.
+        """Return the start position of a batch.
 
         Raises:
-            JournalRefused: the batch before it is missing.
+            JournalRefused: the previous batch is missing.
         """
         if batch == 0:
             return self.start().next_seq
         previous = self.manifest(batch - 1)
         if previous is None:
             raise JournalRefused(
-                f"{self.root}: Spark's checkpoint goes on with batch {batch}, but there is no"
+                f"{self.root}: Spark's checkpoint continues with batch {batch}, but there is no"
                 f" manifest of batch {batch - 1}"
             )
         return previous.next_seq
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other export out; the lock ends with the process, however it ends.
+        """Lock the journal against other exports; the lock ends with the process.
 
         Raises:
             JournalRefused: another export runs.
@@ -140,35 +142,37 @@ class Journal:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise JournalRefused(f"{self.root}: another export runs here") from None
+                raise JournalRefused(
+                    f"{self.root}: another export into this journal is running"
+                ) from None
             yield
 
 
 def spark_path(path: Path) -> str:
-    """Return a local path as Spark wants it: a URI would have its "=" escaped, and kept so."""
+    """Return a local path for Spark; in a URI, Spark would escape "=" and keep the escape."""
     return f"file://{path}"
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Return the object that a file holds.
+    """Return the JSON object in a file.
 
     Raises:
-        JournalRefused: it holds none.
+        JournalRefused: the file does not contain a JSON object.
     """
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
         raise JournalRefused(f"{path}: damaged: {error}") from error
     if not isinstance(found, dict):
-        raise JournalRefused(f"{path}: damaged: no object")
+        raise JournalRefused(f"{path}: damaged: not a JSON object")
     return found
 
 
 def publish(path: Path, content: Mapping[str, object]) -> None:
-    """Create a file with its whole content in one step that lasts.
+    """Create a file with its whole content atomically and durably.
 
     Raises:
-        FileExistsError: it exists. What is published is never replaced.
+        FileExistsError: the file exists; a published file is never replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -184,7 +188,7 @@ def publish(path: Path, content: Mapping[str, object]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Fsync a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Describe what a batch of the journal holds, and check that batches follow each other."""
+"""The manifest of a batch, and the check that batches follow each other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT: Final = 1
-"""Of manifests and of `_journal.json`; a journal with another one is refused."""
+"""Format version of manifests and of `_journal.json`; other versions are refused."""
 
 
 @dataclass(slots=True, frozen=True)
 class HeldRange:
-    """What a batch holds of one partition: first_seq to last_seq, both included."""
+    """Events of one partition in a batch: first_seq to last_seq, both included."""
 
     first_seq: int
     last_seq: int
@@ -25,7 +25,7 @@ class HeldRange:
 
 @dataclass(slots=True, frozen=True)
 class DataFile:
-    """A Parquet file, its path relative to the journal."""
+    """A Parquet file; its path is relative to the journal."""
 
     path: str
     events: int
@@ -38,13 +38,13 @@ class Manifest:
     """The content of one batch.
 
     Attributes:
-        batch: its number, from 0, without gaps.
-        query: id of the Spark query that wrote it; it changes when a checkpoint is deleted.
-        held: by partition; partitions without an event in this batch are absent.
-        next_seq: the position after the batch, in all partitions.
-        first_ms: time of the oldest event, 0 if there is none.
-        last_ms: time of the newest event, 0 if there is none.
-        files: in order of their paths.
+        batch: number of the batch, from 0, without gaps.
+        query: id of the Spark query that wrote the batch; a new checkpoint means a new id.
+        held: range by partition; partitions without events in this batch are absent.
+        next_seq: position after the batch, in all partitions.
+        first_ms: time of the oldest event in ms, 0 without events.
+        last_ms: time of the newest event in ms, 0 without events.
+        files: data files, ordered by path.
     """
 
     batch: int
@@ -57,11 +57,11 @@ class Manifest:
 
     @property
     def events(self) -> int:
-        """How many events the batch holds."""
+        """Number of events in the batch."""
         return sum(held.events for held in self.held.values())
 
     def to_json(self) -> dict[str, object]:
-        """Return the manifest as it is stored."""
+        """Return the manifest in its stored form."""
         return {
             "format": FORMAT,
             "batch": self.batch,
@@ -78,13 +78,15 @@ class Manifest:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> Manifest:
-        """Read what `to_json` made.
+        """Return the manifest that `to_json` made.
 
         Raises:
-            JournalRefused: it has another format, or something is missing.
+            JournalRefused: the format is unknown, or a field is missing or malformed.
         """
         if stored.get("format") != FORMAT:
-            raise JournalRefused(f"format {stored.get('format')} of a manifest, not {FORMAT}")
+            raise JournalRefused(
+                f"the manifest has format {stored.get('format')}, this release reads {FORMAT}"
+            )
         try:
             return cls(
                 batch=_number(stored["batch"]),
@@ -103,25 +105,25 @@ class Manifest:
 
 def _number(found: object) -> int:
     if not isinstance(found, int):
-        raise TypeError(f"{found!r} is no number")
+        raise TypeError(f"{found!r} is not a number")
     return found
 
 
 def _text(found: object) -> str:
     if not isinstance(found, str):
-        raise TypeError(f"{found!r} is no text")
+        raise TypeError(f"{found!r} is not a string")
     return found
 
 
 def _list(found: object) -> list[object]:
     if not isinstance(found, list):
-        raise TypeError(f"{found!r} is no list")
+        raise TypeError(f"{found!r} is not a list")
     return found
 
 
 def _object(found: object) -> dict[str, object]:
     if not isinstance(found, dict):
-        raise TypeError(f"{found!r} is no object")
+        raise TypeError(f"{found!r} is not an object")
     return found
 
 
@@ -136,11 +138,11 @@ def _file(found: Mapping[str, object]) -> DataFile:
 
 
 def manifest_problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
-    """Return why a batch does not hold exactly what lies between ``begin`` and its next_seq.
+    """Return why a batch does not hold exactly the events from ``begin`` to its next_seq.
 
     Args:
-        manifest: what the batch holds.
-        begin: the position after the batch before it; what it does not know begins at 0.
+        manifest: manifest of the batch.
+        begin: position after the previous batch; missing partitions begin at 0.
     """
     found = []
     for partition in sorted({*begin, *manifest.next_seq, *manifest.held}):
@@ -155,7 +157,7 @@ def manifest_problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]
                 found.append(f"partition {partition} begins at {held.first_seq}, not {first_seq}")
         claimed = manifest.next_seq.get(partition)
         if claimed != reached:
-            found.append(f"partition {partition} claims to end at {claimed}, ends at {reached}")
+            found.append(f"partition {partition} ends at {reached}, its manifest claims {claimed}")
     in_files = sum(file.events for file in manifest.files)
     if in_files != manifest.events:
         found.append(f"{in_files} events in its files, {manifest.events} in its ranges")

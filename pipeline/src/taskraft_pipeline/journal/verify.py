@@ -1,4 +1,4 @@
-"""Prove that a journal holds every event of its range exactly once, or say where it does not."""
+"""Verify that a journal holds every event of its range exactly once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verification:
-    """What was found.
+    """Result of a verification.
 
     Attributes:
-        feed_id: the feed.
-        start: the position at which the journal begins.
-        next_seq: the position up to which it goes.
-        batches: how many there are.
-        events: how many it holds.
-        problems: why it is not what it claims; empty: it is.
-        notes: what is harmless, such as what a killed export left behind.
+        feed_id: id of the feed.
+        start: start position of the journal.
+        next_seq: end position of the journal.
+        batches: number of batches.
+        events: number of events.
+        problems: what is missing, double or damaged; empty if the journal is complete.
+        notes: harmless findings, such as files of a killed export.
     """
 
     feed_id: str
@@ -40,11 +40,11 @@ class Verification:
 
 
 def verify(journal: Journal, *, is_deep: bool = False) -> Verification:
-    """Check the manifests by arithmetic and the files by their sizes.
+    """Check the ranges of the manifests and the sizes of the files.
 
     Args:
-        journal: the journal.
-        is_deep: read every file, too: its checksum, and each sequence number in it.
+        journal: journal to check.
+        is_deep: also read every file, and check its checksum and sequence numbers.
 
     Raises:
         JournalRefused: there is no journal, or a description or manifest is damaged.
@@ -54,7 +54,7 @@ def verify(journal: Journal, *, is_deep: bool = False) -> Verification:
     queries = set()
     for manifest in journal.manifests():
         if manifest.batch != verdict.batches:
-            verdict.problems.append(f"batch {verdict.batches}: there is no manifest")
+            verdict.problems.append(f"batch {verdict.batches}: the manifest is missing")
         verdict.problems += manifest_problems(manifest, verdict.next_seq)
         verdict.problems += file_problems(journal, manifest)
         if is_deep:
@@ -64,54 +64,58 @@ def verify(journal: Journal, *, is_deep: bool = False) -> Verification:
         verdict.batches = manifest.batch + 1
         verdict.events += manifest.events
     if len(queries) > 1:
-        verdict.problems.append(f"{len(queries)} checkpoints were mixed: {sorted(queries)}")
+        verdict.problems.append(
+            f"{len(queries)} different queries have written batches: {sorted(queries)}"
+        )
     span = sum(verdict.next_seq.values()) - sum(start.next_seq.values())
     if span != verdict.events:
-        verdict.problems.append(f"the range has {span} events, the batches {verdict.events}")
+        verdict.problems.append(
+            f"the range has {span} events, but the batches have {verdict.events}"
+        )
     verdict.problems += commits_without_batch(journal, verdict.batches)
     verdict.notes += leftovers(journal, verdict.batches)
     return verdict
 
 
 def file_problems(journal: Journal, manifest: Manifest) -> list[str]:
-    """Return which files of a batch are missing or of another size."""
+    """Return the files of a batch that are missing or have another size."""
     found = []
     for file in manifest.files:
         path = journal.root / file.path
         if not path.exists():
             found.append(f"batch {manifest.batch}: {file.path} is missing")
         elif path.stat().st_size != file.bytes:
-            found.append(f"batch {manifest.batch}: {file.path} has not {file.bytes} bytes")
+            found.append(f"batch {manifest.batch}: {file.path} does not have {file.bytes} bytes")
     return found
 
 
 def content_problems(journal: Journal, manifest: Manifest) -> list[str]:
-    """Return how the content of the files differs from what the manifest says."""
+    """Return how the content of the files differs from the manifest."""
     try:
         content = inspect(journal.batch_folder(manifest.batch), journal.root)
     except (JournalRefused, OSError, ValueError) as error:  # pyarrow's errors are among these
         return [f"batch {manifest.batch}: {error}"]
     found = []
     if content.files != manifest.files:
-        found.append(f"batch {manifest.batch}: the files are not those that were written")
+        found.append(f"batch {manifest.batch}: the files differ from the written files")
     if content.held != manifest.held:
         found.append(f"batch {manifest.batch}: the files hold {content.held}")
     return found
 
 
 def commits_without_batch(journal: Journal, batches: int) -> list[str]:
-    """Return what Spark holds for done, though no manifest says so."""
+    """Return the batches that Spark has committed but that have no manifest."""
     folder = journal.checkpoint / "commits"
     done = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
     return [
-        f"batch {batch}: committed in Spark's checkpoint, but there is no manifest"
+        f"batch {batch}: committed in Spark's checkpoint, but the manifest is missing"
         for batch in sorted(done)
         if batch >= batches
     ]
 
 
 def leftovers(journal: Journal, batches: int) -> list[str]:
-    """Return the folders that no manifest names: a killed export's, overwritten by the next."""
+    """Return the batch folders without a manifest, which the next export overwrites."""
     folders = sorted((journal.root / "raw").glob("batch=*"))
     return [
         f"{folder.name}: not published yet"

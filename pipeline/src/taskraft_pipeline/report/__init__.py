@@ -1,1 +1,1 @@
-"""Report what happened to the tasks of a feed: numbers by Spark, tables, a picture, a page."""
+"""Report on the tasks of a feed: computed by Spark, printed as tables, charts and a page."""

@@ -1,4 +1,4 @@
-"""Draw a report: six panels, the same colour for a tube in each."""
+"""Draw the charts of a report: six panels with the same colour per tube."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SIZE_INCHES: Final = (13.0, 11.0)
 DOTS_PER_INCH: Final = 110
 TUBES_MAX: Final = 7
-"""More tubes than this share the last colour, as "others"."""
+"""Maximum number of tubes with their own colour; the other tubes share the last colour."""
 COLOURS: Final = (
     "#2f6fb3", "#e08a1e", "#3a9d6e", "#b5486b", "#7d62b0", "#8a7a3d", "#2f9fb0", "#8b929a",
 )  # fmt: skip
-"""Told apart by people who see red and green alike, too; the last is for the others."""
+"""Colours that red-green colour-blind people can tell apart; the last is for other tubes."""
 OTHERS: Final = "others"
 DASHES: Final = (0, (4, 2))
 INK: Final = "#22272e"
@@ -38,12 +38,12 @@ REASONS_MAX: Final = 10
 
 
 def save(report: Report, place: Path) -> None:
-    """Write the picture of a report as PNG."""
+    """Write the charts of a report as PNG."""
     draw(report).savefig(place, dpi=DOTS_PER_INCH, facecolor="white")
 
 
 def draw(report: Report) -> Figure:
-    """Return the picture of a report."""
+    """Return the charts of a report."""
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, rect=(0, 0, 1, 0.925))  # type: ignore[union-attr,call-arg] # constrained, as asked for above
     panels = figure.subplots(3, 2)
@@ -72,14 +72,14 @@ def draw(report: Report) -> Figure:
 
 
 def colours_of(report: Report) -> dict[str, str]:
-    """Return the colour of each tube that has one of its own, the busiest first."""
+    """Return the colour of each tube that has its own, busiest first."""
     names = [tube.name for tube in report.tubes]
     found = dict(zip(names[:TUBES_MAX], COLOURS, strict=False))
     return {**found, OTHERS: COLOURS[-1]} if len(names) > TUBES_MAX else found
 
 
 def style(panel: Axes, title: str, note: str) -> None:
-    """Give a panel its title, and take away what is no data."""
+    """Set the title of a panel, and remove decoration."""
     panel.set_title(title, loc="left", size=12, weight="bold", color=INK, pad=20)
     panel.text(0, 1.025, note, transform=panel.transAxes, size=9, color=FAINT)
     panel.spines[["top", "right", "left"]].set_visible(False)
@@ -92,7 +92,7 @@ def style(panel: Axes, title: str, note: str) -> None:
 def series(
     report: Report, colours: dict[str, str], attribute: str
 ) -> tuple[list[float], dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
-    """Return the times, and a number of the timeline by line, 0 where nothing happened."""
+    """Return the times, and a number of the timeline per tube, 0 for empty buckets."""
     first_ms, last_ms = report.timeline[0].at_ms, report.timeline[-1].at_ms
     size = (last_ms - first_ms) // report.bucket_ms + 1
     found = {name: np.zeros(size) for name in colours}
@@ -100,19 +100,19 @@ def series(
         place = (moment.at_ms - first_ms) // report.bucket_ms
         found[line_of(moment, colours)][place] += getattr(moment, attribute)
     times = [
-        mdates.date2num(datetime.fromtimestamp((first_ms + place * report.bucket_ms) / 1_000, UTC))  # type: ignore[no-untyped-call]  # as it is published
+        mdates.date2num(datetime.fromtimestamp((first_ms + place * report.bucket_ms) / 1_000, UTC))  # type: ignore[no-untyped-call]  # matplotlib has no types
         for place in range(size)
     ]
     return times, found
 
 
 def line_of(moment: TimelineBucket, colours: dict[str, str]) -> str:
-    """Return under which name a tube is drawn."""
+    """Return the name under which a tube is drawn."""
     return moment.tube if moment.tube in colours else OTHERS
 
 
 def draw_throughput(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw how many tasks were finished per second, and as a line how many were put."""
+    """Draw finished tasks per second, and puts per second as a line."""
     style(panel, "Throughput", f"finished tasks per second, in steps of {step_of(report)}")
     per_second = 1_000 / report.bucket_ms
     times, acks = series(report, colours, "acks")
@@ -129,7 +129,7 @@ def draw_throughput(panel: Axes, report: Report, colours: dict[str, str]) -> Non
     all_acks = np.sum(list(acks.values()), axis=0) * per_second
     panel.step(times, all_puts, where="post", color=INK, lw=1.1, ls=DASHES)
     over_time(panel, report)
-    # Tasks are often put much faster than they are worked off; that line may leave the panel.
+    # Puts are often much faster than acknowledgements; the line of puts may leave the panel.
     top = 1.3 * (all_acks.max() or all_puts.max())
     panel.set_ylim(0, top)
     most = f", up to {all_puts.max():,.0f} per second" if all_puts.max() > top else ""
@@ -142,8 +142,8 @@ def draw_throughput(panel: Axes, report: Report, colours: dict[str, str]) -> Non
 
 
 def draw_backlog(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw how many tasks were ready, stacked."""
-    anchor = "" if report.is_from_the_start else ", against the begin of the range"
+    """Draw the number of READY tasks, stacked by tube."""
+    anchor = "" if report.is_from_the_start else ", relative to the start of the range"
     style(panel, "Backlog", f"ready tasks{anchor}; line: taken tasks")
     times, ready = series(report, colours, "ready")
     _, taken = series(report, colours, "taken")
@@ -162,12 +162,12 @@ def draw_backlog(panel: Axes, report: Report, colours: dict[str, str]) -> None:
 
 
 def over_time(panel: Axes, report: Report) -> None:
-    """Give a panel a horizontal axis of time of day, and a vertical one for counts."""
+    """Set a time axis and a count axis."""
     span_ms = report.timeline[-1].at_ms - report.timeline[0].at_ms
     form = "%H:%M:%S" if span_ms < 3_600_000 else "%H:%M" if span_ms < 86_400_000 else "%m-%d"
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # as it is published
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib has no types
     panel.xaxis.set_major_locator(locator)
-    panel.xaxis.set_major_formatter(mdates.DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]  # as it is published
+    panel.xaxis.set_major_formatter(mdates.DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]  # matplotlib has no types
     panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.grid(axis="y", color=GRID, lw=0.8)
@@ -175,7 +175,7 @@ def over_time(panel: Axes, report: Report) -> None:
 
 
 def draw_spreads(panel: Axes, report: Report, colours: dict[str, str], phase: str) -> None:
-    """Draw how durations are distributed in each tube."""
+    """Draw the distribution of durations per tube."""
     said = {
         "wait": ("Waiting", "from ready to taken"),
         "run": ("Running", "from taken to the end of the attempt"),
@@ -201,7 +201,7 @@ def draw_spreads(panel: Axes, report: Report, colours: dict[str, str], phase: st
 
 
 def draw_spread(panel: Axes, place: int, spread: DurationStatistics, colour: str) -> None:
-    """Draw one distribution as a line from left to right; nothing is less than a millisecond."""
+    """Draw one distribution as a horizontal line; values below 1 ms count as 1 ms."""
     p5, p25, p50, p75, p95, p99 = (max(value, 1.0) for value in spread.quantiles)
     panel.plot([p5, p95], [place, place], color=colour, lw=2, solid_capstyle="butt")
     panel.plot([p25, p75], [place, place], color=colour, lw=11, solid_capstyle="butt")
@@ -229,12 +229,12 @@ def named(panel: Axes, names: Sequence[str]) -> None:
 
 
 def shortened(name: str) -> str:
-    """Return a name that leaves room for the data."""
+    """Return a name of at most 22 characters."""
     return name if len(name) <= 22 else f"{name[:21]}…"
 
 
 def draw_failures(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw how often attempts failed for each reason, by tube."""
+    """Draw the number of failed attempts by reason and tube."""
     style(panel, "Failures", "attempts that did not finish their task, by reason")
     by_reason: dict[str, dict[str, int]] = {}
     for failure in report.failures:
@@ -258,7 +258,7 @@ def draw_failures(panel: Axes, report: Report, colours: dict[str, str]) -> None:
 
 
 def draw_attempts(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw how many tasks were finished at which attempt; logarithmic, since most at the first."""
+    """Draw the number of finished tasks by attempt, on a logarithmic scale."""
     style(panel, "Attempts", "tasks finished at the n-th attempt, by tube (logarithmic)")
     numbers = sorted({one.attempt for one in report.attempts})
     width = 0.8 / max(1, len(colours))
@@ -284,5 +284,5 @@ def draw_attempts(panel: Axes, report: Report, colours: dict[str, str]) -> None:
 
 
 def step_of(report: Report) -> str:
-    """Return the width of a step of the timeline."""
+    """Return the width of a time bucket as text."""
     return duration(report.bucket_ms)

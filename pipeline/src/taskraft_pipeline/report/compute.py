@@ -1,6 +1,6 @@
-"""Compute a report with Spark: aggregations without Python code per row, one shuffle each.
+"""Compute a report with Spark SQL, with one shuffle per table and no Python code per row.
 
-The events carry their durations, so neither a join nor state is needed.
+The events contain their durations, so neither a join nor state is needed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ COLUMNS: Final = (
     "since_ts",
     "reason",
 )
-"""What the report needs of a change."""
+"""Columns that the report needs."""
 
 EXACT_EVENTS_MAX: Final = 5_000_000
-"""Exact percentiles keep each distinct duration in memory; beyond this, sketches do."""
+"""Maximum number of events for exact percentiles, which keep each distinct duration in memory;
+above it, percentiles are approximate."""
 SKETCH_ACCURACY: Final = 10_000
 
 KINDS: Final = (
@@ -54,7 +55,7 @@ RUN_ENDS: Final = ("ack", "release", "bury", "ttr_expired")
 
 
 class NothingToReport(PipelineError):
-    """The feed or the journal holds no event."""
+    """The feed or the journal contains no event."""
 
 
 def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Report:
@@ -62,11 +63,11 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
 
     Args:
         changes: the events.
-        source: what they are, for people.
-        is_filtered: they are those of some tubes only, so that their numbers have gaps.
+        source: name of the source, for people.
+        is_filtered: True if only some tubes were read, so that sequence numbers have gaps.
 
     Raises:
-        NothingToReport: there are none.
+        NothingToReport: there are no events.
     """
     facts = with_durations(changes)
     parts = compute_parts(facts)
@@ -91,7 +92,7 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
 
 
 def with_durations(changes: DataFrame) -> DataFrame:
-    """Return the changes with times in milliseconds, and how long the task waited or ran."""
+    """Return the changes with times in ms, and with the wait or run duration of the task."""
     spent = "unix_millis(ts) - unix_millis(since_ts)"
     return changes.selectExpr(
         "feed_partition",
@@ -110,12 +111,12 @@ def with_durations(changes: DataFrame) -> DataFrame:
 
 
 def is_one_of(kinds: Sequence[str]) -> str:
-    """Return the condition that an event is of one of some kinds."""
+    """Return the SQL condition that an event has one of some kinds."""
     return f"kind IN ({', '.join(repr(kind) for kind in kinds)})"
 
 
 def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
-    """Return what there is of each partition of the feed."""
+    """Return the covered range of each partition of the feed."""
     rows = facts.sparkSession.sql(
         """
         SELECT feed_partition, min(seq), max(seq), count(*), min(at_ms), max(at_ms)
@@ -127,7 +128,7 @@ def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
 
 
 def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
-    """Return what happened in all tubes together, then in each, the busiest first."""
+    """Return the statistics of all tubes together, then of each tube, busiest first."""
     counts = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in KINDS)
     rows = facts.sparkSession.sql(
         f"""
@@ -139,7 +140,7 @@ def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
                {quantiles("wait_ms", is_exact=is_exact)} AS wait,
                {quantiles("run_ms", is_exact=is_exact)} AS run
         FROM {{facts}} GROUP BY ROLLUP (tube) ORDER BY is_total DESC, count(*) DESC, tube
-        """,  # noqa: S608 - made of constants of this module
+        """,  # noqa: S608 - built from constants of this module
         facts=facts,
     )
     return [tube_of(row) for row in rows.collect()]
@@ -160,7 +161,7 @@ def tube_of(row: Row) -> TubeStatistics:
 
 
 def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
-    """Return what happened in each tube in each span of ``bucket_ms``."""
+    """Return the counts per tube and time bucket of ``bucket_ms``."""
     rows = facts.sparkSession.sql(
         """
         SELECT at_ms DIV {bucket_ms} * {bucket_ms} AS bucket, tube,
@@ -177,7 +178,7 @@ def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
 
 
 def compute_failures(facts: DataFrame) -> list[FailureCount]:
-    """Return how attempts failed, by tube, kind and reason."""
+    """Return the number of failed attempts by tube, kind and reason."""
     rows = facts.sparkSession.sql(
         """
         SELECT tube, kind, coalesce(reason, '') AS reason, count(*) AS failures, max(at_ms)
@@ -190,7 +191,7 @@ def compute_failures(facts: DataFrame) -> list[FailureCount]:
 
 
 def compute_attempts(facts: DataFrame) -> list[AttemptCount]:
-    """Return at which attempt tasks were finished."""
+    """Return the number of finished tasks by tube and attempt."""
     rows = facts.sparkSession.sql(
         """
         SELECT tube, attempt, count(*) FROM {facts} WHERE kind = 'ack'
@@ -202,7 +203,7 @@ def compute_attempts(facts: DataFrame) -> list[AttemptCount]:
 
 
 def quantiles(column: str, *, is_exact: bool) -> str:
-    """Return the expression for QUANTILES of a column."""
+    """Return the SQL expression for the QUANTILES of a column."""
     wanted = f"array({', '.join(f'{quantile}D' for quantile in QUANTILES)})"
     if is_exact:
         return f"percentile({column}, {wanted})"

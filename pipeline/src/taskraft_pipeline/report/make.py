@@ -1,4 +1,4 @@
-"""Make a report from a running cluster's feed or from a journal."""
+"""Make a report from a running cluster's feed or from a journal, and write its files."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def report_from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] = ()) -> Report:
-    """Return the report over all that a cluster's feed has kept.
+    """Return the report over all events that the feed of a cluster keeps.
 
     Raises:
-        NothingToReport: that is nothing.
+        NothingToReport: the feed has no events.
     """
     changes = (
         spark.read.format("taskraft")
@@ -32,7 +32,7 @@ def report_from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] =
         .option("columns", ",".join(COLUMNS))
         .option("tubes", ",".join(tubes))
         .load()
-        # Read once, for five questions; what does not fit into memory goes to disk.
+        # Read once for five queries; Spark spills to disk if memory is short.
         .persist()
     )
     try:
@@ -45,8 +45,8 @@ def report_from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] =
     """Return the report over a journal.
 
     Raises:
-        JournalRefused: there is none, or nothing was published yet.
-        NothingToReport: it has nothing of these tubes.
+        JournalRefused: there is no journal, or no batch is published.
+        NothingToReport: the journal has no events of these tubes.
     """
     changes = load(spark, Journal.at(folder)).select(*COLUMNS)
     if tubes:
@@ -55,7 +55,7 @@ def report_from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] =
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """Write report.html, .png, .txt and .json and the tables as CSV; return the HTML file."""
+    """Write report.html, .png, .txt, .json and CSV tables; return the path of the HTML file."""
     folder.mkdir(parents=True, exist_ok=True)
     image = folder / "report.png"
     charts.save(report, image)

@@ -1,4 +1,4 @@
-"""Put a report into one HTML file that needs nothing else: no script, no other file, no network."""
+"""Render a report as one self-contained HTML file, without scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ tr:nth-child(even) td { background: #fafbfc; }
 
 
 def page(report: Report, picture: bytes) -> str:
-    """Return a report with its picture, a PNG, as one HTML file."""
+    """Return a report with its charts, a PNG, as an HTML document."""
     encoded = base64.b64encode(picture).decode()
     content = "\n".join(html_table(table) for table in tables(report) if table.rows)
     percentiles = "exact" if report.is_exact else "within 0.01 % of rank"
@@ -49,15 +49,15 @@ def page(report: Report, picture: bytes) -> str:
 <img alt="Throughput, backlog, times, failures and attempts" src="data:image/png;base64,{encoded}">
 {content}
 <h2>How to read it</h2>
-<p>A task waits from when it became ready until it is taken, and runs from when it is taken until it
-is acknowledged, released, buried, or its time to run is over. Times are those of the cluster's
-clock in UTC; percentiles are {percentiles}.</p>
+<p>A task waits from the time it becomes ready until it is taken. It runs from the take until it
+is acknowledged, released or buried, or until its time to run expires. Times are the cluster's
+time in UTC; percentiles are {percentiles}.</p>
 </main></body></html>
 """
 
 
 def cards(report: Report) -> str:
-    """Return the few numbers that people look for first."""
+    """Return the most important numbers as HTML."""
     total = report.total
     shown = [
         (count(total.count("put")), "tasks put"),

@@ -1,7 +1,7 @@
-"""Hold the numbers of a report as plain values, and say what can be derived from them.
+"""The numbers of a report as plain values.
 
-Times are milliseconds. A task waits from when it became ready until it is taken, and runs from when
-it is taken until it is acknowledged, released, buried, or its time to run is over.
+Times are in ms. A task waits from the time it becomes READY until it is taken. It runs from the
+take until it is acknowledged, released or buried, or until its TTR expires.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 ALL_TUBES: Final = "all tubes"
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-"""Which percentiles are computed, in this order."""
+"""Percentiles to compute, in this order."""
 BUCKETS_MAX: Final = 120
-"""How many points in time a report has at most."""
+"""Maximum number of time buckets."""
 BUCKET_WIDTHS_MS: Final = tuple(
     number * unit
     for unit, numbers in (
@@ -28,12 +28,12 @@ BUCKET_WIDTHS_MS: Final = tuple(
     )
     for number in numbers
 )
-"""Spans of time that people read easily."""
+"""Bucket widths that people can read easily."""
 
 
 @dataclass(slots=True, frozen=True)
 class PartitionCoverage:
-    """What the report covers of one partition of the feed."""
+    """Events of one partition of the feed that the report covers."""
 
     partition: int
     first_seq: int
@@ -44,18 +44,18 @@ class PartitionCoverage:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every event between the first and the last was counted exactly once."""
+        """True if every event between the first and the last was counted exactly once."""
         return self.last_seq - self.first_seq + 1 == self.events
 
 
 @dataclass(slots=True, frozen=True)
 class DurationStatistics:
-    """How durations are distributed, in milliseconds.
+    """Distribution of durations, in ms.
 
     Attributes:
-        count: how many there are.
-        quantiles: those of QUANTILES; empty if there are none.
-        longest: the maximum, 0 if there are none.
+        count: number of durations.
+        quantiles: values of QUANTILES; empty without durations.
+        longest: the maximum, 0 without durations.
     """
 
     count: int
@@ -63,23 +63,23 @@ class DurationStatistics:
     longest: int
 
     def at(self, quantile: float) -> float | None:
-        """Return one of QUANTILES; None if there are no durations."""
+        """Return one of QUANTILES; None without durations."""
         return self.quantiles[QUANTILES.index(quantile)] if self.quantiles else None
 
 
 @dataclass(slots=True, frozen=True)
 class TubeStatistics:
-    """What happened in a tube, or in all of them.
+    """Statistics of one tube, or of all tubes.
 
     Attributes:
-        name: of the tube, or ALL_TUBES.
-        counts: by kind of event, how many; kinds that did not occur are absent.
-        gone: how many tasks left the tube for good.
-        first_ms: time of its first event.
-        last_ms: time of its last event.
-        wait: from ready to taken.
-        run: from taken to the end of the attempt.
-        attempts_max: the most attempts of a task.
+        name: name of the tube, or ALL_TUBES.
+        counts: number of events by kind; kinds without events are absent.
+        gone: number of tasks that left the tube.
+        first_ms: time of the first event.
+        last_ms: time of the last event.
+        wait: durations from READY to TAKEN.
+        run: durations from TAKEN to the end of the attempt.
+        attempts_max: highest attempt number of a task.
     """
 
     name: str
@@ -92,23 +92,23 @@ class TubeStatistics:
     attempts_max: int
 
     def count(self, kind: str) -> int:
-        """Return how many events of a kind there were."""
+        """Return the number of events of a kind."""
         return self.counts.get(kind, 0)
 
     @property
     def failures(self) -> int:
-        """How many attempts did not end with an acknowledgement."""
+        """Number of attempts that ended without an acknowledgement."""
         return sum(self.count(kind) for kind in FAILURES)
 
     @property
     def acks_per_second(self) -> float | None:
-        """Tasks finished per second of the time in which the tube had events; None if that is 0."""
+        """Finished tasks per second between the first and last event; None for an empty span."""
         span_ms = self.last_ms - self.first_ms
         return self.count("ack") * 1_000 / span_ms if span_ms else None
 
     @property
     def takes_per_ack(self) -> float | None:
-        """How often a task is taken for each that is finished: 1 without failures."""
+        """Number of takes per finished task: 1 without failures."""
         acks = self.count("ack")
         return self.count("take") / acks if acks else None
 
@@ -127,13 +127,13 @@ FAILURES: Final = (
 
 @dataclass(slots=True, frozen=True)
 class TimelineBucket:
-    """What happened in a tube within one span of time.
+    """Counts of one tube in one time bucket.
 
     Attributes:
-        at_ms: where the span begins.
+        at_ms: start of the bucket.
         tube: name of the tube.
-        puts, takes, acks, failures: how many of each.
-        ready, taken: by how much the number of tasks in that state grew.
+        puts, takes, acks, failures: number of events.
+        ready, taken: change of the number of tasks in that state.
     """
 
     at_ms: int
@@ -148,7 +148,7 @@ class TimelineBucket:
 
 @dataclass(slots=True, frozen=True)
 class FailureCount:
-    """How often attempts ended in one way, without finishing their task."""
+    """Number of attempts of a tube that ended with one kind of failure."""
 
     tube: str
     kind: str
@@ -159,7 +159,7 @@ class FailureCount:
 
 @dataclass(slots=True, frozen=True)
 class AttemptCount:
-    """How many tasks of a tube were finished at their n-th attempt."""
+    """Number of tasks of a tube that finished at the n-th attempt."""
 
     tube: str
     attempt: int
@@ -171,16 +171,16 @@ class Report:
     """All numbers of a report.
 
     Attributes:
-        source: what was read, for people.
-        is_filtered: whether only some tubes were read.
-        is_exact: whether percentiles are exact; otherwise within a ten-thousandth of rank.
-        parts: by partition of the feed, in order.
-        total: over all tubes.
-        tubes: by number of events, most first.
-        bucket_ms: the width of a moment.
-        timeline: in order of time and tube.
+        source: name of the source, for people.
+        is_filtered: True if only some tubes were read.
+        is_exact: True if percentiles are exact; else they are within a ten-thousandth of rank.
+        parts: coverage by partition, in order.
+        total: statistics of all tubes together.
+        tubes: statistics by tube, busiest first.
+        bucket_ms: width of a time bucket.
+        timeline: ordered by time and tube.
         failures: most frequent first.
-        attempts: by tube and attempt.
+        attempts: ordered by tube and attempt.
     """
 
     source: str
@@ -196,17 +196,17 @@ class Report:
 
     @property
     def events(self) -> int:
-        """How many events were counted."""
+        """Number of events."""
         return sum(part.events for part in self.parts)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every event of the range is known to be counted exactly once."""
+        """True if every event of the range was counted exactly once."""
         return not self.is_filtered and all(part.is_complete for part in self.parts)
 
     @property
     def is_from_the_start(self) -> bool:
-        """Whether the range begins with the feed, so that backlogs are absolute."""
+        """True if the range begins with the feed, so that backlogs are absolute."""
         return not self.is_filtered and all(part.first_seq == 0 for part in self.parts)
 
 

@@ -1,4 +1,4 @@
-"""Lay out the numbers of a report as tables: for people as text, for programs as CSV and JSON."""
+"""Lay out the numbers of a report: as text tables for people, as CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Cell: TypeAlias = str | int | float | None
 
 NONE: Final = "-"
-"""Stands in a cell that has no value."""
+"""Content of a cell without a value."""
 
 
 @dataclass(slots=True, frozen=True)
 class Table:
-    """A table for people: the first column is text, the others are numbers set right."""
+    """A table for people: the first column is text, the others are right-aligned numbers."""
 
     title: str
     heads: Sequence[str]
@@ -45,7 +45,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with its thousands apart; a dash for none."""
+    """Return a number with thousands separators; "-" for 0."""
     return f"{number:,}" if number else NONE
 
 
@@ -57,7 +57,7 @@ def ratio(number: float | None) -> str:
 
 
 def instant(at_ms: int) -> str:
-    """Return a time in UTC to the second."""
+    """Return a time in UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -67,12 +67,12 @@ def tables(report: Report) -> list[Table]:
 
 
 def lines_of(report: Report) -> list[TubeStatistics]:
-    """Return the tubes and, where there are several, their total."""
+    """Return the tubes, and their total if there are several."""
     return [*report.tubes, report.total] if len(report.tubes) > 1 else list(report.tubes)
 
 
 def flow(report: Report) -> Table:
-    """Return what went through each tube."""
+    """Return the table of counts per tube."""
     columns: tuple[tuple[str, Callable[[TubeStatistics], str]], ...] = (
         ("put", lambda tube: count(tube.count("put"))),
         ("taken", lambda tube: count(tube.count("take"))),
@@ -88,7 +88,7 @@ def flow(report: Report) -> Table:
 
 
 def times(report: Report) -> Table:
-    """Return how long tasks waited and ran in each tube."""
+    """Return the table of wait and run durations per tube."""
     heads = ["tube"]
     for phase in ("wait", "run"):
         heads += [f"{phase} p50", f"{phase} p95", f"{phase} p99", f"{phase} max"]
@@ -103,7 +103,7 @@ def times(report: Report) -> Table:
 
 
 def failures(report: Report) -> Table:
-    """Return why attempts ended without finishing their task."""
+    """Return the table of failed attempts by reason."""
     rows = [
         [f"{one.tube}: {one.reason or one.kind}", one.kind, count(one.count), instant(one.last_ms)]
         for one in report.failures
@@ -112,7 +112,7 @@ def failures(report: Report) -> Table:
 
 
 def attempts(report: Report) -> Table:
-    """Return at which attempt tasks were finished."""
+    """Return the table of finished tasks by attempt."""
     found = {(one.tube, one.attempt): one.tasks for one in report.attempts}
     numbers = sorted({one.attempt for one in report.attempts})
     rows = [
@@ -123,7 +123,7 @@ def attempts(report: Report) -> Table:
 
 
 def text(table: Table) -> str:
-    """Return a table as lines of text of equal columns."""
+    """Return a table as lines of aligned text."""
     rows = [list(table.heads), *(list(row) for row in table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.heads))]
     lines = []
@@ -136,7 +136,7 @@ def text(table: Table) -> str:
 
 
 def headline(report: Report) -> str:
-    """Return what the report is about, in one sentence."""
+    """Return a one-sentence summary of the report."""
     first_ms = min(part.first_ms for part in report.parts)
     last_ms = max(part.last_ms for part in report.parts)
     return (
@@ -147,7 +147,7 @@ def headline(report: Report) -> str:
 
 
 def proof(report: Report) -> str:
-    """Return what the sequence numbers say about completeness."""
+    """Return what the sequence numbers prove about completeness."""
     if report.is_filtered:
         return "these tubes only"
     return "every event exactly once" if report.is_complete else "WITH GAPS"
@@ -165,7 +165,7 @@ def as_json(report: Report) -> str:
 
 
 def csv_files(report: Report) -> dict[str, str]:
-    """Return the numbers of a report as CSV, by the name of the file."""
+    """Return the numbers of a report as CSV, by file name."""
     tube_rows: list[dict[str, Cell]] = []
     for tube in lines_of(report):
         row: dict[str, Cell] = {"tube": tube.name, "put": tube.count("put")}
@@ -186,7 +186,7 @@ def csv_files(report: Report) -> dict[str, str]:
 
 
 def as_csv(rows: Sequence[dict[str, Cell]]) -> str:
-    """Return rows of equal columns as CSV; empty without rows."""
+    """Return rows with equal columns as CSV; empty without rows."""
     if not rows:
         return ""
     written = io.StringIO()
