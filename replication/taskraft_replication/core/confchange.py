@@ -1,7 +1,7 @@
-"""Describe membership changes, and write them into the data of log entries.
+"""Describe membership changes and encode them as data of log entries.
 
-The encoding is our own: the same change always gives the same bytes, and the change that leaves a
-joint configuration gives none at all, so that no size limit can ever hold it back.
+The same change always encodes to the same bytes. The change that leaves a joint configuration
+encodes to no bytes, so no size limit can delay it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ class MemberChangeKind(Enum):
     """What happens to one member."""
 
     ADD_VOTER = 0
-    """Make it a voter, whatever it was."""
+    """Make the member a voter, also if it is a learner or not a member yet."""
     REMOVE = 1
     UPDATE = 2
-    """Nothing: lets the application log something about the member in ``context``."""
+    """Change no vote; ``context`` carries new data about the member."""
     ADD_LEARNER = 3
-    """Make it a learner, whatever it was."""
+    """Make the member a learner, also if it is a voter or not a member yet."""
 
 
 class ConfChangeTransition(Enum):
-    """Which way leads from one configuration to the next."""
+    """How to get from one configuration to the next."""
 
     AUTO = 0
-    """Directly if one member changes, else through a joint configuration that is left by itself."""
+    """Directly for a change of one member, otherwise through a joint configuration that is left
+    automatically."""
     JOINT_IMPLICIT = 1
-    """Through a joint configuration that is left by itself."""
+    """Through a joint configuration that is left automatically."""
     JOINT_EXPLICIT = 2
     """Through a joint configuration that stays until an empty change is proposed."""
 
@@ -50,7 +51,7 @@ class MemberChange:
 
 @value
 class ConfChange:
-    """A membership change; the empty one leaves a joint configuration."""
+    """A membership change; an empty change leaves a joint configuration."""
 
     changes: tuple[MemberChange, ...] = ()
     transition: ConfChangeTransition = ConfChangeTransition.AUTO
@@ -63,16 +64,16 @@ class ConfChange:
 
     @property
     def enters_joint(self) -> bool:
-        """Tell whether this change needs, or asks for, a joint configuration.
+        """Tell whether this change enters a joint configuration.
 
-        Some changes of several members could do without one; that would depend on the
-        configuration they meet.
+        A change of several members always does, although some could be made directly: that would
+        depend on the current configuration.
         """
         return self.transition is not ConfChangeTransition.AUTO or len(self.changes) > 1
 
     @property
     def auto_leave(self) -> bool:
-        """Tell whether the joint configuration is to be left without being told."""
+        """Tell whether the joint configuration is left without another request."""
         return self.transition is not ConfChangeTransition.JOINT_EXPLICIT
 
 
@@ -93,7 +94,7 @@ def decode(data: bytes) -> ConfChange:
     """Return the change that ``encode`` wrote.
 
     Raises:
-        ConfChangeMalformed: it did not.
+        ConfChangeMalformed: the bytes are not an encoded change.
     """
     if not data:
         return LEAVE_JOINT
@@ -114,10 +115,10 @@ def decode(data: bytes) -> ConfChange:
 
 
 def of_entry(entry: Entry) -> ConfChange | None:
-    """Return the membership change that ``entry`` carries, None if it carries something else.
+    """Return the membership change that ``entry`` carries, or None for a normal entry.
 
     Raises:
-        ConfChangeMalformed: it should, but its data is not one.
+        ConfChangeMalformed: the entry is a membership change, but its data cannot be decoded.
     """
     if entry.kind is EntryKind.NORMAL:
         return None

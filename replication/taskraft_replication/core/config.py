@@ -12,31 +12,35 @@ UNLIMITED: Final = 1 << 62
 """A limit that is never reached; for tests, not for production."""
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
-"""Payload of one append message: large enough to keep a link busy, small enough to be resent."""
+"""Maximum payload of one append message: large enough to keep a link busy, small enough to resend.
+"""
 
 INFLIGHT_MESSAGES_MAX: Final = 256
-"""Appends on their way to one follower; more than a second of work if each is a disk sync."""
+"""Maximum appends in flight to one follower; more than a second of work at one fsync per append."""
 
 INFLIGHT_BYTES_MAX: Final = 16 << 20
-"""Payload on its way to one follower; bounds the memory that a slow follower costs the leader."""
+"""Maximum payload in flight to one follower; bounds the leader's memory for a slow follower."""
 
 COMMITTED_BYTES_MAX: Final = 4 << 20
-"""Payload handed to the apply worker and not yet applied; bounds the driver's pauses."""
+"""Maximum payload that the apply worker has received and not applied; bounds pauses of the driver.
+"""
 
 UNCOMMITTED_BYTES_MAX: Final = 64 << 20
-"""Payload proposed and not yet committed; beyond it a leader without a quorum refuses proposals."""
+"""Maximum payload that is proposed but not committed. Above this limit, a leader without a quorum
+drops proposals."""
 
 READS_PENDING_MAX: Final = 4096
-"""Read requests that wait for a quorum's confirmation; each may stand for many readers."""
+"""Maximum read requests that wait for confirmation by a quorum; one request may serve many readers.
+"""
 
 
 class ReadOnly(Enum):
-    """How a leader makes sure that it still leads before it answers a read."""
+    """How a leader confirms that it still leads before it answers a read."""
 
     SAFE = "safe"
-    """It asks a quorum (ReadIndex). Depends on no clock."""
+    """Confirm with a round of heartbeats to a quorum (ReadIndex); independent of clocks."""
     LEASE_BASED = "lease_based"
-    """It trusts the lease that check-quorum gives it: wrong if clocks drift."""
+    """Rely on the leader lease of ``check_quorum``; stale reads are possible if clocks drift."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,12 +53,14 @@ class RaftConfig:
 
     member_id: MemberId
     election_ticks: int = 10
-    """Silence of the leader after which a follower campaigns: this many ticks to twice as many."""
+    """Minimum time without a message from the leader before a follower campaigns; the maximum is
+    twice as long."""
     heartbeat_ticks: int = 1
     pre_vote: bool = True
     """Ask whether an election could be won before disturbing the group with a new term."""
     check_quorum: bool = True
-    """Step down when no quorum was heard of for an election timeout; ignore votes in that time."""
+    """Step down after an election timeout without a quorum; ignore vote requests while a leader is
+    known."""
     async_storage_writes: bool = True
     message_bytes_max: int = MESSAGE_BYTES_MAX
     inflight_messages_max: int = INFLIGHT_MESSAGES_MAX
@@ -65,11 +71,12 @@ class RaftConfig:
     step_down_on_removal: bool = True
     read_only: ReadOnly = ReadOnly.SAFE
     disable_conf_change_validation: bool = False
-    """Let a second membership change into the log; only for tests, it costs safety."""
+    """Allow a second uncommitted membership change in the log. Unsafe; for tests only."""
     forward_proposals: bool = False
-    """Followers send proposals on to the leader; off, since a proposal sent on may arrive twice."""
+    """Let followers forward proposals to the leader. Off, because a forwarded proposal can be
+    appended twice."""
     applied: LogIndex = LogIndex(0)
-    """Last entry whose effects the state machine holds at the start; not applied again."""
+    """Last entry that the state machine has applied at the start; it is not applied again."""
 
     def __post_init__(self) -> None:
         """Check each setting, and those that depend on each other."""

@@ -1,4 +1,4 @@
-"""Find out what a member does with a message: by its sender, its term, and the member's role."""
+"""Route a message to its handler by sender, term and role."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
 
 
 def receive(member: Member, message: Message) -> None:
-    """Take in a message from outside, if it is one that may come from there."""
+    """Process a message from outside; drop it if its kind or sender is not allowed there."""
     kind, sender = message.kind, message.sender
     if kind not in _FROM_PEERS:
         if kind in _FROM_WORKERS and sender < NO_MEMBER:
@@ -65,19 +65,19 @@ def receive(member: Member, message: Message) -> None:
     elif not message.term and kind not in _WITHOUT_TERM:
         member.refuse(message, MessageDropReason.WITHOUT_TERM)
     else:
-        _act(member, message)
+        _handle(member, message)
 
 
 def dispatch(member: Member, message: Message) -> None:
-    """Take in a message that the member has for itself, or a reply of a worker."""
+    """Process a message that the member sends itself, or a reply of a storage worker."""
     from_worker = _FROM_WORKERS.get(message.kind)
     if from_worker is not None:
         from_worker(member, message)
     else:
-        _act(member, message)
+        _handle(member, message)
 
 
-def _act(member: Member, message: Message) -> None:
+def _handle(member: Member, message: Message) -> None:
     """Do what ``message`` asks for, if it is of this term and means something to the role."""
     if message.term != member.term and message.term and not check_term(member, message):
         return
@@ -89,7 +89,9 @@ def _act(member: Member, message: Message) -> None:
 def _on_vote_request(member: Member, message: Message) -> None:
     answers = len(member.after_append)
     election.on_vote_request(member, message)
-    assert len(member.after_append) == answers + 1, "who asks is answered, by a learner too"
+    assert len(member.after_append) == answers + 1, (
+        "each vote request is answered, by a learner too"
+    )
 
 
 def _on_proposal(member: Member, message: Message) -> None:
@@ -130,4 +132,4 @@ _HANDLERS: Final[Mapping[RaftRole, Mapping[MessageKind, _Handler]]] = {
         MessageKind.TRANSFER_LEADER: leader.on_transfer_leader,
     },
 }
-"""What each role does with a message of its own term; what is not listed means nothing there."""
+"""Handlers per role for messages of the member's term; other kinds are ignored."""

@@ -1,4 +1,4 @@
-"""Elect: campaign, ask for votes, give them, count them."""
+"""Run elections: campaign, request votes, grant votes, count votes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taskraft_replication.core.types import (
 )
 
 TRANSFER_CONTEXT: Final = b"transfer"
-"""Marks a vote request that the old leader has asked for; leases do not stand in its way."""
+"""Marks a vote request of a leadership transfer; voters grant it although they know a leader."""
 
 
 _COMMITTED: Final = Struct(">QQ")  # term, index
@@ -31,15 +31,15 @@ class Campaign(Enum):
     """Why and how a member campaigns."""
 
     PRE_VOTE = "pre_vote"
-    """Ask first whether it could be won."""
+    """Ask first whether the election could be won."""
     ELECTION = "election"
-    """Begin a term."""
+    """Start a new term."""
     TRANSFER = "transfer"
-    """Begin a term because the leader says so."""
+    """Start a new term at the leader's request."""
 
 
 def tick(member: Member) -> None:
-    """Let one tick pass on a member that does not lead."""
+    """Advance the clock of a member that is not the leader by one tick."""
     member.election_elapsed += 1
     if member.election_elapsed >= member.election_timeout_ticks and member.is_promotable:
         member.election_elapsed = 0
@@ -47,15 +47,16 @@ def tick(member: Member) -> None:
 
 
 def start(member: Member) -> None:
-    """Campaign because no leader was heard of, or because the driver says so."""
+    """Campaign after an election timeout, or at the driver's request."""
     campaign(member, Campaign.PRE_VOTE if member.config.pre_vote else Campaign.ELECTION)
 
 
 def campaign(member: Member, how: Campaign) -> None:
-    """Ask for votes, if the member may lead.
+    """Request votes, if this member may become leader.
 
-    Nobody campaigns with a committed but unapplied membership change: it would count votes by a
-    configuration that others have left already, and two of them could win (etcd-io/etcd#7625).
+    A member with a committed but unapplied membership change must not campaign. It would count
+    votes in a configuration that other members have already left, and two members could win
+    (etcd-io/etcd#7625).
     """
     if member.role is RaftRole.LEADER or not member.is_promotable:
         return
@@ -63,7 +64,7 @@ def campaign(member: Member, how: Campaign) -> None:
         return
     if how is Campaign.PRE_VOTE:
         become_pre_candidate(member)
-        # Asked for the term that would begin, which does not begin yet.
+        # A pre-vote asks about the next term, which does not start yet.
         _ask(member, MessageKind.PRE_VOTE, Term(member.term + 1), b"")
         return
     become_candidate(member)
@@ -79,7 +80,7 @@ def _ask(member: Member, kind: MessageKind, term: Term, context: bytes) -> None:
     own_id = member.config.member_id
     for voter in member.tracker.voters:
         if voter == own_id:
-            # The own vote counts like any other: once it is synced.
+            # The own vote also counts only once it is durable.
             member.send_after_append(Message(_REPLY_TO[kind], own_id, own_id, term))
             continue
         member.send(
@@ -98,14 +99,14 @@ def _ask(member: Member, kind: MessageKind, term: Term, context: bytes) -> None:
 def on_vote_request(member: Member, request: Message) -> None:
     """Answer VOTE or PRE_VOTE, whose term is not below this member's.
 
-    A learner answers too: it may have been made a voter by a change that it has not seen
-    (etcd-io/etcd#10998). A granted vote is synced before it leaves.
+    A learner answers too: it may have become a voter by a change that it has not seen
+    (etcd-io/etcd#10998). A granted vote is sent only once it is durable.
     """
-    future = request.term > member.term  # then it is a pre-vote: a vote would have raised the term
+    future = request.term > member.term  # only a pre-vote: a vote would have raised the term
     free = member.vote == NO_MEMBER and member.leader == NO_MEMBER
     may = future or free or member.vote == request.sender
     granted = may and member.log.is_up_to_date(request.log_term, request.index)
-    # A granted pre-vote carries the future term, a refusal the present one.
+    # A granted pre-vote carries the future term, a refused one the current term.
     member.send_after_append(
         Message(
             _REPLY_TO[request.kind],
@@ -123,9 +124,9 @@ def on_vote_request(member: Member, request: Message) -> None:
 
 
 def on_vote_reply(member: Member, reply: Message) -> None:
-    """Count an answer; win, lose, or go on waiting."""
+    """Count a vote: win, lose, or continue to wait."""
     if reply.reject and _learn_commit(member, reply) and _has_unapplied_change(member):
-        become_follower(member, member.term)  # its quorum may be another one by now
+        become_follower(member, member.term)  # the configuration may have changed
         return
     result = member.tracker.record_vote(reply.sender, granted=not reply.reject)
     if result is VoteResult.LOST:
@@ -135,18 +136,19 @@ def on_vote_reply(member: Member, reply: Message) -> None:
             campaign(member, Campaign.ELECTION)
         elif member.config.member_id in member.tracker.votes:
             assert reply.term == member.term, "a vote for another term does not count"
-            assert not _has_unapplied_change(member), "others may count by another configuration"
+            assert not _has_unapplied_change(member), "other members may use another configuration"
             become_leader(member)
-        # Else the own vote is not synced yet. Leading now would let a member that crashes and
-        # forgets this term win it once more, and write other entries under the same number.
+        # Otherwise this candidate's own vote is not durable yet. If it led now and then crashed, it
+        # could forget the vote, win the same term again, and append different entries with the same
+        # term and index.
 
 
 def on_timeout_now(member: Member, _order: Message) -> None:
-    """Campaign at once; the leader hands over, so there is no need to ask first.
+    """Campaign at once, without a pre-vote: the leader transfers its leadership.
 
-    Right after a membership change, the order comes while the change is still being applied here;
-    it may even be the one that makes this member a voter. The order stands until it is: else the
-    hand-over would come to nothing, and the leader take no proposals until it gives up.
+    If a committed membership change is not applied yet, the campaign waits until it is. The change
+    may be the one that makes this member a voter. Dropping the request instead would make the
+    transfer time out, and the leader would drop proposals until then.
     """
     member.is_asked_to_campaign = _has_unapplied_change(member)
     if not member.is_asked_to_campaign:
@@ -154,18 +156,19 @@ def on_timeout_now(member: Member, _order: Message) -> None:
 
 
 def campaign_if_asked(member: Member) -> None:
-    """Carry out the order to take over, when what stood in its way is applied."""
+    """Campaign for a leadership transfer once no unapplied membership change is left."""
     if member.is_asked_to_campaign and not _has_unapplied_change(member):
         member.is_asked_to_campaign = False
         campaign(member, Campaign.TRANSFER)
 
 
 def _committed(member: Member) -> bytes:
-    """Return what goes with a refusal: which entry is known to be committed.
+    """Return the term and index of the last committed entry, to attach to a refused vote.
 
-    A leader that leaves with a configuration may be the last who tells of it. Who must lead next
-    may have that entry, not know that it is committed, and ask voters of the old configuration,
-    whose longer logs make them refuse for ever. (raft-rs does the same.)
+    A leader that is removed by a membership change may be the only member that announced the commit
+    of that change. The member that must win the next election may store the change without knowing
+    that it is committed. It would then ask voters of the old configuration, and their longer logs
+    would make them refuse for ever. (raft-rs does the same.)
     """
     index = member.log.commit_index
     term = member.log.term(index)
@@ -174,10 +177,10 @@ def _committed(member: Member) -> bytes:
 
 
 def _learn_commit(member: Member, refusal: Message) -> bool:
-    """Take in what a refusal says is committed; tell whether that is news.
+    """Commit up to the entry that a refused vote names; tell whether the commit index advanced.
 
-    That an entry is committed stays true in every term. With the same entry the log up to there is
-    the same.
+    A committed entry stays committed in every later term. If this log has the same entry, both logs
+    are equal up to it.
     """
     if not refusal.context:
         return False
@@ -186,9 +189,9 @@ def _learn_commit(member: Member, refusal: Message) -> bool:
 
 
 def _has_unapplied_change(member: Member) -> bool:
-    """Tell whether a membership change is committed and not applied, as far as is known here.
+    """Tell whether a membership change is known to be committed but is not applied.
 
-    A snapshot that is still to be installed stands for changes that nobody can look up.
+    A pending snapshot counts as one, because it can hold changes that cannot be looked up.
     """
     log = member.log
     if log.unstable.snapshot is not None:

@@ -1,4 +1,4 @@
-"""Name everything the Raft core raises; none of it is raised for what a peer sends."""
+"""Define the errors of the Raft core; a message from a peer never causes one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from taskraft_replication.core.types import LogIndex
 
 
 class Compacted(Exception):
-    """The index asked for lies below the first entry that is still stored: send a snapshot."""
+    """The requested index is below the first stored entry: send a snapshot instead."""
 
 
 class EntryUnavailable(Exception):
-    """The index asked for lies above the last entry that is stored."""
+    """The requested index is above the last stored entry."""
 
 
 class CommittedEntriesMissing(Exception):
@@ -30,26 +30,26 @@ class CommittedEntriesMissing(Exception):
 
 
 class SnapshotTemporarilyUnavailable(Exception):
-    """The storage is still writing the snapshot asked for; ask again after the next heartbeat."""
+    """The storage is still writing the requested snapshot; retry after the next heartbeat."""
 
 
 class DropReason(Enum):
-    """Why a proposal did not enter the log."""
+    """Why a proposal was not appended."""
 
     NO_LEADER = "no_leader"
     """No leader is known: wait for an election."""
     NOT_LEADER = "not_leader"
-    """Another member leads and this one does not forward: propose there."""
+    """Another member leads, and this member does not forward: propose there."""
     NOT_A_MEMBER = "not_a_member"
-    """This leader has been removed from the group; the next one will be elected without it."""
+    """This leader was removed from the group; the next leader will be elected without it."""
     TRANSFERRING = "transferring"
-    """Leadership is being handed over: propose to the next leader."""
+    """A leadership transfer is in progress: propose to the next leader."""
     TOO_MANY_UNCOMMITTED = "too_many_uncommitted"
-    """``Config.uncommitted_bytes_max`` are proposed and not committed yet: wait."""
+    """``RaftConfig.uncommitted_bytes_max`` bytes are proposed and not committed: retry later."""
 
 
 class ProposalDropped(Exception):
-    """The proposal is not in the log and never will be: propose again, perhaps elsewhere."""
+    """The proposal was not appended and never will be: propose again, on the leader."""
 
     def __init__(self, reason: DropReason) -> None:
         super().__init__(reason.value)
@@ -59,8 +59,8 @@ class ProposalDropped(Exception):
 class ConfChangeFault(Enum):
     """Why a membership change cannot be made."""
 
-    ALREADY_JOINT = "the configuration is joint already"
-    NOT_JOINT = "the configuration is not joint, so there is nothing to leave"
+    ALREADY_JOINT = "the configuration is already joint"
+    NOT_JOINT = "the configuration is not joint, so it cannot be left"
     SIMPLE_WHILE_JOINT = "a simple change cannot be made in a joint configuration"
     NO_VOTERS_BEFORE = "a configuration without voters cannot become joint"
     NO_VOTERS_AFTER = "the change would remove the last voter"
@@ -69,10 +69,10 @@ class ConfChangeFault(Enum):
 
 
 class ConfChangeInvalid(Exception):
-    """The membership change does not fit the configuration.
+    """The membership change does not fit the current configuration.
 
-    ``RaftCore.propose_conf_change`` reports it as a result. Raised out of ``apply_conf_change`` it
-    means that members disagree about the configuration: stop.
+    ``RaftCore.propose_conf_change`` returns the fault. Raised by ``apply_conf_change``, the error
+    means that members disagree about the configuration: the process must stop.
     """
 
     def __init__(self, fault: ConfChangeFault) -> None:
@@ -81,4 +81,4 @@ class ConfChangeInvalid(Exception):
 
 
 class ConfChangeMalformed(ValueError):
-    """The bytes are not a membership change: stop, the log was written by something else."""
+    """The bytes are not an encoded membership change: another program wrote the log; stop."""

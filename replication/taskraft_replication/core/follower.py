@@ -1,4 +1,4 @@
-"""Follow: take in a leader's entries, commit index, snapshots."""
+"""Handle messages from the leader: entries, commit index, snapshots."""
 
 from __future__ import annotations
 
@@ -23,27 +23,30 @@ _FOLLOWER: Final = RaftRole.FOLLOWER
 
 
 def on_append(member: Member, append: Message) -> None:
-    """Store what is new; answer once it is synced."""
+    """Append new entries; acknowledge them once they are durable."""
     _heed(member, append)
     log = member.log
     previous = append.index
     if previous < log.commit_index:
-        # All that is below is the same anyway, and may be compacted away here.
+        # Entries below the commit index are equal in both logs, and may be compacted here.
         _accept(member, append, log.commit_index)
         return
     matched = log.append_after(previous, append.log_term, append.entries)
     if matched is None:
         _reject(member, append)
         return
-    # Not beyond what this message has checked: the rest of this log may still be overwritten.
+    # Do not commit beyond the entries that this message has checked: the rest of this log may still
+    # be overwritten.
     before = log.commit_index
     log.commit_to(min(append.commit, matched))
-    assert log.commit_index <= max(before, previous + len(append.entries)), "not checked"
+    assert log.commit_index <= max(before, previous + len(append.entries)), (
+        "the entries were not checked"
+    )
     _accept(member, append, matched)
 
 
 def on_heartbeat(member: Member, heartbeat: Message) -> None:
-    """Take in the commit index, which the leader has limited to what it knows to match."""
+    """Advance the commit index, which the leader has limited to the known match index."""
     _heed(member, heartbeat)
     member.log.commit_to(heartbeat.commit)
     member.send(
@@ -58,9 +61,9 @@ def on_heartbeat(member: Member, heartbeat: Message) -> None:
 
 
 def on_snapshot(member: Member, message: Message) -> None:
-    """Start over from the snapshot, unless the log has what it stands for.
+    """Restore the snapshot, unless the log already has its entries.
 
-    Nothing beyond the commit index is acknowledged: what the log has there was not compared.
+    Acknowledge nothing above the commit index: entries there were not compared with the leader's.
     """
     _heed(member, message)
     assert message.snapshot is not None
@@ -69,9 +72,9 @@ def on_snapshot(member: Member, message: Message) -> None:
 
 
 def forget_leader(member: Member) -> None:
-    """Drop the leader without leaving the term, so that this member may vote for another.
+    """Forget the leader without leaving the term, so that this member may vote for another member.
 
-    Without effect under leases, which it would break, and on a member that does not follow.
+    Has no effect with leases, which it would break, and on a member that is not a follower.
     """
     if member.config.read_only is not ReadOnly.LEASE_BASED and member.role is _FOLLOWER:
         member.leader = NO_MEMBER
@@ -100,7 +103,7 @@ def _accept(member: Member, message: Message, index: LogIndex) -> None:
 
 
 def _reject(member: Member, append: Message) -> None:
-    """Tell the leader where the logs may meet, at best, so that it need not go back one by one."""
+    """Reject an append with a hint where the logs may match, so that the leader can skip ahead."""
     hint = min(append.index, member.log.last_index)
     hint, hint_term = member.log.last_not_above(hint, append.log_term)
     member.after_append.append(
@@ -118,7 +121,7 @@ def _reject(member: Member, append: Message) -> None:
 
 
 def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
-    """Install ``snapshot`` if it brings the member forward.
+    """Restore ``snapshot`` if it is above the commit index.
 
     It replaces the configuration, even a later one that was not committed.
     """
@@ -126,7 +129,7 @@ def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
     log = member.log
     if meta.index <= log.commit_index:
         return
-    assert meta.term <= message.term, "a leader has nothing of a later term"
+    assert meta.term <= message.term, "the leader's snapshot has no later term"
     configuration = membership.restored(meta.conf_state)
     if member.config.member_id not in membership.members(configuration):
         member.refuse(message, MessageDropReason.NOT_FOUND_IN_SNAPSHOT)

@@ -1,4 +1,4 @@
-"""Bound what is on its way to one follower, by messages and by bytes."""
+"""Limit the appends in flight to one follower, by messages and by bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from taskraft_replication.core.types import LogIndex
 
 
 class Inflights:
-    """The append messages that a follower has not acknowledged, oldest first.
+    """The appends that a follower has not acknowledged, oldest first.
 
-    Each is known by its last index. The window is full at ``messages_max`` messages or at
-    ``bytes_max`` bytes; the message that crosses the byte limit is still let through.
+    Each message is represented by its last index. The window is full at ``messages_max`` messages
+    or at ``bytes_max`` bytes; the message that crosses the byte limit is still sent.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_messages", "_messages_max")
@@ -25,17 +25,17 @@ class Inflights:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of messages on their way."""
+        """Return the number of messages in flight."""
         return len(self._messages)
 
     @property
     def payload_bytes(self) -> int:
-        """Return the payload on its way."""
+        """Return the payload in flight, in bytes."""
         return self._bytes
 
     @property
     def full(self) -> bool:
-        """Tell whether the follower must acknowledge something before it gets more."""
+        """Tell whether the follower must acknowledge a message before it gets the next one."""
         return len(self._messages) >= self._messages_max or self._bytes >= self._bytes_max
 
     def add(self, last_index: LogIndex, payload_bytes: int) -> None:
@@ -56,6 +56,6 @@ class Inflights:
         assert messages or not self._bytes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all messages."""
         self._messages.clear()
         self._bytes = 0

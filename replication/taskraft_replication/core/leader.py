@@ -1,4 +1,4 @@
-"""Lead: take in answers, advance the commit index, keep or hand over leadership."""
+"""Handle replies as leader, advance the commit index, keep or transfer leadership."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from taskraft_replication.core.types import (
 
 
 def become_leader(member: Member) -> None:
-    """Lead the term that was won; propose an empty entry, with which everything before commits."""
+    """Become leader of the term; append an empty entry, which commits all earlier entries."""
     members = member.tracker
     assert joint_vote(members.configuration, members.votes) is VoteResult.WON, "not elected"
-    assert member.config.member_id in members.voters, "who leads votes"
+    assert member.config.member_id in members.voters, "the leader must be a voter"
     member.reset(member.term)
     member.leader = member.config.member_id
     own = member.tracker.progress[member.config.member_id]
     own.become_replicate()
-    own.recent_active = True  # and stays so: the check of the quorum spares this member
-    # A change of an earlier leader may be anywhere in the log.
+    own.recent_active = True  # stays True: the quorum check skips this member
+    # The log may hold an unapplied change of an earlier leader.
     member.pending_change_index = member.log.last_index
     take_role(member, RaftRole.LEADER)
     append_own(member, [Entry(Term(0), LogIndex(0))])
@@ -43,10 +43,11 @@ def become_leader(member: Member) -> None:
 
 
 def advance_commit(member: Member) -> bool:
-    """Commit what a quorum has stored; tell whether anything was committed.
+    """Commit the entries that a quorum has stored; tell whether the commit index advanced.
 
-    Only an entry of the leader's own term commits by being counted; those before it commit with it
-    (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count itself.
+    Only an entry of the leader's own term is committed by counting; earlier entries are committed
+    with it (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count
+    itself.
     """
     members, log = member.tracker, member.log
     index = members.commit_index()
@@ -57,17 +58,17 @@ def advance_commit(member: Member) -> bool:
 
 
 def on_append_reply(member: Member, reply: Message) -> None:
-    """Take in how far a member's log matches this one."""
+    """Record how far a member's log matches this log."""
     progress = member.tracker.progress.get(reply.sender)
     if progress is None:
-        return  # this leader, which was removed and stays
-    assert reply.term == member.term, "what was promised to an earlier leader does not count"
+        return  # this leader was removed and has not stepped down
+    assert reply.term == member.term, "an acknowledgement of another term does not count"
     progress.recent_active = True
     if reply.reject:
         _on_rejected(member, reply, progress)
         return
     index = reply.index
-    assert index <= member.log.last_index, "somebody acknowledged what was never sent"
+    assert index <= member.log.last_index, "the acknowledged entry was never sent"
     probed = progress.state is ProgressState.PROBE and index == progress.match
     if progress.acknowledge(index) or probed:
         _on_accepted(member, reply.sender, progress)
@@ -76,7 +77,7 @@ def on_append_reply(member: Member, reply: Message) -> None:
 def _on_rejected(member: Member, reply: Message, progress: Progress) -> None:
     hint = reply.reject_hint
     if reply.log_term:
-        # Skip all entries whose terms are above the follower's at the hint: none of them can match.
+        # Skip the entries with terms above the follower's term at the hint: they cannot match.
         hint, _ = member.log.last_not_above(hint, reply.log_term)
     if progress.reject(reply.index, hint):
         if progress.state is ProgressState.REPLICATE:
@@ -90,7 +91,7 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
     elif progress.state is ProgressState.PROBE:
         progress.become_replicate()
     elif progress.match + 1 >= member.log.first_index():
-        # Whatever snapshot it got, entries can follow what it has.
+        # The follower has installed a snapshot that reaches the first entry of this log.
         progress.become_replicate()
     is_peer = sender != member.config.member_id
     log = member.log
@@ -108,7 +109,7 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
 
 
 def on_heartbeat_reply(member: Member, reply: Message) -> None:
-    """Take in a sign of life; it may confirm reads, and revives a paused follower."""
+    """Mark the follower as active, resume a paused follower, and confirm reads."""
     progress = member.tracker.progress[reply.sender]
     progress.recent_active = True
     progress.paused_by_flow = False
@@ -120,9 +121,9 @@ def on_heartbeat_reply(member: Member, reply: Message) -> None:
 
 
 def on_transfer_leader(member: Member, request: Message) -> None:
-    """Begin to hand leadership to the sender, who must vote; proposals are dropped meanwhile.
+    """Start the transfer of leadership to the sender, which must be a voter.
 
-    It is given up after an election timeout.
+    Proposals are dropped during the transfer. It is given up after an election timeout.
     """
     to = request.sender
     if to not in member.tracker.voters or to == member.transferee:
@@ -140,17 +141,17 @@ def on_transfer_leader(member: Member, request: Message) -> None:
 
 
 def on_unreachable(member: Member, peer: MemberId) -> None:
-    """Stop sending ahead to ``peer``: what was sent is probably lost."""
+    """Stop pipelining to ``peer``, because the last messages are probably lost."""
     progress = member.tracker.progress.get(peer)
     if progress is not None and progress.state is ProgressState.REPLICATE:
         progress.become_probe()
 
 
 def on_snapshot_status(member: Member, peer: MemberId, *, ok: bool) -> None:
-    """Go on with ``peer`` after its snapshot, or start over if it failed.
+    """Resume replication to ``peer`` after its snapshot, or start over if the transfer failed.
 
-    Nothing is sent before the peer says something: it needs time to install the snapshot, and after
-    a failure a heartbeat's time is a good pause.
+    The next append waits for a message from the peer: the peer needs time to install the snapshot,
+    and after a failure the heartbeat interval is a suitable pause.
     """
     progress = member.tracker.progress.get(peer)
     if progress is None or progress.state is not ProgressState.SNAPSHOT:
@@ -162,7 +163,7 @@ def on_snapshot_status(member: Member, peer: MemberId, *, ok: bool) -> None:
 
 
 def tick(member: Member) -> None:
-    """Let one tick pass on the leader."""
+    """Advance the leader's clock by one tick."""
     member.heartbeat_elapsed += 1
     member.election_elapsed += 1
     if member.election_elapsed >= member.config.election_ticks:
@@ -179,7 +180,7 @@ def tick(member: Member) -> None:
 
 
 def _check_quorum(member: Member) -> None:
-    """Step down if no quorum was heard of since the last check."""
+    """Step down if no quorum was active since the last check."""
     if not member.tracker.has_active_quorum():
         become_follower(member, member.term)
     for _, progress in member.tracker.others:

@@ -1,4 +1,4 @@
-"""Join the durable log and its unsynced tail into one, with the marks of commit and apply."""
+"""Combine the durable log and its unstable tail, with the commit and applied indexes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from taskraft_replication.core.unstable import Unstable
 
 
 def payload_bytes(entries: Sequence[Entry]) -> int:
-    """Return the size of the entries' payloads; no-ops weigh nothing."""
+    """Return the size of the entries' payloads; the payload of a no-op is 0 bytes."""
     if len(entries) == 1:
         return len(entries[0].data)
     return sum([len(entry.data) for entry in entries]) if entries else 0
 
 
 def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
-    """Return the longest prefix whose payloads do not exceed ``bytes_max``, but at least one."""
+    """Return the longest prefix with at most ``bytes_max`` of payload, but at least one entry."""
     if len(entries) == 1:
         return entries
     size = 0
@@ -32,8 +32,8 @@ def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
 class RaftLog:
     """The log of one member.
 
-    Invariants: ``applied <= applying <= commit <= last``; nothing at or below ``commit`` is ever
-    replaced; the three marks only grow.
+    Invariants: ``applied <= applying <= commit <= last``; entries at or below ``commit`` are never
+    replaced; the three indexes never decrease.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class RaftLog:
         self.last_index = storage.last_index()
         self.last_term = storage.term(self.last_index)
         self._last_term_from = self.last_index
-        """All entries from here to the last are known to have the last term."""
+        """All entries from this index to the last are known to have the last term."""
         self.unstable = Unstable(LogIndex(self.last_index + 1))
         assert start <= self.last_index
 
@@ -81,7 +81,7 @@ class RaftLog:
         return self._storage.first_index()
 
     def term(self, index: LogIndex) -> Term | None:
-        """Return the term at ``index``; None where it is compacted away or does not exist yet."""
+        """Return the term at ``index``; None if the entry is compacted or does not exist yet."""
         if index > self.last_index:
             return None
         if index >= self._last_term_from and (
@@ -98,7 +98,7 @@ class RaftLog:
     def matches(self, index: LogIndex, term: Term) -> bool:
         """Tell whether the entry at ``index`` exists and has ``term``.
 
-        Then both logs are equal up to there (Raft paper, 5.3: log matching).
+        If so, both logs are equal up to this entry (Raft paper, 5.3: log matching).
         """
         return self.term(index) == term
 
@@ -127,7 +127,7 @@ class RaftLog:
         """Return the newest snapshot.
 
         Raises:
-            SnapshotTemporarilyUnavailable: the storage is not done with it.
+            SnapshotTemporarilyUnavailable: the storage has not finished it yet.
         """
         return self.unstable.snapshot or self._storage.snapshot()
 
@@ -139,10 +139,10 @@ class RaftLog:
         return term > self.last_term or (term == self.last_term and index >= self.last_index)
 
     def last_not_above(self, index: LogIndex, term: Term) -> tuple[LogIndex, Term]:
-        """Return the last entry at or below ``index`` whose term is not above ``term``.
+        """Return the last entry at or below ``index`` whose term is at most ``term``.
 
-        That is the highest place where a log that has ``term`` at ``index`` can meet this one. The
-        returned term is 0 where this log does not know it.
+        This is the highest position at which a log with ``term`` at ``index`` can match this log.
+        The returned term is 0 if this log does not know it.
         """
         own = self.term(index)
         while own is not None and own > term:
@@ -153,7 +153,7 @@ class RaftLog:
     # Writing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add ``entries``; replace what was there, which must be above the commit index."""
+        """Append ``entries``; entries from their first index on are replaced, if not committed."""
         assert entries
         first, last = entries[0], entries[-1]
         assert first.index > self.commit_index, "committed entries are never replaced"
@@ -167,11 +167,11 @@ class RaftLog:
     def append_after(
         self, index: LogIndex, term: Term, entries: Sequence[Entry]
     ) -> LogIndex | None:
-        """Add a leader's ``entries``, which follow ``index`` and ``term``.
+        """Append a leader's ``entries``, which follow ``index`` and ``term``.
 
-        What matches stays; only from the first conflict on entries are replaced, for the message
-        may be an old one and this log already longer (Raft paper, figure 2). Returns the last index
-        that is now known to match the leader's, None if the logs do not meet at ``index``.
+        Matching entries are kept, and only entries from the first conflict on are replaced: the
+        message may be an old one, and this log already longer (Raft paper, figure 2). Returns the
+        last index known to match the leader's log, or None if the logs differ at ``index``.
         """
         if self.term(index) != term:
             return None
@@ -187,11 +187,7 @@ class RaftLog:
         return LogIndex(index + len(entries))
 
     def commit_to(self, index: LogIndex) -> bool:
-        """Mark all entries up to ``index`` as committed; return whether the commit index moved.
-
-        Raises:
-            CommittedEntriesMissing: the log ends before ``index``.
-        """
+        """Commit all entries up to ``index``; tell whether the commit index advanced."""
         if index <= self.commit_index:
             return False
         if index > self.last_index:
@@ -200,8 +196,8 @@ class RaftLog:
         return True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replace the log by ``snapshot``, which must lie above the commit index."""
-        assert snapshot.meta.index > self.commit_index, "a snapshot never takes anything back"
+        """Replace the log by ``snapshot``, which must be above the commit index."""
+        assert snapshot.meta.index > self.commit_index, "a snapshot must be above the commit index"
         self.unstable.restore(snapshot)
         self.commit_index = snapshot.meta.index
         self.last_index = snapshot.meta.index
@@ -210,7 +206,7 @@ class RaftLog:
 
     @property
     def has_unstored(self) -> bool:
-        """Tell whether there is anything that the append worker has not got."""
+        """Tell whether entries or a snapshot were not handed to the append worker yet."""
         unstable = self.unstable
         return unstable.offset_in_progress <= self.last_index or (
             unstable.snapshot is not None and not unstable.snapshot_in_progress
@@ -220,7 +216,7 @@ class RaftLog:
 
     @property
     def has_committed(self) -> bool:
-        """Tell whether there are entries for the apply worker."""
+        """Tell whether committed entries can be handed to the apply worker."""
         return (
             self.applying_index < self.commit_index
             and not self._applying_paused
@@ -229,9 +225,9 @@ class RaftLog:
         )
 
     def take_committed(self) -> tuple[Entry, ...]:
-        """Return the next entries for the apply worker, within the bytes it may have at a time.
+        """Return the next entries for the apply worker, up to its limit of bytes.
 
-        Entries above a snapshot wait until that is installed.
+        Entries above a snapshot wait until the snapshot is installed.
         """
         before = self.applying_index
         if before == self.commit_index or self._applying_paused or self.unstable.snapshot:
@@ -246,13 +242,13 @@ class RaftLog:
         assert before < index <= end
         self.applying_index = index
         self._applying_bytes += payload_bytes(entries)
-        # A batch that was cut short by its size also pauses: the rest would not fit either.
+        # A batch that was cut by its size also pauses, because the next entry would not fit either.
         full = self._applying_bytes >= self._committed_bytes_max
         self._applying_paused = full or index < end
         return tuple(entries)
 
     def applied_to(self, index: LogIndex, size: int) -> None:
-        """Record that everything up to ``index`` is applied, ``size`` bytes of it just now."""
+        """Record that the entries up to ``index`` are applied, the last ``size`` bytes just now."""
         assert self.applied_index <= index <= self.commit_index
         self.applied_index = index
         self.applying_index = max(self.applying_index, index)
@@ -260,10 +256,10 @@ class RaftLog:
         self._applying_paused = self._applying_bytes >= self._committed_bytes_max
 
     def _appliable_index(self) -> LogIndex:
-        """Return the last committed entry that is synced.
+        """Return the last committed entry that is durable.
 
-        In synchronous mode the driver syncs a Ready before it applies it, so an unsynced one will
-        do.
+        In synchronous mode, the driver stores a Ready before it applies it, so an entry that is not
+        durable yet can be applied.
         """
         unsynced = self.unstable.offset
         if self._applies_unstable or self.commit_index < unsynced:

@@ -1,4 +1,4 @@
-"""State what the core needs of the durable log."""
+"""Define the interface through which the core reads the durable log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from taskraft_replication.core.types import ConfState, Entry, HardState, LogInde
 
 
 class LogReader(Protocol):
-    """The durable side of the log, read only.
+    """The durable part of the log, read only.
 
-    The core reads here whatever it was told is stored (STORAGE_APPEND_REPLY, or ``advance``). What
-    was handed to the append worker but not yet reported may be visible already; the core does not
-    look. Calls must be cheap: recent entries belong in memory. The log is not compacted while a
-    call into the core runs.
+    The core reads only entries that were reported as stored (STORAGE_APPEND_REPLY, or ``advance``).
+    Entries that were handed to the append worker may already be visible; the core does not read
+    them. Calls must be fast: keep recent entries in memory. The log must not be compacted during a
+    call into the core.
     """
 
     def initial_state(self) -> tuple[HardState, ConfState]:

@@ -1,7 +1,7 @@
 """Hold the state of one member of a Raft group.
 
-The modules ``election``, ``follower``, ``leader`` and their like are functions on this state; each
-tells one part of the protocol. ``RaftCore`` is the only one who owns it.
+The modules ``election``, ``follower``, ``leader`` and others are functions on this state; each
+implements one part of the protocol. Only ``RaftCore`` owns the state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROMISES: Final = frozenset(
 
 
 class Member:
-    """The state of one member; see the groups of fields for what must stay consistent."""
+    """The state of one member; comments in ``__init__`` group fields that must stay consistent."""
 
     __slots__ = (
         "after_append",
@@ -70,7 +70,7 @@ class Member:
         self.tell = tell
         self.tracker = ProgressTracker(config)
 
-        # Durable: nothing that implies a term or a vote leaves before they are synced.
+        # Durable: messages that imply a term or a vote are sent only after both are durable.
         self.term = Term(0)
         self.vote = NO_MEMBER
 
@@ -78,69 +78,71 @@ class Member:
         self.role = RaftRole.FOLLOWER
         self.leader = NO_MEMBER
         self.election_elapsed = 0
-        """Since the last sign of a leader, or a vote; on a leader, since the last quorum check."""
+        """Ticks since the last message of the leader or the last vote; on a leader, since the last
+        quorum check."""
         self.heartbeat_elapsed = 0
         self.election_timeout_ticks = config.election_ticks
 
         self.is_asked_to_campaign = False
-        """The leader of this term hands over to this member, which could not campaign at once."""
+        """The leader of this term asked this member to campaign, and it could not do so at once."""
 
-        # A leader's alone; zero and empty on everybody else.
+        # Used by a leader only; zero or empty in all other roles.
         self.transferee = NO_MEMBER
-        """Who leadership is being handed to; proposals are dropped meanwhile."""
+        """Target of a leadership transfer in progress; proposals are dropped meanwhile."""
         self.pending_change_index = LogIndex(0)
-        """A membership change may be in the log up to here: no other before this is applied.
-
-        Set when a leadership begins; nobody else looks at it."""
+        """Highest index at which an unapplied membership change may be; no other change is appended
+        before this index is applied. Set when a member becomes leader."""
         self.uncommitted_bytes = 0
         self.has_unsent_proposals = False
         """Proposals were appended since the last Ready; the next Ready sends them."""
         self.reads = PendingReads(config.reads_pending_max)
 
         self.superseded: ConfState | None = None
-        """The configuration of the state that a snapshot will replace, until it has; else None.
+        """Configuration of the state that a pending snapshot will replace, or None without such a
+        snapshot.
 
-        The member acts by the snapshot's already, while entries below it may still be applied.
-        """
+        The member already acts by the snapshot's configuration, while entries below the snapshot
+        may still be applied."""
 
-        # What leaves with the next Ready.
+        # Output of the next Ready.
         self.messages: list[Message] = []
-        """To peers, at once."""
+        """Messages to peers that may be sent at once."""
         self.after_append: list[Message] = []
-        """To peers and to this member itself, once the term, vote and entries so far are synced."""
+        """Messages to peers and to this member, to send once the current term, vote and entries are
+        durable."""
         self.read_states: list[ReadState] = []
 
     @property
     def configuration(self) -> ConfState:
-        """Return the configuration this member acts by."""
+        """Return the configuration that this member uses."""
         return self.tracker.configuration
 
     @property
     def hard_state(self) -> HardState:
-        """Return what must be synced before it is implied by a message."""
+        """Return the state that must be durable before a message implies it."""
         return HardState(self.term, self.vote, self.log.commit_index)
 
     @property
     def soft_state(self) -> SoftState:
-        """Return what the member believes about leadership."""
+        """Return the current leader and this member's role."""
         return SoftState(self.leader, self.role)
 
     @property
     def is_promotable(self) -> bool:
-        """Tell whether the member may campaign: it votes, and has the log it says it has."""
+        """Tell whether the member may campaign: it votes, and no snapshot is being installed."""
         member_id = self.config.member_id
         return member_id in self.tracker.voters and self.log.unstable.snapshot is None
 
     def has_committed_in_term(self) -> bool:
         """Tell whether an entry of the current term is committed.
 
-        Only then does a leader know what is committed (Raft paper, section 8).
+        Before that, a leader does not know which entries are committed (Raft paper, section 8).
         """
         return self.log.matches(self.log.commit_index, self.term)
 
     def reset(self, term: Term) -> None:
-        """Forget what belongs to the role; begin ``term`` if it is a new one."""
-        assert term >= self.term, "terms never go back"
+        """Clear the state of the role; start ``term`` if it is a new one."""
+        assert term >= self.term, "terms never decrease"
         if term != self.term:
             self.term = term
             self.vote = NO_MEMBER
@@ -159,24 +161,24 @@ class Member:
         self.tracker.reset(self.log.last_index)
 
     def adopt(self, configuration: ConfState) -> None:
-        """Act by ``configuration`` from now on."""
+        """Use ``configuration`` from now on."""
         self.tracker.adopt(configuration, self.log.last_index)
         self.tell(Reconfigured(configuration))
 
     def send(self, message: Message) -> None:
-        """Let ``message`` leave at once: it promises nothing."""
+        """Queue a message that implies nothing durable; it may be sent at once."""
         assert message.to != self.config.member_id
-        assert message.kind not in _PROMISES, "what it promises must be synced first"
+        assert message.kind not in _PROMISES, "the state that it implies must be durable first"
         self.messages.append(message)
 
     def send_after_append(self, message: Message) -> None:
-        """Let ``message`` leave when all that it implies is synced."""
+        """Queue a message to send once everything that it implies is durable."""
         self.after_append.append(message)
 
     def refuse(self, message: Message, reason: MessageDropReason) -> None:
-        """Drop ``message`` and say so."""
+        """Drop ``message`` and report the reason to the trace."""
         self.tell(MessageDropped(message, reason))
 
     def is_self(self, member: MemberId) -> bool:
-        """Tell whether ``member`` is this one."""
+        """Tell whether ``member`` is this member."""
         return member == self.config.member_id

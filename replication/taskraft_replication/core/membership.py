@@ -37,7 +37,7 @@ class _Draft:
                 self.voters.add(member)
             case MemberChangeKind.ADD_LEARNER:
                 self._remove(member)
-                # Who still votes in the outgoing half cannot be a learner before that half is gone.
+                # A voter of the outgoing half cannot become a learner before that half is left.
                 (self.learners_next if member in self.outgoing else self.learners).add(member)
             case MemberChangeKind.REMOVE:
                 self._remove(member)
@@ -118,14 +118,16 @@ def restored(configuration: ConfState) -> ConfState:
     voting = {*result.voters, *result.voters_outgoing}
     assert NO_MEMBER not in {*voting, *result.learners}
     assert voting.isdisjoint(result.learners), "a learner does not vote in either half"
-    assert set(result.learners_next) <= set(result.voters_outgoing), "it still votes"
+    assert set(result.learners_next) <= set(result.voters_outgoing), (
+        "a future learner still votes in the outgoing half"
+    )
     assert set(result.learners_next).isdisjoint(result.voters)
-    assert result.voters_outgoing or not result.auto_leave, "there is nothing to leave"
+    assert result.voters_outgoing or not result.auto_leave, "only a joint configuration can be left"
     return result
 
 
 def is_ordered(configuration: ConfState) -> bool:
-    """Tell whether equal configurations are equal values: each part in order, nobody twice."""
+    """Tell whether each part is sorted without duplicates, so that equal groups compare equal."""
     parts = (
         configuration.voters,
         configuration.learners,
@@ -136,14 +138,14 @@ def is_ordered(configuration: ConfState) -> bool:
 
 
 def members(configuration: ConfState) -> tuple[MemberId, ...]:
-    """Return everybody who receives the log, in order."""
+    """Return all members that receive the log, in order."""
     return _ordered(
         [*configuration.voters, *configuration.voters_outgoing, *configuration.learners]
     )
 
 
 def voters(configuration: ConfState) -> tuple[MemberId, ...]:
-    """Return everybody who votes in at least one half, in order."""
+    """Return the voters of either half, in order."""
     if not configuration.voters_outgoing:
         return configuration.voters
     return _ordered([*configuration.voters, *configuration.voters_outgoing])

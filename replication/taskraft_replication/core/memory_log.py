@@ -1,4 +1,4 @@
-"""Keep a log in memory: a ``LogReader`` for tests, simulations, and the interpreter's prompt."""
+"""Keep a log in memory: a ``LogReader`` for tests, simulations and interactive use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskraft_replication.core.types import (
 
 
 class MemoryLog:
-    """A log that is durable as long as the object lives."""
+    """A log that lives as long as the object."""
 
     def __init__(self, configuration: ConfState = ConfState()) -> None:  # noqa: B008 - a value
         self._hard_state = HardState()

@@ -1,7 +1,7 @@
-"""Keep the reads that wait until a quorum has confirmed that this leader still leads.
+"""Hold reads until a quorum has confirmed that this leader still leads.
 
-ReadIndex (Raft thesis, 6.4): remember the commit index when the request arrives, have a round of
-heartbeats answered, then the read is linearizable as soon as that index is applied.
+ReadIndex (Raft thesis, 6.4): the leader records the commit index when the request arrives and waits
+for a quorum to answer a heartbeat. The read is linearizable once that index is applied.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class _Round:
 
 
 class PendingReads:
-    """The reads of one leadership, in the order of their arrival.
+    """The pending reads of one leadership, in the order of arrival.
 
-    Each gets a number; a heartbeat carries the newest, and its answer confirms all numbers up to
-    that one, for they were given out before the heartbeat left. Two followers may use the same
-    context, so contexts do not serve as names.
+    Reads are numbered. A heartbeat carries the newest number, and its answer confirms all numbers
+    up to it, because they were assigned before the heartbeat was sent. Contexts do not identify
+    reads: two followers may use the same context.
     """
 
     __slots__ = ("_acked", "_count_max", "_last", "_rounds", "_waiting")
@@ -43,12 +43,12 @@ class PendingReads:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether another request must be refused."""
+        """Tell whether further requests must be dropped."""
         return len(self._rounds) + len(self._waiting) >= self._count_max
 
     @property
     def has_waiting(self) -> bool:
-        """Tell whether requests wait for a commit."""
+        """Tell whether requests wait for the first commit of the term."""
         return bool(self._waiting)
 
     def wait_for_commit(self, request: Message) -> None:
@@ -57,12 +57,12 @@ class PendingReads:
         self._waiting.append(request)
 
     def take_waiting(self) -> list[Message]:
-        """Return the requests that waited for a commit, and forget them."""
+        """Return and remove the requests that waited for the first commit."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def add(self, request: Message, index: LogIndex) -> None:
-        """Begin a round for ``request``, to be answered with ``index``."""
+        """Start a round for ``request``, to be answered with ``index``."""
         assert not self.is_full
         assert not self._rounds or self._rounds[-1].index <= index
         self._last += 1
@@ -70,19 +70,19 @@ class PendingReads:
 
     @property
     def heartbeat_context(self) -> bytes:
-        """Return what a heartbeat carries; empty if no read waits."""
+        """Return the context of the next heartbeat; empty if no read is pending."""
         return _ROUND.pack(self._last) if self._rounds else b""
 
     def acknowledge(self, member: MemberId, context: bytes) -> None:
-        """Take in that ``member`` answered the heartbeat with ``context``."""
+        """Record that ``member`` answered the heartbeat with ``context``."""
         number = LogIndex(_ROUND.unpack(context)[0])
-        assert number <= self._last, "an answer to what was never sent"
+        assert number <= self._last, "the answered heartbeat was never sent"
         self._acked[member] = max(number, self._acked.get(member, LogIndex(0)))
 
     def confirmed(
         self, configuration: ConfState, own_id: MemberId
     ) -> list[tuple[LogIndex, Message]]:
-        """Return the index and request of each confirmed read, and forget them."""
+        """Return and remove the confirmed reads, each with its index."""
         if not self._rounds:
             return []
         acked: Mapping[MemberId, LogIndex] = {**self._acked, own_id: LogIndex(self._last)}

@@ -1,4 +1,4 @@
-"""Track what a leader knows of one follower's log."""
+"""Track the replication progress of one follower."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ProgressState(Enum):
     """How the leader sends entries to a follower."""
 
     PROBE = "probe"
-    """Where the logs meet is a guess: one message with entries, then wait for the answer."""
+    """The match index is unknown: send one append with entries, then wait for the answer."""
     REPLICATE = "replicate"
-    """The logs meet at ``match``: send ahead, as far as the in-flight window allows."""
+    """The logs match at ``match``: pipeline appends up to the in-flight window."""
     SNAPSHOT = "snapshot"
-    """The follower needs entries that are gone: send nothing until it has the snapshot."""
+    """The follower needs compacted entries: send no appends until it has the snapshot."""
 
 
 _PROBE: Final = ProgressState.PROBE
@@ -28,8 +28,8 @@ _SNAPSHOT: Final = ProgressState.SNAPSHOT
 class Progress:
     """The leader's view of one member.
 
-    Invariants: ``match < next``; ``match`` never goes back within one leadership; everything up to
-    ``match`` is stored there as it is stored here.
+    Invariants: ``match < next``; ``match`` never decreases during one leadership; the member has
+    the same entries as the leader up to ``match``.
     """
 
     __slots__ = (
@@ -54,29 +54,29 @@ class Progress:
     ) -> None:
         assert match < next_index
         self.match = match
-        """Last entry known to be the same here and there, and synced there."""
+        """Last entry that is known to be equal on both members and durable on the follower."""
         self.next = next_index
-        """First entry to send."""
+        """Next entry to send."""
         self.state = _PROBE
         self.pending_snapshot = LogIndex(0)
-        """Index of the snapshot on its way, 0 if none is."""
+        """Index of the snapshot that is being sent, or 0."""
         self.recent_active = recent_active
-        """Whether anything was heard since the last check of the quorum."""
+        """Whether a message arrived since the last quorum check."""
         self.was_active = False
-        """Whether anything was heard between the last two checks of the quorum."""
+        """Whether a message arrived between the last two quorum checks."""
         self.paused_by_flow = False
-        """No append until the follower answers one, or a heartbeat."""
+        """Send no append until the follower answers an append or a heartbeat."""
         self.inflights = inflights
         self.sent_commit = LogIndex(0)
-        """The commit index that the last message carried."""
+        """Commit index carried by the last message."""
 
     @property
     def paused(self) -> bool:
-        """Tell whether nothing may be appended now."""
+        """Tell whether no append may be sent now."""
         return self.paused_by_flow or self.state is _SNAPSHOT
 
     def become_probe(self) -> None:
-        """Start over from what is certain: ``match``, or the snapshot that was sent."""
+        """Restart probing after the last certain entry: ``match`` or the snapshot sent."""
         next_index = LogIndex(self.match + 1)
         if self.state is _SNAPSHOT:
             next_index = max(next_index, LogIndex(self.pending_snapshot + 1))
@@ -84,20 +84,20 @@ class Progress:
         self._rewind(next_index)
 
     def become_replicate(self) -> None:
-        """Send ahead from ``match``."""
+        """Pipeline appends after ``match``."""
         self._enter(_REPLICATE)
         self._rewind(LogIndex(self.match + 1))
 
     def become_snapshot(self, index: LogIndex) -> None:
         """Wait for the snapshot of ``index``."""
-        assert index > self.match, "entries would do"
+        assert index > self.match, "the follower needs no snapshot"
         self._enter(_SNAPSHOT)
         self.pending_snapshot = index
         self.next = LogIndex(index + 1)
         self.sent_commit = index
 
     def sent(self, count: int, payload_bytes: int, commit: LogIndex) -> None:
-        """Record that one message with ``count`` entries, perhaps none, and ``commit`` left."""
+        """Record that one append with ``count`` entries (0 allowed) and ``commit`` was sent."""
         self.sent_commit = commit
         if self.state is _REPLICATE:
             if count:
@@ -111,16 +111,16 @@ class Progress:
                 self.paused_by_flow = True
 
     def can_bump_commit(self, commit: LogIndex) -> bool:
-        """Tell whether a message with ``commit`` would tell the follower anything new.
+        """Tell whether a message with ``commit`` would advance the follower's commit index.
 
-        It would not if everything sent so far was already declared committed.
+        It would not if all sent entries were already reported as committed.
         """
         return self.sent_commit < commit and self.sent_commit < self.next - 1
 
     def acknowledge(self, index: LogIndex) -> bool:
-        """Take in that the follower has stored everything up to ``index``; tell whether it is news.
+        """Record that the follower has stored the entries up to ``index``; tell whether it is new.
 
-        Acknowledgements may arrive late, twice, or in another order.
+        Acknowledgements may arrive late, twice or out of order.
         """
         if index <= self.match:
             return False
@@ -130,9 +130,9 @@ class Progress:
         return True
 
     def reject(self, rejected: LogIndex, hint: LogIndex) -> bool:
-        """Take in that the follower lacks the entry ``rejected``; tell whether it is news.
+        """Record that the follower lacks the entry ``rejected``; tell whether that is new.
 
-        ``hint`` is the best guess of where the logs meet; probing goes on there.
+        ``hint`` is the best guess where the logs match; probing continues there.
         """
         if self.state is _REPLICATE:
             if rejected <= self.match:

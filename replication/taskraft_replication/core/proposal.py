@@ -1,4 +1,4 @@
-"""Take proposals into a leader's log."""
+"""Append proposals to a leader's log."""
 
 from __future__ import annotations
 
@@ -91,28 +91,29 @@ def _reason_to_drop(leader: Member, size: int) -> DropReason | None:
 
 
 def leave_joint_if_due(member: Member) -> None:
-    """Propose to leave a joint configuration that is to be left by itself.
+    """Propose to leave a joint configuration that is left automatically.
 
-    It is empty and so never too large. It is dropped only while leadership is handed over; then the
-    next leader tries, or this one when that has failed.
+    The entry is empty, so no size limit drops it. It is dropped only during a leadership transfer;
+    then the next leader proposes it, or this leader after the transfer has failed.
     """
     if member.configuration.auto_leave and member.role is RaftRole.LEADER and _may_change(member):
         propose(member, [Entry(Term(0), LogIndex(0), kind=EntryKind.CONF_CHANGE_V2)])
 
 
 def _may_change(leader: Member) -> bool:
-    """Tell whether no membership change can be under way that the leader does not act by yet.
+    """Tell whether all membership changes in the log are applied, as far as the leader can know.
 
-    Its log may end with a change of its predecessor; ``pending_change_index`` covers that
-    (etcd-io/etcd#7625). And before an entry of its own term is committed, it does not know what is.
+    The log may end with a change of the previous leader; ``pending_change_index`` covers that
+    change (etcd-io/etcd#7625). Before an entry of its own term is committed, the leader does not
+    know which entries are committed.
     """
     is_applied = leader.pending_change_index <= leader.log.applied_index
     return is_applied and leader.has_committed_in_term()
 
 
 def append_own(member: Member, entries: Sequence[Entry]) -> None:
-    """Append ``entries`` to the leader's log; once synced, it acknowledges them to itself."""
-    assert member.role is _LEADER, "a leader alone makes entries"
+    """Append ``entries`` to the leader's log; once durable, the leader acknowledges them itself."""
+    assert member.role is _LEADER, "only a leader appends entries"
     log, term = member.log, member.term
     index = log.last_index
     own = []
@@ -165,10 +166,10 @@ def _admit_changes(
 
 
 def _fault_of(member: Member, wanted: confchange.ConfChange) -> ConfChangeFault | None:
-    """Return why ``wanted`` cannot be appended.
+    """Return why ``wanted`` cannot be appended, or None.
 
-    At most one change may be in the log unapplied, so the configuration it will meet is the
-    present one.
+    The log holds at most one unapplied change, so ``wanted`` will be applied to the current
+    configuration.
     """
     if not _may_change(member):
         return ConfChangeFault.UNAPPLIED_CHANGE

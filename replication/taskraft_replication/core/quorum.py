@@ -47,7 +47,7 @@ def joint_index(configuration: ConfState, acked: Mapping[MemberId, LogIndex]) ->
 
 
 def majority_vote(voters: Collection[MemberId], votes: Mapping[MemberId, bool]) -> VoteResult:
-    """Return how the election among ``voters`` stands; without voters it is won."""
+    """Return the state of the election among ``voters``; without voters it is won."""
     if not voters:
         return VoteResult.WON
     quorum = len(voters) // 2 + 1
@@ -61,7 +61,7 @@ def majority_vote(voters: Collection[MemberId], votes: Mapping[MemberId, bool]) 
 
 
 def joint_vote(configuration: ConfState, votes: Mapping[MemberId, bool]) -> VoteResult:
-    """Return how the election stands: both majorities are needed, one refusal is enough to lose."""
+    """Return the state of the election: both majorities must grant, and one lost half loses it."""
     incoming = majority_vote(configuration.voters, votes)
     outgoing = majority_vote(configuration.voters_outgoing, votes)
     if incoming is outgoing:

@@ -1,7 +1,7 @@
-"""Be one member of a Raft group: the core's only door.
+"""Provide the public interface of the Raft core: one member of a Raft group.
 
-The core is a pure function of the calls made on it and of the random numbers it is given. Calls
-must not overlap. After any call the driver looks at ``has_ready``.
+The core is a pure function of its calls and of the random numbers it is given. Calls must not
+overlap. After each call, the driver checks ``has_ready``.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class RaftCore:
         rng: Callable[[int], int],
         trace: Tracer = no_trace,
     ) -> None:
-        """Start from what is stored.
+        """Start from the stored state.
 
-        ``rng(n)`` returns a number from 0 up to, not including, ``n``; it decides nothing but
-        election timeouts. ``trace`` is told what happens inside.
+        ``rng(n)`` returns a number from 0 to ``n - 1``; it is used for election timeouts only.
+        ``trace`` receives the core's internal events.
         """
         hard_state, configuration = storage.initial_state()
         log = RaftLog(
@@ -74,43 +74,44 @@ class RaftCore:
         _resume(self._member, hard_state)
         self._ready = ReadyWriter(self._member)
 
-    # What happens
+    # Events
 
     def tick(self) -> None:
-        """Let one tick pass; its length is the driver's business."""
+        """Advance the clock by one tick. The driver chooses the length of a tick."""
         if self._member.role is RaftRole.LEADER:
             leader.tick(self._member)
         else:
             election.tick(self._member)
 
     def step(self, message: Message) -> None:
-        """Take in a message from a peer, or a reply that a storage worker has released.
+        """Process a message from a peer, or a reply that a storage worker has released.
 
-        Replies of the workers come in the order of the requests. Messages from peers may be lost,
-        late, doubled or out of order; those of a peer's earlier life, before its last restart, must
-        be kept away by the transport.
+        Replies of a worker must come in the order of the requests. Messages from peers may be lost,
+        delayed, duplicated or reordered. The transport must reject messages that a peer sent before
+        its last restart.
         """
         receive(self._member, message)
 
     def report_unreachable(self, member: MemberId) -> None:
-        """Say that the last message to ``member`` was probably lost."""
+        """Report that the last message to ``member`` was probably lost."""
         if self._member.role is RaftRole.LEADER:
             leader.on_unreachable(self._member, member)
 
     def report_snapshot(self, member: MemberId, ok: bool) -> None:  # noqa: FBT001 - as in RawNode
-        """Say how the transfer of the snapshot sent to ``member`` ended."""
+        """Report whether the transfer of the snapshot to ``member`` succeeded."""
         if self._member.role is RaftRole.LEADER:
             leader.on_snapshot_status(self._member, member, ok=ok)
 
-    # What is wanted
+    # Requests
 
     def propose(self, data: bytes) -> None:
-        """Append an entry with ``data``; on a leader it is then ``last_index`` at ``term``.
+        """Append an entry with ``data``; on a leader it is then at ``last_index`` and ``term``.
 
-        It may still be lost: it happened when an entry with that index *and* that term is applied.
+        The entry may still be lost. It is committed when an entry with this index *and* this term
+        is applied.
 
         Raises:
-            ProposalDropped: it is certain not to happen; the reason says what to do.
+            ProposalDropped: nothing was appended; the reason says what to do.
         """
         self._propose((Entry(Term(0), LogIndex(0), data),))
 
@@ -134,7 +135,8 @@ class RaftCore:
     ) -> ConfChangeFault | None:
         """Append a membership change.
 
-        Returns why it cannot be made now, if so; an empty entry then takes its place in the log.
+        Returns None, or why the change cannot be made now. In that case an empty entry is appended
+        in its place.
 
         Raises:
             ProposalDropped: as for ``propose``.
@@ -145,60 +147,61 @@ class RaftCore:
         return self._propose((entry,))
 
     def apply_conf_change(self, change: ConfChange) -> ConfState:
-        """Act by ``change``; called while its entry is applied, before that is reported.
+        """Switch to the configuration after ``change``; call this while its entry is being applied.
 
-        Returns the configuration after it, which belongs into the state that is being built:
-        snapshots and ``LogReader.initial_state`` give it back.
+        Returns the new configuration. The driver must store it with the state, because snapshots
+        and ``LogReader.initial_state`` return it.
 
         Raises:
-            ConfChangeInvalid: the members of the group disagree: stop.
+            ConfChangeInvalid: the members disagree about the configuration; the process must stop.
         """
         return reconfiguration.apply_change(self._member, change)
 
     def read_index(self, context: bytes) -> None:
-        """Ask from which index on a read, named by ``context``, is linearizable.
+        """Request the index from which a read, identified by ``context``, is linearizable.
 
-        The answer comes as a ``ReadState``. It never comes if the request or the leadership is
-        lost: ask again after a while and after each change of the leader.
+        The answer is a ``ReadState`` in a later Ready. If the request or the leadership is lost, no
+        answer comes: repeat the request after a timeout and after each change of leader.
         """
         own_id = self._member.config.member_id
         request = Message(MessageKind.READ_INDEX, own_id, own_id, context=context)
         read_index.on_read_index(self._member, request)
 
     def transfer_leader(self, to: MemberId) -> None:
-        """Ask the leader to hand over to the voter ``to``.
+        """Ask the leader to transfer leadership to the voter ``to``.
 
-        It takes at most an election timeout, in which proposals are dropped, and may fail.
+        The transfer takes at most an election timeout and may fail. Meanwhile proposals are
+        dropped.
         """
         dispatch(self._member, Message(MessageKind.TRANSFER_LEADER, NO_MEMBER, to))
 
     def campaign(self) -> None:
-        """Try to be elected now."""
+        """Start an election now."""
         election.start(self._member)
 
     def forget_leader(self) -> None:
-        """Forget the leader, so that this member may vote for another one before it times out."""
+        """Forget the leader, so that this member may vote before its election timeout."""
         follower.forget_leader(self._member)
 
-    # What to do
+    # Work for the driver
 
     def has_ready(self) -> bool:
         """Tell whether there is work for the driver."""
         return self._ready.has_ready()
 
     def ready(self) -> Ready:
-        """Return the work for the driver; each piece once."""
+        """Return the work for the driver; each piece of work is returned once."""
         if self._member.has_unsent_proposals:
             proposal.send_unsent(self._member)
         return self._ready.take()
 
     def advance(self) -> None:
-        """Say that the last Ready is stored, applied and sent. Only in synchronous mode."""
+        """Report that the last Ready is stored, applied and sent. Only for the synchronous mode."""
         assert not self._member.config.async_storage_writes
         for message in self._ready.take_steps():
             dispatch(self._member, message)
 
-    # What is
+    # State
 
     @property
     def term(self) -> Term:
@@ -207,31 +210,31 @@ class RaftCore:
 
     @property
     def role(self) -> RaftRole:
-        """Return the role played in the current term."""
+        """Return this member's role in the current term."""
         return self._member.role
 
     @property
     def leader(self) -> MemberId:
-        """Return the leader of the term, ``NO_MEMBER`` if none is known."""
+        """Return the leader of the term, or ``NO_MEMBER`` if it is unknown."""
         return self._member.leader
 
     @property
     def commit_index(self) -> LogIndex:
-        """Return the last entry known to be committed."""
+        """Return the index of the last entry known to be committed."""
         return self._member.log.commit_index
 
     @property
     def applied_index(self) -> LogIndex:
-        """Return the last entry reported as applied."""
+        """Return the index of the last entry reported as applied."""
         return self._member.log.applied_index
 
     @property
     def last_index(self) -> LogIndex:
-        """Return the last entry of the log, synced or not."""
+        """Return the index of the last entry of the log, durable or not."""
         return self._member.log.last_index
 
     def status(self) -> Status:
-        """Return a copy of the whole state."""
+        """Return a copy of the member's state."""
         return status_of(self._member)
 
     def _propose(self, entries: Sequence[Entry]) -> ConfChangeFault | None:
@@ -242,14 +245,14 @@ class RaftCore:
 
 
 def _resume(member: Member, hard_state: HardState) -> None:
-    """Take up the term, the vote and the marks where they were."""
+    """Restore term, vote, commit index and applied index from the stored state."""
     log = member.log
     applied = member.config.applied
     assert hard_state.commit <= log.last_index, "synced entries are missing from the log"
     member.term = hard_state.term
     member.vote = hard_state.vote
-    # The commit index in the hard state need not be synced each time it moves. Whatever was applied
-    # was committed.
+    # The stored commit index may lag, because it is not fsynced on each change. All applied entries
+    # were committed.
     log.commit_to(max(hard_state.commit, applied))
     if applied:
         applied_to(member, applied, 0)

@@ -1,4 +1,4 @@
-"""Answer linearizable reads on the leader, and pass them on elsewhere."""
+"""Answer linearizable reads on the leader; forward them on other members (Raft thesis, 6.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskraft_replication.core.types import (
 
 
 def on_read_index(member: Member, request: Message) -> None:
-    """Take ``request``, this member's own or sent on by a follower."""
+    """Handle a read request of this member or of a follower."""
     if member.role is not RaftRole.LEADER:
         _pass_on(member, request)
     elif member.reads.is_full:
@@ -25,18 +25,18 @@ def on_read_index(member: Member, request: Message) -> None:
     elif member.has_committed_in_term():
         _begin(member, request)
     else:
-        # The commit index may be behind what earlier leaders have shown to clients; only an entry
-        # of this term tells (Raft paper, section 8).
+        # The commit index may be behind an index that an earlier leader has shown to clients. It is
+        # known to be current only once an entry of this term is committed (Raft paper, section 8).
         member.reads.wait_for_commit(request)
 
 
 def on_read_index_reply(member: Member, reply: Message) -> None:
-    """Hand the leader's answer to whoever asked this member."""
+    """Return the leader's answer to the driver of this member."""
     member.read_states.append(ReadState(reply.index, reply.context))
 
 
 def release_waiting(member: Member) -> None:
-    """Begin the rounds of the reads that came before this leader's first commit."""
+    """Start the rounds of reads that arrived before this leader's first commit."""
     if member.reads.has_waiting and member.has_committed_in_term():
         for request in member.reads.take_waiting():
             _begin(member, request)
@@ -59,13 +59,14 @@ def _pass_on(member: Member, request: Message) -> None:
 
 
 def _begin(member: Member, request: Message) -> None:
-    assert member.has_committed_in_term(), "what is committed is not known yet"
+    assert member.has_committed_in_term(), "the commit index is not known to be current"
     index = member.log.commit_index
     leases = member.config.read_only is ReadOnly.LEASE_BASED
     if leases and member.transferee == NO_MEMBER:
         _answer(member, request, index)
         return
-    # While leadership is handed over the lease is void: the next leader need not wait for its end.
+    # During a leadership transfer the lease is not valid: the next leader does not wait until it
+    # ends.
     member.reads.add(request, index)
     release_confirmed(member)  # at once if this member is a quorum
     if member.reads.heartbeat_context:

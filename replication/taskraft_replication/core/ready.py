@@ -1,4 +1,4 @@
-"""Collect what the driver must do, and remember what it was told already."""
+"""Collect the work for the driver, and remember what was already reported."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _STORAGE_APPLY_REPLY: Final = MessageKind.STORAGE_APPLY_REPLY
 
 
 class ReadyWriter:
-    """Turns the state of a member into ``Ready`` values.
+    """Builds ``Ready`` values from the state of a member.
 
-    In asynchronous mode the storage work is written into messages to the two workers, together with
-    the replies that it permits. In synchronous mode the replies to the member itself are kept for
-    ``advance``, the others leave with the messages, which the driver sends after storing.
+    In asynchronous mode, messages to the two storage workers carry the storage work and the replies
+    to release after it. In synchronous mode, replies to the member itself are kept for ``advance``;
+    the other replies are sent with the messages, which the driver sends after storing.
     """
 
     __slots__ = ("_hard_state", "_is_async", "_member", "_own_id", "_soft_state", "_steps")
@@ -43,7 +43,7 @@ class ReadyWriter:
         self._steps: list[Message] | None = None
 
     def has_ready(self) -> bool:
-        """Tell whether ``take`` would return anything to do."""
+        """Tell whether ``take`` would return any work."""
         member = self._member
         if member.messages or member.after_append or member.read_states:
             return True
@@ -59,7 +59,7 @@ class ReadyWriter:
         )
 
     def take(self) -> Ready:
-        """Return what is to be done now; it will not be returned again."""
+        """Return the pending work and mark it as taken."""
         assert self._steps is None, "the last Ready was not followed by advance()"
         member = self._member
         log = member.log
@@ -91,15 +91,16 @@ class ReadyWriter:
         return ready
 
     def take_steps(self) -> list[Message]:
-        """Return what the member must be told now that the driver has done the last Ready."""
+        """Return the messages for the member itself, once the driver has done the last Ready."""
         assert self._steps is not None, "advance() without ready()"
         steps, self._steps = self._steps, None
         return steps
 
     def _take_hard_state(self) -> tuple[HardState | None, bool]:
-        """Return the hard state if it has changed, and whether it has to be synced for itself.
+        """Return the hard state if it has changed, and whether it must be fsynced on its own.
 
-        A commit index has not: what it covers is synced on a quorum.
+        A new commit index alone does not need an fsync: the entries it covers are durable on a
+        quorum.
         """
         member = self._member
         before = self._hard_state
@@ -117,7 +118,8 @@ class ReadyWriter:
         if entries or hard_state is not None or snapshot is not None or replies:
             report = self._append_report(snapshot)
             if report is not None:
-                # After the replies to itself: a leader looks up terms while they are in memory.
+                # Comes after the replies to itself, because a leader looks up terms while the
+                # entries are in memory.
                 replies.append(report)
             messages.append(
                 Message(
@@ -151,10 +153,10 @@ class ReadyWriter:
             self._steps.append(Message(kind, own_id, APPLY_WORKER, entries=committed))
 
     def _append_report(self, snapshot: Snapshot | None) -> Message | None:
-        """Return what tells this member that its log is synced, None if it has nothing to learn.
+        """Return the report that the log is durable, or None if there is nothing to report.
 
-        It names the last entry of the whole log, also if none is new in this Ready: the report of
-        an earlier write is ignored when the term has changed since, so each write reports anew.
+        The report names the last entry of the whole log, also if this Ready has no new entries. A
+        report of an earlier term is ignored, so each write reports the whole log again.
         """
         log = self._member.log
         index, term = LogIndex(0), Term(0)

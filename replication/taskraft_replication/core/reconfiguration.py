@@ -1,4 +1,4 @@
-"""Switch a member to the configuration that an applied change leads to."""
+"""Switch a member to the configuration of an applied membership change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from taskraft_replication.core.types import NO_MEMBER, ConfState, RaftRole
 
 
 def apply_change(member: Member, wanted: ConfChange) -> ConfState:
-    """Act by the configuration after ``wanted``, an entry that is being applied; return it.
+    """Switch to the configuration after ``wanted``, whose entry is being applied; return it.
 
-    If a snapshot came after the entry was handed out, the snapshot's configuration stays in force
-    and the returned one is only that of the state below it.
+    If the member has received a snapshot since the entry was handed out, it keeps the snapshot's
+    configuration. The returned configuration is then the one of the state below the snapshot.
 
     Raises:
-        ConfChangeInvalid: it does not fit; the members of the group disagree.
+        ConfChangeInvalid: the change does not fit; the members disagree about the configuration.
     """
     if member.superseded is not None:
         member.superseded = membership.change(member.superseded, wanted)
@@ -27,22 +27,22 @@ def apply_change(member: Member, wanted: ConfChange) -> ConfState:
     configuration = membership.change(member.configuration, wanted)
     member.adopt(configuration)
     if member.role is RaftRole.LEADER:
-        _lead_on(member)
+        _continue_as_leader(member)
     return configuration
 
 
-def _lead_on(member: Member) -> None:
-    """Do what the new configuration asks of its leader, or stop leading."""
+def _continue_as_leader(member: Member) -> None:
+    """Adapt to the new configuration as leader, or stop leading."""
     if member.config.member_id not in member.tracker.voters:
         if member.config.step_down_on_removal:
             become_follower(member, member.term)
         return
-    # With fewer members, or others, more may be committed, and reads confirmed.
+    # In the new configuration, more entries may be committed and more reads confirmed.
     release_confirmed(member)
     if advance_commit(member):
         broadcast_append(member)
     else:
-        # Members that were added should not have to wait for a heartbeat.
+        # Send entries to new members now instead of with the next heartbeat.
         for to, progress in member.tracker.others:
             send_append(member, to, progress, if_empty=False)
     if member.transferee not in member.tracker.voters:

@@ -1,4 +1,4 @@
-"""Send what a leader has to say: entries, snapshots, heartbeats."""
+"""Send a leader's messages: entries, snapshots, heartbeats."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ _SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
 def broadcast_append(member: Member) -> None:
-    """Send everybody what they lack; at least the commit index."""
+    """Send each follower the entries it lacks, or at least the commit index."""
     for to, progress in member.tracker.others:
         send_append(member, to, progress)
 
 
 def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: bool = True) -> bool:
-    """Send ``to`` the next entries, or a snapshot if they are gone; tell whether anything left.
+    """Send ``to`` the next entries, or a snapshot if they are compacted; tell whether it was sent.
 
-    Without entries to send, an append still carries the commit index, unless ``if_empty`` is
-    False.
+    Without entries, the append still carries the commit index, unless ``if_empty`` is False.
     """
     assert member.role is _LEADER, "only a leader sends entries"
     state = progress.state
@@ -47,8 +46,9 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     if term is None:
         return _send_snapshot(member, to, progress)
     entries: Sequence[Entry] = ()
-    # With a full window only an empty append leaves, after a heartbeat was answered: if all that
-    # is on its way was lost, its rejection is what clears the window.
+    # While the inflight window is full, send only an empty append, after a heartbeat reply. If all
+    # inflight appends were lost, the follower rejects the empty append, and the rejection clears
+    # the window.
     if lo < end and (state is _PROBE or not progress.inflights.full):
         entries = log.entries(lo, end, member.config.message_bytes_max)
     if not entries and not if_empty:
@@ -63,12 +63,14 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
 
 def _send_snapshot(member: Member, to: MemberId, progress: Progress) -> bool:
     if not progress.recent_active:
-        return False  # it would only fill a queue
+        return False  # an unreachable follower: a snapshot would only fill the queue
     try:
         snapshot = member.log.snapshot()
     except SnapshotTemporarilyUnavailable:
         return False
-    assert snapshot.meta.index >= member.log.first_index() - 1, "the snapshot leaves a hole"
+    assert snapshot.meta.index >= member.log.first_index() - 1, (
+        "the snapshot must reach the first entry of the log"
+    )
     progress.become_snapshot(snapshot.meta.index)
     member.send(
         Message(MessageKind.SNAPSHOT, to, member.config.member_id, member.term, snapshot=snapshot)
@@ -77,13 +79,14 @@ def _send_snapshot(member: Member, to: MemberId, progress: Progress) -> bool:
 
 
 def broadcast_heartbeat(member: Member) -> None:
-    """Tell everybody that the leader lives; carry the newest read request along."""
+    """Send a heartbeat to each follower, with the newest read request."""
     assert member.role is _LEADER, "only a leader sends heartbeats"
     context = member.reads.heartbeat_context
     for to, progress in member.tracker.others:
-        # Never beyond what is known to match: the rest of its log may still be overwritten.
+        # Never above the known match index: the rest of the follower's log may still be
+        # overwritten.
         commit = min(progress.match, member.log.commit_index)
-        assert commit <= progress.match, "a heartbeat checks nothing"
+        assert commit <= progress.match, "a heartbeat does not check the log"
         member.send(
             Message(
                 MessageKind.HEARTBEAT,
@@ -98,5 +101,5 @@ def broadcast_heartbeat(member: Member) -> None:
 
 
 def send_timeout_now(member: Member, to: MemberId) -> None:
-    """Ask ``to``, whose log is complete, to campaign without waiting."""
+    """Ask ``to``, whose log is complete, to campaign without waiting for its election timeout."""
     member.send(Message(MessageKind.TIMEOUT_NOW, to, member.config.member_id, member.term))

@@ -1,4 +1,4 @@
-"""Show the state of a member to operators and tests."""
+"""Report the state of a member, for operators and tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProgressStatus:
 
 @value
 class Status:
-    """A copy of a member's state at one moment; ``progress`` is empty unless it leads."""
+    """A copy of a member's state; ``progress`` is empty unless the member leads."""
 
     member_id: MemberId
     hard_state: HardState

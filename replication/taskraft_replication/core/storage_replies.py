@@ -1,4 +1,4 @@
-"""Take in what the storage workers report: entries synced, snapshots installed, entries applied."""
+"""Process the storage workers' reports: entries durable, snapshot installed, entries applied."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from taskraft_replication.core.types import LogIndex, Message, Snapshot
 
 
 def on_storage_append_reply(member: Member, reply: Message) -> None:
-    """Move what is synced out of the unstable tail.
+    """Remove durable entries from the unstable tail.
 
-    ``index`` and ``log_term`` name the last entry of the log when the write began. A report of an
-    earlier term says nothing about entries: they may have been replaced and, by a later leader, put
-    back, while the disk still holds the replacement (the ABA problem). Snapshots hold committed
-    state and are good in any term.
+    ``index`` and ``log_term`` name the last entry of the log when the write started. A report of an
+    earlier term is ignored for entries: a later leader may have replaced and then restored them,
+    while the disk still holds the replacement (the ABA problem). Snapshots hold committed state and
+    count in any term.
     """
     if reply.snapshot is not None:
         _snapshot_installed(member, reply.snapshot)
@@ -26,15 +26,15 @@ def on_storage_append_reply(member: Member, reply: Message) -> None:
 def on_storage_apply_reply(member: Member, reply: Message) -> None:
     """Record that entries are applied."""
     entries = reply.entries
-    assert entries, "nothing was given to the worker"
+    assert entries, "the worker had entries to apply"
     size = payload_bytes(entries)
     applied_to(member, entries[-1].index, size)
-    # A follower counts nothing, a new leader did not count what earlier ones proposed.
+    # A follower does not count, and a new leader has not counted proposals of earlier leaders.
     member.uncommitted_bytes = max(member.uncommitted_bytes - size, 0)
 
 
 def applied_to(member: Member, index: LogIndex, size: int) -> None:
-    """Move the applied index forward; leave a joint configuration that is to be left by itself."""
+    """Advance the applied index; leave a joint configuration that is left automatically."""
     log = member.log
     log.applied_to(max(index, log.applied_index), size)
     if member.configuration.auto_leave:

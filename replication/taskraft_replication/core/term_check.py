@@ -1,4 +1,4 @@
-"""Compare the term of a message with the member's own before anything else is done with it."""
+"""Compare the term of a message with the member's own term before processing the message."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _VOTE_REQUESTS: Final = frozenset({MessageKind.VOTE, MessageKind.PRE_VOTE})
 
 
 def check_term(member: Member, message: Message) -> bool:
-    """Tell whether ``message`` is of the member's term, which it may have raised.
+    """Tell whether to process ``message``; a higher term is adopted first.
 
-    Called for messages whose term differs. What is of an earlier term has no effect, but some of it
-    is answered, so that its sender learns of the present one.
+    Called for messages whose term differs from the member's. Messages of an earlier term have no
+    effect, but some are answered, so that the sender learns the current term.
     """
     if message.term > member.term:
         return _enter_term(member, message)
@@ -28,14 +28,14 @@ def check_term(member: Member, message: Message) -> bool:
 def _enter_term(member: Member, message: Message) -> bool:
     kind = message.kind
     if kind in _VOTE_REQUESTS and _in_lease(member) and message.context != TRANSFER_CONTEXT:
-        # There is a leader, as far as this member can tell: whoever asks is cut off from it, and
-        # must not disturb it with a new term (Raft thesis, 4.2.3).
+        # This member still hears from a leader. The sender is probably cut off from the leader, and
+        # must not disturb it with a higher term (Raft thesis, 4.2.3).
         return False
     if kind is MessageKind.PRE_VOTE:
-        return True  # only asks about the term
+        return True  # a pre-vote does not start the term
     if kind is MessageKind.PRE_VOTE_REPLY and not message.reject:
         return True  # granted for the term that this member asked about
-    become_follower(member, message.term)  # whom it follows, if this is the leader, comes next
+    become_follower(member, message.term)  # the handler sets the leader
     return True
 
 
@@ -51,13 +51,13 @@ def _answer_late(member: Member, message: Message) -> None:
     kind = message.kind
     own_id = member.config.member_id
     if kind is MessageKind.PRE_VOTE:
-        # The sender may be ahead in its log and behind in its term: without an answer neither
-        # could be elected.
+        # The sender may have a longer log but a lower term. Without an answer, neither member could
+        # be elected.
         refusal = MessageKind.PRE_VOTE_REPLY
         member.send_after_append(Message(refusal, message.sender, own_id, member.term, reject=True))
     elif kind in _ANSWERED and (member.config.check_quorum or member.config.pre_vote):
-        # This member once campaigned and reached a higher term, but leases and pre-votes keep it
-        # from disturbing others with it. Only by this answer does the leader of the lower term
-        # learn of it, begin a new term, and get the member back.
+        # This member campaigned earlier and has a higher term, but leases and pre-votes prevent it
+        # from disturbing others. Only this answer tells the leader of the lower term, which then
+        # starts a new term and regains this member as a follower.
         reply = MessageKind.APPEND_REPLY
         member.send_after_append(Message(reply, message.sender, own_id, member.term))

@@ -1,4 +1,4 @@
-"""Name the facts that a core tells an observer; the core itself never looks at them again."""
+"""Define the events that a core reports to an observer; the core never reads them back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskraft_replication.core.types import ConfState, LogIndex, Message, RaftRo
 
 @value
 class RoleTaken:
-    """The member plays ``role`` at ``term`` from now on."""
+    """The member has ``role`` at ``term`` from now on."""
 
     role: RaftRole
     term: Term
@@ -19,34 +19,34 @@ class RoleTaken:
 
 @value
 class Reconfigured:
-    """The member acts by this configuration from now on."""
+    """The member uses this configuration from now on."""
 
     configuration: ConfState
 
 
 @value
 class SnapshotRestored:
-    """The member's log starts over with this snapshot."""
+    """The member's log was replaced by this snapshot."""
 
     index: LogIndex
     term: Term
 
 
 class MessageDropReason(Enum):
-    """Why a message had no effect."""
+    """Why a message was dropped without effect."""
 
     UNKNOWN_PEER = "unknown_peer"
-    """An answer from somebody who is not in the configuration."""
+    """A reply from a sender outside the configuration."""
     NOT_FROM_PEER = "not_from_peer"
     """A kind that only the member itself may produce."""
     WITHOUT_TERM = "without_term"
-    """A kind that must carry its sender's term, but does not."""
+    """A message without a term, of a kind that must carry one."""
     NOT_FOUND_IN_SNAPSHOT = "not_found_in_snapshot"
-    """A snapshot whose configuration does not hold this member."""
+    """A snapshot whose configuration does not contain this member."""
     PROPOSAL_DROPPED = "proposal_dropped"
-    """A proposal sent on by a follower that this member cannot take either."""
+    """A forwarded proposal that this member cannot append either."""
     READ_DROPPED = "read_dropped"
-    """A read request that cannot be answered here, or one too many."""
+    """A read request that cannot be answered here, or that exceeds the limit of pending reads."""
 
 
 @value
@@ -59,8 +59,8 @@ class MessageDropped:
 
 Fact: TypeAlias = RoleTaken | Reconfigured | SnapshotRestored | MessageDropped
 Tracer: TypeAlias = Callable[[Fact], None]
-"""Receives each fact at once; must not call back into the core."""
+"""Receives each event synchronously; it must not call the core."""
 
 
 def no_trace(_fact: Fact) -> None:
-    """Observe nothing."""
+    """Ignore the event."""

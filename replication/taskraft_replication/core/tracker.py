@@ -1,4 +1,4 @@
-"""Keep what a member knows of its group: the configuration, everybody's progress, the votes."""
+"""Track the configuration, the progress of all followers, and the votes of an election."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 
 
 class ProgressTracker:
-    """The group as one member sees it.
+    """Configuration, replication progress and votes, as one member knows them.
 
-    ``progress`` has one record for each member of the configuration, in the order of their ids;
-    on a follower the records have no meaning.
+    ``progress`` has one record per member of the configuration, ordered by member id. On a follower
+    the records have no meaning.
     """
 
     __slots__ = ("_config", "configuration", "others", "progress", "voters", "votes")
@@ -25,19 +25,19 @@ class ProgressTracker:
         self._config = config
         self.configuration = ConfState()
         self.voters: tuple[MemberId, ...] = ()
-        """Who votes in at least one half."""
+        """Voters of either half of the configuration."""
         self.others: tuple[tuple[MemberId, Progress], ...] = ()
-        """Everybody but this member."""
+        """Progress of all members except this one."""
         self.progress: dict[MemberId, Progress] = {}
         self.votes: dict[MemberId, bool] = {}
 
     def adopt(self, configuration: ConfState, last_index: LogIndex) -> None:
-        """Switch to ``configuration``; keep the progress of members who stay.
+        """Switch to ``configuration``; keep the progress of the members that stay.
 
-        Probing of a new member starts with the last entry. It counts as heard of, or else the next
-        check of the quorum could fail before it had a chance to answer.
+        Probing of a new member starts at the last entry. A new member counts as recently active:
+        otherwise the next quorum check could fail before the member had time to answer.
         """
-        assert membership.is_ordered(configuration), "it must not depend on the order of a set"
+        assert membership.is_ordered(configuration), "members must be in a fixed order"
         self.configuration = configuration
         self.voters = membership.voters(configuration)
         kept = self.progress
@@ -46,10 +46,10 @@ class ProgressTracker:
             or self._fresh(LogIndex(0), LogIndex(max(last_index, 1)), recent_active=True)
             for member in membership.members(configuration)
         }
-        self._settle()
+        self._update_others()
 
     def reset(self, last_index: LogIndex) -> None:
-        """Forget progress and votes: a term has begun, or a role has changed."""
+        """Clear progress and votes at the start of a term or after a change of role."""
         self.votes.clear()
         own = self._config.member_id
         following = LogIndex(last_index + 1)
@@ -59,11 +59,11 @@ class ProgressTracker:
             )
             for member in self.progress
         }
-        self._settle()
+        self._update_others()
 
     def commit_index(self) -> LogIndex:
-        """Return the largest index stored by the majority, or by both majorities."""
-        # quorum.joint_index without the mapping: the commit path comes here for each answer.
+        """Return the largest index that a majority has stored, or both majorities if joint."""
+        # Inlined from ``quorum.joint_index``: the commit path runs this for each acknowledgement.
         configuration = self.configuration
         index = self._majority_match(configuration.voters)
         if configuration.voters_outgoing:
@@ -71,7 +71,7 @@ class ProgressTracker:
         return index
 
     def have_stored(self, index: LogIndex) -> bool:
-        """Count who has stored the entry at ``index``: more than half of each half?"""
+        """Tell whether a majority of each half of the configuration has stored ``index``."""
         configuration, progress = self.configuration, self.progress
         for half in (configuration.voters, configuration.voters_outgoing):
             if 2 * sum([progress[voter].match >= index for voter in half]) <= len(half) > 0:
@@ -79,18 +79,18 @@ class ProgressTracker:
         return True
 
     def has_active_quorum(self) -> bool:
-        """Tell whether a quorum was heard of since the last check."""
+        """Tell whether a quorum was active since the last check."""
         active = {voter: self.progress[voter].recent_active for voter in self.voters}
         return joint_vote(self.configuration, active) is VoteResult.WON
 
     def record_vote(self, voter: MemberId, *, granted: bool) -> VoteResult:
-        """Count the first answer of ``voter``; return how the election stands."""
-        assert voter in self.progress, "strangers have no vote"
+        """Count the first vote of ``voter``; return the state of the election."""
+        assert voter in self.progress, "only members have a vote"
         self.votes.setdefault(voter, granted)
         return joint_vote(self.configuration, self.votes)
 
     def _majority_match(self, voters: tuple[MemberId, ...]) -> LogIndex:
-        assert voters, "nobody leads a group without voters"
+        assert voters, "a group without voters has no leader"
         progress = self.progress
         ranked = sorted([progress[voter].match for voter in voters])
         return ranked[(len(ranked) - 1) // 2]
@@ -104,7 +104,7 @@ class ProgressTracker:
             recent_active=recent_active,
         )
 
-    def _settle(self) -> None:
+    def _update_others(self) -> None:
         own = self._config.member_id
         self.others = tuple(item for item in self.progress.items() if item[0] != own)
 

@@ -71,35 +71,35 @@ class HardState:
 
 @value
 class MemberInfo:
-    """Who a member is, for people and for the transport."""
+    """Name and addresses of a member, for operators and for the transport."""
 
     member: MemberId
     name: str = ""
     peer_address: str = ""
     client_address: str = ""
     directory_id: str = ""
-    """Identity of its data directory; empty until it has joined."""
+    """Identity of the member's data directory; empty until the member has joined."""
 
 
 @value
 class ChangeMade:
-    """A membership change that somebody asked for: what tells a request from its repetition."""
+    """A membership change that was requested with a request id, kept to recognize a retry."""
 
     request: str
-    """As whoever asked names it; opaque here."""
+    """Request id as the caller sent it; opaque to the core."""
     member: MemberId
-    """Who was changed."""
+    """The member that was changed."""
 
 
 @value
 class Roster:
-    """Who the members of a group are, in the order of their numbers."""
+    """The members of a group with names and addresses, ordered by member id."""
 
     members: tuple[MemberInfo, ...] = ()
     last_member: MemberId = NO_MEMBER
-    """The highest number that was ever given to a member: numbers are never given again."""
+    """Highest member id ever assigned. Member ids are never reused."""
     changes_made: tuple[ChangeMade, ...] = ()
-    """The last changes that were asked for, oldest first."""
+    """The most recent requested changes, oldest first."""
 
 
 @value
@@ -121,7 +121,7 @@ class ConfState:
 
 @value
 class SnapshotMeta:
-    """Which prefix of the log a snapshot stands for, and the membership at its end."""
+    """Last index and term that a snapshot covers, and the membership at that index."""
 
     index: LogIndex
     term: Term

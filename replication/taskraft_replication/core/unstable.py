@@ -1,4 +1,4 @@
-"""Hold the part of the log that is not known to be synced yet."""
+"""Hold the part of the log that is not known to be durable yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unstable:
         self.snapshot_in_progress = False
 
     def take_entries(self) -> tuple[Entry, ...]:
-        """Return the entries for the append worker that it has not got yet."""
+        """Return the entries that the append worker does not have yet."""
         entries, begin = self.entries, self.offset_in_progress - self.offset
         if begin == len(entries):
             return ()
@@ -33,14 +33,14 @@ class Unstable:
         return tuple(entries[begin:])
 
     def take_snapshot(self) -> Snapshot | None:
-        """Return the snapshot for the append worker, None if there is none or it has it."""
+        """Return the snapshot for the append worker; None if there is none or the worker has it."""
         if self.snapshot is None or self.snapshot_in_progress:
             return None
         self.snapshot_in_progress = True
         return self.snapshot
 
     def term(self, index: LogIndex) -> Term | None:
-        """Return the term at ``index``, None if the entry is not here."""
+        """Return the term at ``index``, or None if the entry is not in the tail."""
         position = index - self.offset
         if 0 <= position < len(self.entries):
             return self.entries[position].term
@@ -49,7 +49,7 @@ class Unstable:
         return None
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add ``entries``; what is stored from their first index on is replaced."""
+        """Append ``entries``; stored entries from their first index on are replaced."""
         first = entries[0].index
         end = self.offset + len(self.entries)
         assert first <= end, "the log has no holes"
@@ -65,10 +65,10 @@ class Unstable:
             self.offset_in_progress = min(self.offset_in_progress, first)
 
     def entries_synced(self, index: LogIndex, term: Term) -> None:
-        """Forget the entries up to ``index``, unless the one at ``index`` is another by now.
+        """Remove the entries up to ``index``, unless the entry at ``index`` was replaced.
 
-        Between being handed to the worker and being synced, entries may have been replaced by
-        those of another leader; their own report will come.
+        Between being handed to the worker and becoming durable, entries may be replaced by those of
+        another leader, which are reported separately.
         """
         entries = self.entries
         position = index - self.offset
@@ -80,13 +80,13 @@ class Unstable:
         self.offset_in_progress = max(self.offset_in_progress, self.offset)
 
     def snapshot_synced(self, index: LogIndex) -> None:
-        """Forget the snapshot, unless it is another by now."""
+        """Remove the snapshot, unless it was replaced by another one."""
         if self.snapshot is not None and self.snapshot.meta.index == index:
             self.snapshot = None
             self.snapshot_in_progress = False
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replace everything by ``snapshot``."""
+        """Replace all entries by ``snapshot``."""
         self.offset = LogIndex(snapshot.meta.index + 1)
         self.offset_in_progress = self.offset
         self.entries = []

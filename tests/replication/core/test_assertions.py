@@ -27,7 +27,7 @@ def test_rule_3_a_heartbeat_never_commits_what_is_not_known_to_match(monkeypatch
     cluster = Cluster(3)
     cluster.elect(1, among=[1, 2])
     monkeypatch.setattr(sender, "min", max, raising=False)
-    with pytest.raises(AssertionError, match="a heartbeat checks nothing"):
+    with pytest.raises(AssertionError, match="a heartbeat does not check"):
         cluster.tick(1)
 
 
@@ -59,7 +59,7 @@ def test_rule_10_nobody_leads_who_does_not_vote():
     member = cluster[1]._member
     member.adopt(ConfState((2, 3)))
     member.tracker.votes = {2: True, 3: True}
-    with pytest.raises(AssertionError, match="who leads votes"):
+    with pytest.raises(AssertionError, match="must be a voter"):
         become_leader(member)
 
 
@@ -104,7 +104,7 @@ def test_rule_8_a_learner_never_keeps_silent_when_it_is_asked_for_its_vote(monke
     ],
 )
 def test_rule_12_a_configuration_never_depends_on_the_order_of_a_set(configuration):
-    with pytest.raises(AssertionError, match="the order of a set"):
+    with pytest.raises(AssertionError, match="in a fixed order"):
         Cluster(3)[1]._member.adopt(configuration)
 
 
