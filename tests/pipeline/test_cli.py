@@ -37,7 +37,7 @@ def test_a_broken_journal_is_told_by_text_and_exit_code(journal):
     path.write_text(json.dumps({**json.loads(path.read_text()), "next_seq": {"0": 11}}))
     result = run("verify", str(journal.root))
     assert result.exit_code == 1
-    assert "problem: batch 0: partition 0 claims to end at 11, ends at 10" in result.output
+    assert "problem: batch 0: partition 0 ends at 10, its manifest claims 11" in result.output
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_without_java_one_line_says_how_to_install_it(monkeypatch, tmp_path):
 def test_an_error_of_the_source_is_told_without_the_traceback_around_it():
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Traceback (most recent call last):\n"
-        '  File "nodes.py", line 1, in failed\n'
-        "taskraft_pipeline.errors.FeedUnreachable: given up after 11 tries\n"
+        '  File "feed_client.py", line 1, in call\n'
+        "taskraft_pipeline.errors.FeedUnreachable: no answer after 11 attempts\n"
     )
-    assert failure_text(AnalysisException(text)) == "given up after 11 tries"
+    assert failure_text(AnalysisException(text)) == "no answer after 11 attempts"
     assert failure_text(AnalysisException("no such column")) == "no such column"
     assert failure_text(ValueError("a bug")) is None
 
@@ -89,14 +89,14 @@ def test_the_doctor_looks_at_versions_nodes_and_the_journal(cluster, journal):
     assert not found[second].is_well
     assert "UNAVAILABLE" in found[second].text
     behind = cluster.feed.events - 10
-    assert f"10 events, every one exactly once, {behind:,} behind" in found["journal"].text
+    assert f"10 events, each exactly once, {behind:,} behind" in found["journal"].text
 
 
 def test_the_doctor_finds_a_journal_of_another_feed_or_passed_by_retention(cluster, journal):
     cluster.feed.low[0] = 11
     found = findings(cluster.endpoints, str(journal.root))["journal"]
     assert not found.is_well
-    assert "retention passed it: [0]" in found.text
+    assert "removed unread events of partitions [0]" in found.text
     cluster.feed.feed_id = "feed-2"
     assert "FEED_MISMATCH" in findings(cluster.endpoints, str(journal.root))["journal"].text
     assert not findings("nowhere", None)["endpoints"].is_well
@@ -108,4 +108,4 @@ def test_the_doctor_exits_with_an_error_if_something_is_wrong(cluster, monkeypat
     monkeypatch.setitem(doctor.VERSIONS, "pandas", ((1,), (2,)))
     result = run("doctor", "--target", target)
     assert result.exit_code == 1
-    assert "needed is at least 1, below 2" in result.output
+    assert "required: at least 1, below 2" in result.output
