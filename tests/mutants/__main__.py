@@ -1,7 +1,8 @@
 """Run the mutants: ``python -m tests.mutants --only figure-8,vote-twice --workers 2``.
 
 Each is applied to a copy of the code, and its tests are run there up to the first failure. A mutant
-that no test kills is a test that is missing; then the exit status is 1. Besides those of the table
+that no test kills is a test that is missing, and a mutant of the table that ends with a TypeError
+or the like proves nothing; in both cases the exit status is 1. Besides the mutants of the table
 there are any number of generated ones:
 ``--generated replication/taskraft_replication/core --sample 100 --seed 7``.
 """
@@ -47,10 +48,13 @@ def main() -> int:
     with open_workshop(options.workers, seconds_max) as workshop:
         _prove(workshop, [known[each.name] for each in mutants if each.name in known])
         killers: dict[str, str] = {}
+        accidents: list[str] = []
         for verdict in workshop.verdicts(mutants, _stages(known, options)):
             print(verdict, flush=True)
             if verdict.killer:
                 killers[verdict.mutant.name] = verdict.killer
+            if verdict.is_accident and not options.generated:
+                accidents.append(verdict.mutant.name)
             if options.remember:
                 write_killers({**known, **killers})
         _prove(workshop, [each for each in killers.values() if each not in known.values()])
@@ -59,7 +63,9 @@ def main() -> int:
     print(f"{len(mutants)} mutants, {len(killers)} killed, {seconds:.0f} s")
     if alive:
         print(f"survived: {','.join(alive)}")
-    return 1 if alive else 0
+    if accidents:
+        print(f"no working programs, so they prove nothing: {','.join(accidents)}")
+    return 1 if alive or accidents else 0
 
 
 def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage]:

@@ -31,6 +31,8 @@ IMPORT_ROOTS: Final = ("service", "replication", "clients/python/src")
 
 TEST_SECONDS_MAX: Final = 60
 """A test that waits longer hangs."""
+ACCIDENTS: Final = ("AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError")
+"""Exceptions of a mutant that is no working program."""
 NO_TEST: Final = "pytest itself"
 """Stands for the killer of a mutant that leaves no test to be run; see ``worker``."""
 
@@ -55,6 +57,11 @@ class Verdict:
     def killer(self) -> str:
         """The test that killed it, empty if it survived."""
         return self.answer.killer
+
+    @property
+    def is_accident(self) -> bool:
+        """Whether the mutant broke as a program, so that no test noticed the broken rule."""
+        return self.answer.reason.lstrip().startswith(ACCIDENTS)
 
     def __str__(self) -> str:
         """Return a line for people."""
@@ -170,8 +177,8 @@ class Workshop:
 
 def tests_for(mutant: Changed) -> list[str]:
     """Return what should notice: the tests of the mutant's own module, then its suite."""
-    path = Path(mutant.file)
-    own = Path("tests") / path.parent / f"test_{path.name}"
+    top, _, *folders, name = Path(mutant.file).parts
+    own = Path("tests", top, *folders, f"test_{name}")
     return [*([str(own)] if (ROOT / own).exists() else []), *SUITES[mutant.suite]]
 
 
