@@ -1,7 +1,8 @@
 """Find the drivers that are installed beside the server.
 
 A distribution offers one by an entry point of the group ``taskraft.drivers``, whose object
-satisfies ``taskraft_service.queue.driver.Driver``. docs/drivers.md has a worked example.
+satisfies ``taskraft_service.queue.entities.tube_driver.TubeDriver``. docs/drivers.md has a
+worked example.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from taskraft_service.queue.driver import Driver
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 
 GROUP: Final = "taskraft.drivers"
 
@@ -19,7 +20,7 @@ class DriverUnusable(Exception):
     """An installed driver cannot be loaded, or is none; the text names it."""
 
 
-def installed_drivers(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Driver]:
+def installed_drivers(found: Iterable[EntryPoint] | None = None) -> Mapping[str, TubeDriver]:
     """Return the installed drivers by name.
 
     Args:
@@ -28,7 +29,7 @@ def installed_drivers(found: Iterable[EntryPoint] | None = None) -> Mapping[str,
     Raises:
         DriverUnusable: one of them cannot be used, or two have one name.
     """
-    drivers: dict[str, Driver] = {}
+    drivers: dict[str, TubeDriver] = {}
     for entry_point in entry_points(group=GROUP) if found is None else found:
         driver = _load(entry_point)
         if driver.name in drivers:
@@ -37,7 +38,7 @@ def installed_drivers(found: Iterable[EntryPoint] | None = None) -> Mapping[str,
     return drivers
 
 
-def _load(entry_point: EntryPoint) -> Driver:
+def _load(entry_point: EntryPoint) -> TubeDriver:
     try:
         driver: object = entry_point.load()
     except Exception as error:  # the code of somebody else may raise anything

@@ -2,8 +2,8 @@
 
 import re
 
-from taskraft_service.queue import keys
-from taskraft_service.queue.collect import FORMAT
+from taskraft_service.queue.persistence.collect import FORMAT
+from taskraft_service.queue.store import keys
 from tests.docs.documents import ROOT
 
 PAGE = (ROOT / "docs" / "data.md").read_text()

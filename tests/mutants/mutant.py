@@ -114,8 +114,8 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "queue": (
         "tests/service/queue/test_scenarios.py",
-        "tests/service/queue/test_life_cycle.py",
-        "tests/service/queue/test_requests.py",
+        "tests/service/queue/entities/test_life_cycle.py",
+        "tests/service/queue/store/test_idempotency.py",
         "tests/service/queue/test_removals.py",
         "tests/service/queue/tubes",
         "tests/service/queue/tasks",

@@ -5,8 +5,8 @@ import sys
 
 from tests.mutants.trial import ROOT
 
-BUCKET = "service/taskraft_service/queue/tubes/token_bucket.py"
-TESTS = "tests/service/queue/tubes/test_token_bucket.py"
+BUCKET = "service/taskraft_service/queue/entities/token_bucket.py"
+TESTS = "tests/service/queue/entities/test_token_bucket.py"
 
 
 def test_what_a_test_notices_is_dead_and_nothing_of_it_is_left():

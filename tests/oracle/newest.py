@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from taskraft_service.queue.driver import Arrival, Placement
+from taskraft_service.queue.entities.tube_driver import ArrivingTask, Placement
 
 _METADATA: Final = "Metadata-Version: 2.1\nName: taskraft-oracle-newest\nVersion: 1\n"
 _ENTRY_POINTS: Final = "[taskraft.drivers]\nnewest = tests.oracle.newest:DRIVER\n"
 
 
 class Newest:
-    """Satisfies ``taskraft_service.queue.driver.Driver``."""
+    """Satisfies ``taskraft_service.queue.entities.tube_driver.Driver``."""
 
     name = "newest"
     version = 1
 
     @staticmethod
-    def refuse(arrival: Arrival) -> str:
+    def refuse(arrival: ArrivingTask) -> str:
         """Take every task in."""
         del arrival
         return ""
 
     @staticmethod
-    def place(arrival: Arrival, memory: bytes) -> Placement:
+    def place(arrival: ArrivingTask, memory: bytes) -> Placement:
         """Place a task before all that came before it."""
         del arrival
         come = int(memory or b"0") + 1

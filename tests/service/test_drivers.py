@@ -9,9 +9,9 @@ from taskraft import AsyncClient
 from taskraft.v1 import tube_service_pb2
 from taskraft_service.drivers import DriverUnusable, installed_drivers
 from taskraft_service.process import startup
-from taskraft_service.queue.driver import DriverMissing
+from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from tests.service.conftest import config_in, put, reason_of, running, take
-from tests.service.queue.test_driver import Newest
+from tests.service.queue.entities.test_tube_driver import Newest
 
 DRIVER = Newest()
 NOTHING = object()
@@ -53,7 +53,7 @@ async def test_a_tube_names_its_driver_and_the_version_that_made_it(tmp_path, mo
         await put(node, b"1", b"2", b"3")
         assert [task.spec.payload for task in (await take(node, tasks_max=2)).tasks] == [b"3", b"2"]
     monkeypatch.setattr(startup, "installed_drivers", dict)
-    with pytest.raises(DriverMissing, match="needs the driver 'newest' in version 3"):
+    with pytest.raises(TubeDriverMissing, match="needs the driver 'newest' in version 3"):
         async with running(config):
             pass
 

@@ -19,13 +19,18 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
-from taskraft_service.queue.tubes.profiles import PROFILES, Profile, defaults_of, suitable
+from taskraft_service.queue.entities.tube_profiles import (
+    PROFILES,
+    TubeProfile,
+    defaults_of,
+    suitable,
+)
 
 _Options = tube_service_pb2.TubeOptions
 
 
 def tube_options(
-    options: tube_service_pb2.TubeOptions, kind: TubeKind, profile: Profile
+    options: tube_service_pb2.TubeOptions, kind: TubeKind, profile: TubeProfile
 ) -> TubeOptions:
     """Return the options of a new tube; what is absent is as its profile says."""
     merged = merged_options(options, defaults_of(profile, kind))

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.task_view import State, TaskOutcome, TaskView
-from taskraft_service.queue.tasks.watch import Note, Watch
+from taskraft_service.queue.state.watch import TaskWatch, WatchNote
 
 WAITED_TASKS_MAX: Final = 1_000_000
 """Tasks that calls of this node wait for, each counted as often as it is waited for."""
@@ -154,7 +154,7 @@ class OutcomeWaits:
 
     # ------------------------------------------------------------------------------ waits
 
-    def _watch(self, place: TaskKey) -> Watch:
+    def _watch(self, place: TaskKey) -> TaskWatch:
         """Return who notes what becomes of the tasks of a tube."""
         return self._queues.queue_of_number(place[0]).watch
 
@@ -194,7 +194,7 @@ class OutcomeWaits:
             for note in queue.watch.fetch():
                 self._note(note)
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: WatchNote) -> None:
         place = (note.tube, note.task.id)
         for expectation in self._expectations:
             if note.outcome is not TaskOutcome.NONE and note.tube == expectation.place[0]:
@@ -202,7 +202,7 @@ class OutcomeWaits:
         for wait in list(self._waits.get(place, ())):
             self._tell(wait, place, note)
 
-    def _tell(self, wait: OutcomeWait, place: TaskKey, note: Note) -> None:
+    def _tell(self, wait: OutcomeWait, place: TaskKey, note: WatchNote) -> None:
         if note.moved_to is None and note.outcome is TaskOutcome.NONE and not wait.wish.progress:
             return
         task_id = wait.open.pop(place)

@@ -12,9 +12,9 @@ from typing import Final
 
 from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.entities.task_view import TaskView
-from taskraft_service.queue.origin import Origin
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.tubes.statistics import TubeStatistics
+from taskraft_service.queue.state.origin import CounterOrigin
+from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 TEMPORARY_TUBES: Final = 1 << 31
 TEMPORARY_TASKS: Final = 1 << 62
@@ -25,10 +25,10 @@ TERM_BITS: Final = 20
 """Ids of a leadership return after so many terms, if ever."""
 
 
-def origin_of(term: int) -> Origin:
+def origin_of(term: int) -> CounterOrigin:
     """Return from where the temporary tubes of a leadership count, so that ids do not return."""
     first = TEMPORARY_TASKS | (term & (1 << TERM_BITS) - 1) << SEQUENCE_BITS
-    return Origin(tube=TEMPORARY_TUBES, token=first, task=first)
+    return CounterOrigin(tube=TEMPORARY_TUBES, token=first, task=first)
 
 
 class QueueLocator:

@@ -18,9 +18,9 @@ from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.queue.commands.command import Command, Result
-from taskraft_service.queue.driver import NO_DRIVERS, Driver, DriverMissing
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.opening import UnknownFormatError, stored_index
+from taskraft_service.queue.persistence.opening import UnknownFormatError, stored_index
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.directory import StateDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
@@ -72,7 +72,7 @@ class OpenDatabase:
     """
 
     def __init__(
-        self, place: Path, store: RocksStore, limits: Limits, drivers: Mapping[str, Driver]
+        self, place: Path, store: RocksStore, limits: Limits, drivers: Mapping[str, TubeDriver]
     ) -> None:
         self.place = place
         self.store = store
@@ -81,7 +81,7 @@ class OpenDatabase:
         except UnknownFormatError as error:
             store.close()
             raise StateForeign(f"{place}: {error}") from error
-        except (StateDamaged, DriverMissing):
+        except (StateDamaged, TubeDriverMissing):
             store.close()
             raise
         self.written_index = self.durable_index = self.queue.applied_index
@@ -110,7 +110,7 @@ class QueueMachine:
         limits: Limits,
         pace: CollectPolicy,
         monotonic_ms: Callable[[], int],
-        drivers: Mapping[str, Driver] = NO_DRIVERS,
+        drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
     ) -> None:
         self._drivers = drivers
         self._directory = directory

@@ -25,7 +25,7 @@ from taskraft_service.drivers import DriverUnusable
 from taskraft_service.process import parent_watch
 from taskraft_service.process.logs import set_up_logs
 from taskraft_service.process.node_server import NodeServer
-from taskraft_service.queue.driver import DriverMissing
+from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from taskraft_service.storage.directory import StateForeign, StateMissing
 from taskraft_service.storage.rocks import StateDamaged
 
@@ -54,7 +54,7 @@ _REFUSALS: Final = (
     StateDamaged,
     PortTaken,
     AccessFileInvalid,
-    DriverMissing,
+    TubeDriverMissing,
     DriverUnusable,
     OSError,
 )

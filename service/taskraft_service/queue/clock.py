@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from taskraft_service.queue.entities.life_cycle import TAKEN, EventKind, Operation
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.keys import (
+from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
+from taskraft_service.queue.operations.sessions import end_session
+from taskraft_service.queue.state.read_ahead import read_due
+from taskraft_service.queue.store.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
     RATE_TIMER,
@@ -13,16 +17,12 @@ from taskraft_service.queue.keys import (
     SESSION_TIMER,
     TTL_TIMER,
 )
-from taskraft_service.queue.life_cycle import TAKEN, EventKind, Operation
-from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
-from taskraft_service.queue.orders.read_ahead import read_due
-from taskraft_service.queue.sessions.operations import end_session
-from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order, transition
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import leave_order, transition
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.orders.ordered_index import Entry
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.store.ordered_index import OrderKey
 
 VOID_DEADLINES_FACTOR: Final = 16
 """So many times more deadlines than may fire are looked at in one entry."""
@@ -31,7 +31,7 @@ SUBQUEUES_MAX: Final = 100
 """Sub-queues of one tube whose rates let them go on at one time; more have the next turn."""
 
 
-def advance(ledger: Ledger, now_ms: int) -> None:
+def advance(ledger: QueueState, now_ms: int) -> None:
     """Move the clock and fire what is due, in order of due time, kind, tube and id.
 
     At most ``deadlines_per_entry_max`` fire; ``next_deadline_ms`` is in the past as long as some
@@ -57,7 +57,7 @@ def advance(ledger: Ledger, now_ms: int) -> None:
         looked_at += 1
 
 
-def _fire(ledger: Ledger, timer: Entry) -> int:
+def _fire(ledger: QueueState, timer: OrderKey) -> int:
     """Do what a timer stands for; return how much work that was."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
@@ -92,7 +92,7 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     return 1
 
 
-def next_deadline_ms(ledger: Ledger) -> int | None:
+def next_deadline_ms(ledger: QueueState) -> int | None:
     """Return when the next entry is needed though no command comes; None: not at all."""
     is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
     if is_under_way or ledger.dependents.has_endings:

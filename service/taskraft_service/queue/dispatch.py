@@ -55,24 +55,21 @@ from taskraft_service.queue.commands.tubes import (
     TubeResult,
 )
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.feed.consumers import commit_cursor
-from taskraft_service.queue.groups.operations import cancel_group, create_group, start_group
+from taskraft_service.queue.feed.feed_consumers import commit_cursor
 from taskraft_service.queue.operations.batch import execute_batch
 from taskraft_service.queue.operations.circulation import bury, delete, kick, release_all
+from taskraft_service.queue.operations.groups import cancel_group, create_group, start_group
 from taskraft_service.queue.operations.intervention import cancel, restart, snatch, switch
 from taskraft_service.queue.operations.moves import move_tasks
 from taskraft_service.queue.operations.put import put
 from taskraft_service.queue.operations.runs import remember
-from taskraft_service.queue.operations.settle import settle
-from taskraft_service.queue.operations.take import take
-from taskraft_service.queue.operations.update import update_tasks
-from taskraft_service.queue.schedules.operations import (
+from taskraft_service.queue.operations.schedules import (
     create_schedule,
     delete_schedule,
     run_schedule,
     update_schedule,
 )
-from taskraft_service.queue.sessions.operations import (
+from taskraft_service.queue.operations.sessions import (
     attach_session,
     close_session,
     keep_sessions,
@@ -80,16 +77,19 @@ from taskraft_service.queue.sessions.operations import (
     open_session,
     startup,
 )
-from taskraft_service.queue.settings import configure
-from taskraft_service.queue.tubes.changes import update_tube
-from taskraft_service.queue.tubes.operations import create_tube, drop_tube, truncate_tube
+from taskraft_service.queue.operations.settings import configure
+from taskraft_service.queue.operations.settle import settle
+from taskraft_service.queue.operations.take import take
+from taskraft_service.queue.operations.tubes import create_tube, drop_tube, truncate_tube
+from taskraft_service.queue.operations.update import update_tasks
+from taskraft_service.queue.operations.update_tube import update_tube
 
 if TYPE_CHECKING:
     from taskraft_service.queue.commands.command import Administration, Command, Result
-    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
-def answer(ledger: Ledger, command: Command) -> Result:
+def answer(ledger: QueueState, command: Command) -> Result:
     """Do a command; a repetition, told by its request id, only gets the first answer again."""
     request_id = command.request_id
     if not request_id:
@@ -109,7 +109,7 @@ def answer(ledger: Ledger, command: Command) -> Result:
     return result
 
 
-def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - a table
+def _do(ledger: QueueState, command: Command) -> Result:  # noqa: C901, PLR0912 - a table
     match command:
         case Put():
             return put(ledger, command)
@@ -149,7 +149,7 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - a 
             return _administer(ledger, command)
 
 
-def _administer(ledger: Ledger, command: Administration) -> Result:  # noqa: C901, PLR0912
+def _administer(ledger: QueueState, command: Administration) -> Result:  # noqa: C901, PLR0912
     match command:
         case CreateTube():
             return create_tube(ledger, command)
@@ -189,7 +189,7 @@ def _administer(ledger: Ledger, command: Administration) -> Result:  # noqa: C90
             assert_never(command)
 
 
-def _repeat(ledger: Ledger, record: bytes) -> Result:
+def _repeat(ledger: QueueState, record: bytes) -> Result:
     """Return the first answer again: valid leases only, tubes and sessions as they are now."""
     known = decode(record)
     match known:

@@ -39,7 +39,7 @@ from taskraft_service.queue.commands.settle import Reject, Release, Settle, Touc
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.selector import at_most
-from taskraft_service.queue.keys import SESSION_TIMER
+from taskraft_service.queue.store.keys import SESSION_TIMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
         SessionCommand,
     )
     from taskraft_service.queue.commands.settle import Settlement
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 DEPENDENTS_MAX: Final = 16
 """So many of those that wait for a task are looked at to foresee where its end makes one ready."""
 
 
-def foresee(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+def foresee(ledger: QueueState, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
     """Return in which tubes an entry may make tasks ready, in order of their names, and how many.
 
     Too many rather than too few: the proposer appends takes for them to the same entry. Looks
@@ -85,7 +85,7 @@ def foresee(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> dict[st
 
 
 def _fed(  # noqa: C901 - a table
-    ledger: Ledger, command: Take | Settle | ChosenTasks | SessionCommand | Administration
+    ledger: QueueState, command: Take | Settle | ChosenTasks | SessionCommand | Administration
 ) -> tuple[Iterable[str], int]:
     """Return in which tubes a command may make tasks ready, and how many beside one."""
     match command:
@@ -132,14 +132,14 @@ def _fed(  # noqa: C901 - a table
             assert_never(command)
 
 
-def _tubes_relieved(ledger: Ledger, tube: str) -> Iterator[str]:
+def _tubes_relieved(ledger: QueueState, tube: str) -> Iterator[str]:
     """Yield a tube if the end of a task makes way there: it was taken, or stood before others."""
     found = ledger.tubes.get(tube)
     if found is not None and _makes_way(found):
         yield tube
 
 
-def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
+def _tubes_scheduled(ledger: QueueState, name: str) -> Iterator[str]:
     """Yield where a schedule puts its task, and where the one before may have to go for it."""
     schedule = ledger.schedules.get(name)
     if schedule is not None:
@@ -149,7 +149,7 @@ def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
             yield before.name
 
 
-def _tubes_due(ledger: Ledger, now_ms: int) -> Iterator[str]:
+def _tubes_due(ledger: QueueState, now_ms: int) -> Iterator[str]:
     """Yield the names of the tubes that due deadlines are about, as far as memory knows."""
     least = ledger.timers.least()
     if least is None or least[0] > now_ms:
@@ -162,7 +162,7 @@ def _tubes_due(ledger: Ledger, now_ms: int) -> Iterator[str]:
             yield from _and_dead_letters(ledger.tubes.by_number[tube_number])
 
 
-def _tubes_settled(ledger: Ledger, settlements: Sequence[Settlement]) -> Iterator[str]:
+def _tubes_settled(ledger: QueueState, settlements: Sequence[Settlement]) -> Iterator[str]:
     """Yield the tubes of leases whose end may make a task ready: itself, or the next one."""
     leases = ledger.leases
     for settlement in settlements:
@@ -183,7 +183,7 @@ def _tubes_settled(ledger: Ledger, settlements: Sequence[Settlement]) -> Iterato
                 yield task.tube.name
 
 
-def _tubes_of_dependents(ledger: Ledger, task: Task) -> Iterator[str]:
+def _tubes_of_dependents(ledger: QueueState, task: QueueTask) -> Iterator[str]:
     """Yield the tubes of those that wait for a task, as far as they are few."""
     dependents = ledger.dependents
     for number, _ in dependents.first_of(task.extras.dependents, DEPENDENTS_MAX):
@@ -192,18 +192,18 @@ def _tubes_of_dependents(ledger: Ledger, task: Task) -> Iterator[str]:
             yield tube.name
 
 
-def _tubes_held(ledger: Ledger, session_id: str) -> Iterator[str]:
+def _tubes_held(ledger: QueueState, session_id: str) -> Iterator[str]:
     session = ledger.sessions.get(session_id)
     for task in session.held.values() if session is not None else ():
         yield from _and_dead_letters(task.tube)
 
 
-def _makes_way(tube: Tube) -> bool:
+def _makes_way(tube: QueueTube) -> bool:
     """Tell whether the end of a lease may let another task of the tube be taken."""
     return tube.ready.counts_leases or tube.options.concurrency > 0
 
 
-def _and_dead_letters(tube: Tube) -> Iterator[str]:
+def _and_dead_letters(tube: QueueTube) -> Iterator[str]:
     """Yield the names of the tubes where a task goes whose lease ends."""
     yield tube.name
     if tube.options.dead_letter_tube:

@@ -9,32 +9,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.clock import advance, next_deadline_ms
-from taskraft_service.queue.collect import collect
-from taskraft_service.queue.dependencies.settling import settle_dependents
 from taskraft_service.queue.dispatch import answer
-from taskraft_service.queue.driver import NO_DRIVERS
-from taskraft_service.queue.editor import unchanged
-from taskraft_service.queue.groups.operations import forget_groups, settle_groups, sweep_groups
-from taskraft_service.queue.opening import bare_task, open_ledger
+from taskraft_service.queue.entities.editor import unchanged
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
+from taskraft_service.queue.operations.dependency_settlement import settle_dependents
+from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
 from taskraft_service.queue.operations.runs import answer_together, runs
-from taskraft_service.queue.orders.read_ahead import read_ahead
-from taskraft_service.queue.origin import BEGINNING, Origin
-from taskraft_service.queue.readers import Readers
-from taskraft_service.queue.tasks.endings import remove_surplus
-from taskraft_service.queue.tubes.operations import clear_away
+from taskraft_service.queue.operations.tubes import clear_away
+from taskraft_service.queue.persistence.collect import collect
+from taskraft_service.queue.persistence.opening import bare_task, open_ledger
+from taskraft_service.queue.reading.readers import QueueReaders
+from taskraft_service.queue.state.origin import BEGINNING, CounterOrigin
+from taskraft_service.queue.state.read_ahead import read_ahead
+from taskraft_service.queue.transitions.endings import remove_surplus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from taskraft_service.queue.commands.command import Command, Result
-    from taskraft_service.queue.driver import Driver
-    from taskraft_service.queue.editor import Editor
+    from taskraft_service.queue.entities.editor import Editor
     from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.tube_driver import TubeDriver
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store import Store, Write
+    from taskraft_service.queue.store.store import Store, Write
 
 
-class Queue(Readers):
+class Queue(QueueReaders):
     """The replicated state machine of tubes, tasks and sessions."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Queue(Readers):
         limits: Limits,
         new_task: Callable[[bytes], NewTask] = bare_task,
         editor: Editor = unchanged,
-        drivers: Mapping[str, Driver] = NO_DRIVERS,
-        origin: Origin = BEGINNING,
+        drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
+        origin: CounterOrigin = BEGINNING,
     ) -> None:
         """Open the queue that ``store`` holds; an empty store is an empty queue.
 

@@ -7,14 +7,14 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from taskraft_service.queue.store import RangeDeletion, Write
+from taskraft_service.queue.store.store import RangeDeletion, Write
 
 PAIR_BYTES: Final = 192
 """What a pair costs beside its bytes: two objects, a place in a list and one in a table."""
 
 
 class MemoryStore:
-    """An ordered map of bytes; satisfies ``taskraft_service.queue.store.Store``."""
+    """An ordered map of bytes; satisfies ``taskraft_service.queue.store.store.Store``."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

@@ -28,7 +28,7 @@ from rocksdict import (
 )
 
 from taskraft_replication.storage.failpoints import Failpoints
-from taskraft_service.queue.store import RangeDeletion, Write
+from taskraft_service.queue.store.store import RangeDeletion, Write
 from taskraft_service.storage.manifest import check_manifest
 
 BLOOM_BITS_PER_KEY: Final = 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.queue.store.store import RangeDeletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from taskraft_service.queue.store import Write
+    from taskraft_service.queue.store.store import Write
 
 
 class MemoryStore:

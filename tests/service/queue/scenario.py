@@ -54,14 +54,14 @@ from taskraft_service.queue.commands.tubes import (
     TruncateTube,
     TubeResult,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
-from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
+from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen
@@ -194,7 +194,7 @@ class Player:
 def called(calls):
     """Return the counts that are not 0."""
     counts = {kind.name: calls.by_kind[kind] for kind in EventKind}
-    counts |= {call.name: calls.noted[call] for call in Call}
+    counts |= {call.name: calls.noted[call] for call in CountedOperation}
     counts |= {f"ttl_{state.name}": calls.expired[state] for state in State}
     counts["finished"] = calls.finished
     return [f"{name.lower()} {count}" for name, count in counts.items() if count]

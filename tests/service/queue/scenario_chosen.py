@@ -30,7 +30,7 @@ from taskraft_service.queue.entities.new_task import AMONG_UNFINISHED, OnConflic
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_view import Failure, State
-from taskraft_service.queue.tasks.listing import Listing, Passed, Window
+from taskraft_service.queue.reading.task_listing import Listing, Passed, Window
 from tests.service.queue.scenario_policies import update
 
 WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update", "move")

@@ -16,13 +16,13 @@ the put or batch by number; ``chain``: on the item before it.
 from __future__ import annotations
 
 from taskraft_service.queue.commands.settle import Ack, Keep
-from taskraft_service.queue.editor import Edited
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
     OnDependencyFailure,
     TaskReference,
 )
+from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_update import TaskUpdate

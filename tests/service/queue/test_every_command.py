@@ -27,7 +27,7 @@ from taskraft_service.queue.entities.replicated_settings import ReplicatedSettin
 from taskraft_service.queue.entities.schedule_view import ScheduleSpec
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
-from tests.service.queue.test_life_cycle import COMMANDS, SESSION, Stage
+from tests.service.queue.entities.test_life_cycle import COMMANDS, SESSION, Stage
 
 STATES = pytest.mark.parametrize("state", State, ids=lambda state: state.name)
 SCHEDULE = ScheduleSpec("tube", "cron", spec=b"")

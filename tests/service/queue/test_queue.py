@@ -42,10 +42,10 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
-from taskraft_service.queue.keys import META
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.opening import UnknownFormatError
+from taskraft_service.queue.persistence.opening import UnknownFormatError
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import META
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario_policies import replaced
 

@@ -23,7 +23,7 @@ from taskraft_service.queue.commands.schedules import ScheduleResult
 from taskraft_service.queue.commands.sessions import OpenSession
 from taskraft_service.queue.commands.take import TakeResult
 from taskraft_service.queue.commands.tubes import CreateTube
-from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
@@ -36,7 +36,10 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
-from taskraft_service.queue.keys import (
+from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import (
     INSIDE_TUBES,
     READY_ORDER,
     TYPED_ORDER,
@@ -46,16 +49,13 @@ from taskraft_service.queue.keys import (
     typed_prefix,
     waiting_key,
 )
-from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.aim import aimed
 from tests.service.queue.drawn_commands import PASSED, any_command, circulation
+from tests.service.queue.entities.test_tube_driver import Newest
 from tests.service.queue.invariants import checking_after_each_operation
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.model.counting import shown
 from tests.service.queue.model.queue import NaiveQueue
-from tests.service.queue.test_driver import Newest
 
 LIMITS = Limits(
     head_entries_max=3,

@@ -13,9 +13,9 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
-from taskraft_service.queue.keys import INSIDE_TUBES, OUTSIDE_TUBES
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import INSIDE_TUBES, OUTSIDE_TUBES
 from tests.service.queue.test_queue import Node
 
 

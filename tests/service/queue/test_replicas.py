@@ -50,10 +50,10 @@ from tests.service.queue.drawn_commands import (
     UPDATES,
     any_command,
 )
+from tests.service.queue.entities.test_tube_driver import Newest
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.orders.test_subqueue_properties import PLAIN_TASKS
 from tests.service.queue.scenario_policies import replaced
-from tests.service.queue.test_driver import Newest
 from tests.service.queue.test_queue_properties import LIMITS
 
 DEFAULTS = Limits()

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.queue.store.store import RangeDeletion
 from taskraft_service.storage.memory import PAIR_BYTES, MemoryStore
 
 KEYS = st.binary(min_size=1, max_size=2)

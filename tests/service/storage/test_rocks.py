@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.queue.store.store import RangeDeletion
 from taskraft_service.storage.rocks import RocksStore, StateClosed, StateDamaged
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from typing import Final
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service import limits
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.queue.tubes.profiles import PROFILES
+from taskraft_service.queue.entities.tube_profiles import PROFILES
 
 _Kind = tube_service_pb2.Tube
 AUTO_KINDS: Final = (_Kind.FIFO, _Kind.FIFOTTL, _Kind.UTUBE, _Kind.UTUBETTL)

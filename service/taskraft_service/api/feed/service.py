@@ -32,7 +32,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.feed.chunk import ChangeChunk, only
-from taskraft_service.queue.feed.partitions import Feed
+from taskraft_service.queue.feed.partitions import ChangeFeed
 from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
@@ -221,7 +221,7 @@ class FeedService:
         self, request: pb.ReadChangesRequest, at: int, stop: int, rows_max: int
     ) -> ChangeChunk | None:
         """Return the next piece; None when there is nothing more yet."""
-        feed: Feed = self._reading.applied.feed
+        feed: ChangeFeed = self._reading.applied.feed
         low = feed.views()[request.partition].low_seq
         if at < low:
             raise CallRefused(

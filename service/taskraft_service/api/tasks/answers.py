@@ -15,11 +15,18 @@ from taskraft_service import wire
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.queue.commands.settle import SettleResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import (
+    BURIED,
+    DELAYED,
+    HELD,
+    READY,
+    TAKEN,
+    EventKind,
+)
 from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, HELD, READY, TAKEN, EventKind
-from taskraft_service.queue.tubes.counters import Call, Calls
-from taskraft_service.queue.tubes.statistics import TubeStatistics
+from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
+from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
 _ID: Final = wire.tag(task_pb2.Task.ID_FIELD_NUMBER, wire.VARINT)
@@ -165,10 +172,10 @@ def session_message(view: SessionView, *, secret: bool = False) -> session_servi
     )
 
 
-def _calls(counted: Calls) -> tube_service_pb2.TubeStatistics.Calls:
+def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:
     """Return calls by the names of the contract."""
     calls = {kind.name: counted.by_kind[kind] for kind in EventKind}
-    noted = {call.name.lower(): counted.noted[call] for call in Call}
+    noted = {call.name.lower(): counted.noted[call] for call in CountedOperation}
     expired = {f"ttl_{state.name.lower()}": counted.expired[state] for state in _MORTAL}
     return tube_service_pb2.TubeStatistics.Calls(
         put=calls["PUT"],

@@ -30,7 +30,7 @@ from taskraft_service.limits import (
 )
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
-from taskraft_service.queue.tasks.listing import Listing, Passed, Rest, Window
+from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
 
 DESCENDING: Final = "id desc"
 TAKING: Final = "taking"

@@ -6,7 +6,7 @@ from taskraft.v1 import task_pb2
 from taskraft_service import limits
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.tubes.option_checks import retry_violations
+from taskraft_service.queue.entities.option_checks import retry_violations
 
 
 def check_update(

@@ -12,9 +12,9 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.tasks.update_checks import known_retry
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
 from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.tube_options import TubeKind
-from taskraft_service.queue.tubes.option_checks import violations
-from taskraft_service.queue.tubes.profiles import OWN, PROFILES
+from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 
 _Options = tube_service_pb2.TubeOptions
 PageRequest: TypeAlias = (

@@ -17,12 +17,12 @@ from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.commands.intervention import UpdateTasks
 from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.commands.settle import Ack, BuryTaken, Release, Settle, Settlement
-from taskraft_service.queue.driver import Driver
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.selector import at_most
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.origin import Origin
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.origin import CounterOrigin
 from taskraft_service.storage.memory import MemoryStore
 
 COLLECT_TASKS: Final = 1_000
@@ -45,7 +45,9 @@ class MemoryQueue:
         drivers: the kinds of tubes that others have written, by name.
     """
 
-    def __init__(self, origin: Origin, bytes_max: int, drivers: Mapping[str, Driver]) -> None:
+    def __init__(
+        self, origin: CounterOrigin, bytes_max: int, drivers: Mapping[str, TubeDriver]
+    ) -> None:
         self._store = MemoryStore()
         self._bytes_max = bytes_max
         self._fresh_bytes = 0

@@ -24,8 +24,8 @@ from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
 from taskraft_service.queue.commands.settings import UpdateTube
 from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.commands.tubes import CreateTube, DropTube
-from taskraft_service.queue.driver import Driver
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView
 
 TIMER_MAX_MS: Final = 60_000
@@ -52,7 +52,7 @@ class TemporaryTubes:
         clock: Clock,
         waiters: Waiters,
         bytes_max: int,
-        drivers: Mapping[str, Driver],
+        drivers: Mapping[str, TubeDriver],
         defect_met: Callable[[Exception], None],
     ) -> None:
         self._queues = queues

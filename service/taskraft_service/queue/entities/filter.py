@@ -1,7 +1,7 @@
 """Say which tasks a filter chooses.
 
 ``taskraft_service.languages.filter_text`` reads the language that filters are written in,
-``taskraft_service.queue.tasks.matching`` knows what they mean.
+``taskraft_service.queue.entities.matching`` knows what they mean.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from taskraft_service.queue.entities.task_view import TaskOutcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from taskraft_service.queue.entities.life_cycle import EventKind
+    from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.life_cycle import EventKind
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.state.queue_state import QueueState
 
 TUBE_STRIDE: Final = 0x9E3779B1
 """Moves the tasks of different tubes to different partitions; those of one tube go round."""
@@ -43,8 +43,8 @@ class Event(NamedTuple):
 
 
 def emit(
-    ledger: Ledger,
-    run: Sequence[Task],
+    ledger: QueueState,
+    run: Sequence[QueueTask],
     kind: EventKind,
     from_state: State,
     to_state: State,

@@ -20,8 +20,8 @@ from taskraft_service.queue.feed.chunk import (
     events_of,
     read_header,
 )
-from taskraft_service.queue.keys import chunk_key, partition_stop
-from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.queue.store.keys import chunk_key, partition_stop
+from taskraft_service.queue.store.store import RangeDeletion
 from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from taskraft_service.queue.feed.event import Event
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store import Store, Write
+    from taskraft_service.queue.store.store import Store, Write
 
 RETENTION_CHUNKS_MAX: Final = 64
 """So many chunks of a partition one decision on retention looks at."""
@@ -54,7 +54,7 @@ class PartitionView:
     oldest_ms: int
 
 
-class Partition:
+class FeedPartition:
     """One partition.
 
     ``stored_seq`` is the first sequence number that the store does not have; ``fresh`` has the
@@ -99,7 +99,7 @@ class Partition:
         return PartitionView(self.number, self.low_seq, self.high_seq, high_ms, kept, oldest_ms)
 
 
-class Feed:
+class ChangeFeed:
     """All partitions.
 
     ``appends`` has what appends the fields of an event to each: the hot paths call it directly.
@@ -111,14 +111,14 @@ class Feed:
         self._rows_max = limits.feed_chunk_rows_max
         self._trimmed: list[RangeDeletion] = []
         self.feed_id = ""
-        self.partitions: list[Partition] = []
+        self.partitions: list[FeedPartition] = []
         self.appends: tuple[Callable[[tuple[int | str, ...]], None], ...] = (_forget,)
 
     def begin(self, feed_id: str, partitions: int) -> None:
         """Fix identity and number of partitions, once in the life of a cluster."""
         assert not self.partitions
         self.feed_id = feed_id
-        self.partitions = [Partition(number) for number in range(partitions)]
+        self.partitions = [FeedPartition(number) for number in range(partitions)]
         self.appends = tuple(partition.fresh.extend for partition in self.partitions) or (_forget,)
 
     def views(self) -> list[PartitionView]:
@@ -265,7 +265,7 @@ class Feed:
             self._measure(part)
         return at
 
-    def _measure(self, part: Partition) -> None:
+    def _measure(self, part: FeedPartition) -> None:
         """Find out what the oldest chunk of a partition says."""
         part.bytes_floor, part.oldest_ms = part.bytes_written, 0
         first = chunk_key(part.number, part.low_seq + 1)
@@ -275,6 +275,6 @@ class Feed:
             return
 
 
-def low_and_high(feed: Feed) -> Sequence[tuple[int, int]]:
+def low_and_high(feed: ChangeFeed) -> Sequence[tuple[int, int]]:
     """Return the bounds of each partition in order: what replicas must agree on."""
     return [(part.low_seq, part.high_seq) for part in feed.partitions]

@@ -7,31 +7,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.settle import Ack, Keep
+from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
+from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.option_checks import is_period
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.refusals import invalid, together
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import OnAck
-from taskraft_service.queue.life_cycle import Operation
-from taskraft_service.queue.refusals import invalid, together
-from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import transition
-from taskraft_service.queue.tasks.updating import (
+from taskraft_service.queue.state.working_set import by_tube
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import transition
+from taskraft_service.queue.transitions.updating import (
     growth,
     unsuitable_content,
     unsuitable_to_tube,
     update_task,
 )
-from taskraft_service.queue.tasks.working_set import by_tube
-from taskraft_service.queue.tubes.counters import Call
-from taskraft_service.queue.tubes.option_checks import is_period
-from taskraft_service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 PROCESSED: Final = TaskOutcome.PROCESSED
 ACK: Final = Operation.ACK
@@ -54,7 +54,7 @@ def stale(token: int) -> Refusal:
     )
 
 
-def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | None:
+def unsuitable_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
     """Return why an acknowledgement does not agree with what the tube does, or None."""
     tube = task.tube
     operation = _operation(tube, settlement)
@@ -76,19 +76,19 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
     )
 
 
-def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:
+def leaves_on_ack(tube: QueueTube, settlement: Ack) -> bool:
     """Tell whether an acknowledged task leaves its tube."""
     return _operation(tube, settlement) is ACK
 
 
-def _operation(tube: Tube, settlement: Ack) -> Operation:
+def _operation(tube: QueueTube, settlement: Ack) -> Operation:
     """Return what an acknowledgement does to tasks of a tube: remove, keep or retain them."""
     if settlement.keep is Keep.AS_TUBE:
         return _BY_OPTION[tube.options.on_ack]
     return _BY_WISH[settlement.keep]
 
 
-def _all_bare(tasks: Sequence[Task]) -> bool:
+def _all_bare(tasks: Sequence[QueueTask]) -> bool:
     """Return whether no task has rare attributes."""
     for task in tasks:  # noqa: SIM110 - faster than a generator
         if task.extras is not NO_EXTRAS:
@@ -96,7 +96,7 @@ def _all_bare(tasks: Sequence[Task]) -> bool:
     return True
 
 
-def _retain_ms(tube: Tube, settlement: Ack) -> int:
+def _retain_ms(tube: QueueTube, settlement: Ack) -> int:
     own = settlement.retain_ms
     return tube.options.retain_ms if own is None else own
 
@@ -112,7 +112,7 @@ def is_plain(settlement: Ack) -> bool:
 
 
 def acknowledge(
-    ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
+    ledger: QueueState, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
 ) -> None:
     """Finish tasks; ``item`` is the place of the first token in the request.
 
@@ -124,10 +124,12 @@ def acknowledge(
         or settlement.update is not None
     )
     refusal_of = (
-        partial(_refusal, ledger, settlement, Room()) if has_wishes and not is_checked else None
+        partial(_refusal, ledger, settlement, CapacityEstimate())
+        if has_wishes and not is_checked
+        else None
     )
     leases = ledger.leases
-    tasks: dict[int, Task] = {}
+    tasks: dict[int, QueueTask] = {}
     for place, token in enumerate(settlement.tokens, item):
         task = leases.get(token)
         if task is None or token in tasks:
@@ -142,13 +144,15 @@ def acknowledge(
     _finish_all(ledger, list(tasks.values()), settlement)
 
 
-def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Sequence[ItemRefusal]]:
+def acknowledge_each(
+    ledger: QueueState, settlements: Sequence[Ack]
+) -> Sequence[Sequence[ItemRefusal]]:
     """Do plain acknowledgements at once; return what is refused of each.
 
     Nothing: nothing was done, for more may follow from the end of one of the tasks.
     """
     leases = ledger.leases
-    tasks: dict[int, Task] = {}
+    tasks: dict[int, QueueTask] = {}
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
         strange: Sequence[ItemRefusal] = ()
@@ -165,7 +169,7 @@ def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Seq
     return refused
 
 
-def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack) -> None:
+def _finish_all(ledger: QueueState, tasks: Sequence[QueueTask], settlement: Ack) -> None:
     """Acknowledge taken tasks: at once where nothing else follows from the end of any of them."""
     for tube, run in by_tube(tasks) if tasks else ():
         operation = _operation(tube, settlement)
@@ -177,18 +181,20 @@ def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack) -> None:
                 _end(ledger, task, operation, settlement)
 
 
-def _refusal(ledger: Ledger, settlement: Ack, room: Room, task: Task) -> Refusal | None:
+def _refusal(
+    ledger: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
+) -> Refusal | None:
     """Return why a task cannot be acknowledged in this way, or None."""
     return unsuitable_ack(ledger, task, settlement) or room.claim(
         task.tube, growth(ledger, task, settlement.update)
     )
 
 
-def _end(ledger: Ledger, task: Task, operation: Operation, settlement: Ack) -> None:
+def _end(ledger: QueueState, task: QueueTask, operation: Operation, settlement: Ack) -> None:
     """Acknowledge one task that is kept, or whose end matters to others."""
     retain_until_ms = 0
     if operation is not ACK:
-        task.tube.counters.note(Call.DONE)
+        task.tube.counters.note(CountedOperation.DONE)
         retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
         if settlement.update is not None:
             update_task(ledger, task, settlement.update)

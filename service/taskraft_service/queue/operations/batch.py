@@ -15,20 +15,20 @@ from taskraft_service.queue.commands.put import Put, PutResult
 from taskraft_service.queue.commands.settle import Settle
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import first_of, within
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.circulation import bury, delete, kick
 from taskraft_service.queue.operations.moves import move_tasks
 from taskraft_service.queue.operations.put import put
 from taskraft_service.queue.operations.settle import settle_checked
 from taskraft_service.queue.operations.update import update_tasks
-from taskraft_service.queue.refusals import first_of, within
 
 if TYPE_CHECKING:
     from taskraft_service.queue.commands.batch import BatchOperation, BatchOutcome
-    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
-def execute_batch(ledger: Ledger, command: ExecuteBatch) -> BatchResult | Refusal:
+def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
     """Do all operations, or say which ones stand in the way of all; the first is told whole."""
     check = BatchChecks(ledger)
     refusals = [
@@ -56,7 +56,7 @@ def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Re
     return within(refusal, f"{path}.{BATCH_BRANCHES[type(operation)]}.")
 
 
-def _do(ledger: Ledger, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
+def _do(ledger: QueueState, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
     """Do an operation that was checked; ``placed`` are the tasks of the puts before it."""
     result: BatchOutcome | Refusal
     match operation:

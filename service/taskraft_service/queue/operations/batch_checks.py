@@ -13,13 +13,15 @@ from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
 from taskraft_service.queue.commands.intervention import UpdateTasks
 from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.dependencies.references import no_item, refusal_of_reference
+from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.dependencies import ItemReference
+from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY
 from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import at_item, first_of, wrong_state
 from taskraft_service.queue.entities.selector import ByFilter
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
+from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference
 from taskraft_service.queue.operations.key_claims import KeyClaims
 from taskraft_service.queue.operations.moves import (
     key_there,
@@ -33,23 +35,21 @@ from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.operations.settle_checks import leases_of, unsuitable
 from taskraft_service.queue.operations.update import update_refusal
-from taskraft_service.queue.refusals import at_item, first_of, wrong_state
-from taskraft_service.queue.tasks.updating import (
+from taskraft_service.queue.transitions.updating import (
     growth,
     unsuitable_content,
     unsuitable_to_tube,
     unsuitable_transition,
 )
-from taskraft_service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
     from taskraft_service.queue.commands.batch import BatchOperation
     from taskraft_service.queue.commands.settle import Settlement
     from taskraft_service.queue.entities.dependencies import Dependencies
     from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
 """Operations that name their tasks by id or key."""
@@ -61,14 +61,14 @@ class BatchChecks:
     ``room`` is that of all of them together, to be asked for at the end.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: QueueState) -> None:
         """Look at no operation yet."""
         self._ledger = ledger
         self._tasks = NamedTasks()
         self._keys = KeyClaims(ledger)
         self._items = 0
         """Items of the puts so far."""
-        self.room = Room()
+        self.room = CapacityEstimate()
 
     def operation(self, operation: BatchOperation) -> Refusal | None:
         """Return why an operation cannot be done, or None."""
@@ -118,7 +118,7 @@ class BatchChecks:
                 return refusal
         return None
 
-    def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
+    def _new(self, tube: QueueTube, task: NewTask) -> Refusal | None:
         """Return why a new task may not have its unique key, or None."""
         there = self._keys.put(tube, task)
         if isinstance(there, Refusal):
@@ -139,7 +139,7 @@ class BatchChecks:
                 refusals.append(at_item(item, refusal, path))
         return first_of(refusals) if refusals else None
 
-    def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
+    def _settle_one(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled like this, or None."""
         refusal = self._tasks.name(task) or unsuitable(self._ledger, task, settlement)
         if refusal is None:
@@ -165,7 +165,7 @@ class BatchChecks:
                 return at_item(item, refusal)
         return None
 
-    def _whole(self, command: ChosenOperation, tube: Tube) -> Refusal | None:
+    def _whole(self, command: ChosenOperation, tube: QueueTube) -> Refusal | None:
         """Return why an operation cannot be done to any task, or None."""
         match command:
             case Kick(delay_ms=delay_ms, update=update):
@@ -179,7 +179,7 @@ class BatchChecks:
             case _:
                 assert_never(command)
 
-    def _one(self, command: ChosenOperation, tube: Tube, task: Task) -> Refusal | None:
+    def _one(self, command: ChosenOperation, tube: QueueTube, task: QueueTask) -> Refusal | None:
         """Return why an operation cannot be done to one task, or None."""
         refusal = self._tasks.name(task)
         if refusal is not None:
@@ -204,7 +204,7 @@ class BatchChecks:
             case _:
                 assert_never(command)
 
-    def _moved(self, command: Move, task: Task) -> Refusal | None:
+    def _moved(self, command: Move, task: QueueTask) -> Refusal | None:
         """Return why a task cannot be moved, or None; its key, too, goes from tube to tube."""
         target = target_of(self._ledger, task, command)
         if target is None or isinstance(target, Refusal):

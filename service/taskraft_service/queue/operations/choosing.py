@@ -8,35 +8,35 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.life_cycle import READY
-from taskraft_service.queue.orders.candidates import Candidates, expire
+from taskraft_service.queue.entities.life_cycle import READY
+from taskraft_service.queue.operations.candidates import Candidates, expire
+from taskraft_service.queue.operations.weighted_candidates import WeightedCandidates
 from taskraft_service.queue.orders.offers import OfTypes, Urgent
-from taskraft_service.queue.orders.read_ahead import soon_needed
-from taskraft_service.queue.orders.shares import WeightedCandidates
+from taskraft_service.queue.state.read_ahead import soon_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft_service.queue.commands.take import Take
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.orders.offers import Offers, Passing
-    from taskraft_service.queue.orders.ordered_index import Entry
-    from taskraft_service.queue.orders.ready_order import ReadyOrder
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.orders.offers import Offers, ScanBudget
+    from taskraft_service.queue.orders.plain_order import ReadyOrder
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.store.ordered_index import OrderKey
 
 ANY_BYTES: Final = 1 << 62
 
 
 def choose(
-    ledger: Ledger,
+    ledger: QueueState,
     command: Take,
-    passing: Passing,
-    tubes: Sequence[Tube],
+    passing: ScanBudget,
+    tubes: Sequence[QueueTube],
     room: int,
     bytes_max: int,
     has_some: bool = False,  # noqa: FBT001, FBT002 - see throttling.Choice
-) -> list[Task]:
+) -> list[QueueTask]:
     """Choose up to ``room`` tasks of together ``bytes_max``.
 
     The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
@@ -45,7 +45,7 @@ def choose(
     is_filtered = bool(command.types) or command.priority_bound is not None
     if len(tubes) == 1 and not is_filtered:
         return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
-    tasks: list[Task] = []
+    tasks: list[QueueTask] = []
     candidates = _candidates(ledger, command, passing, tubes)
     while len(tasks) < room and (task := candidates.first()) is not None:
         bytes_max -= task.payload_bytes
@@ -59,20 +59,20 @@ def choose(
     return tasks
 
 
-def choose_living(ledger: Ledger, tube: Tube, room: int) -> list[Task]:
+def choose_living(ledger: QueueState, tube: QueueTube, room: int) -> list[QueueTask]:
     """Choose up to ``room`` tasks of a tube, of any size, up to one whose time to live is over."""
     return _first_of_one(ledger, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
 
 
 def _first_of_one(
-    ledger: Ledger,
-    tube: Tube,
+    ledger: QueueState,
+    tube: QueueTube,
     room: int,
     bytes_max: int,
     *,
     has_some: bool,
     ends_expired: bool = True,
-) -> list[Task]:
+) -> list[QueueTask]:
     """Choose the first tasks of one tube: the hot path of consumers.
 
     ``ends_expired`` False: stop at a task whose time to live is over.
@@ -80,10 +80,10 @@ def _first_of_one(
     now_ms = ledger.now_ms
     ready, resident = tube.ready, tube.tasks
     counts_claims = ready.counts_claims
-    tasks: list[Task] = []
+    tasks: list[QueueTask] = []
     while len(tasks) < room and (entries := ready.pop_many(room - len(tasks))):
-        run: list[Task] = []
-        expired: Task | None = None
+        run: list[QueueTask] = []
+        expired: QueueTask | None = None
         for place, entry in enumerate(entries):
             task = resident.get(entry[-1]) or soon_needed(ledger, tube, ready, entries[place:])
             assert task.state is READY
@@ -108,14 +108,14 @@ def _first_of_one(
     return tasks
 
 
-def _restore(ready: ReadyOrder, entries: Sequence[Entry]) -> None:
+def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
     """Offer withdrawn entries again."""
     for entry in reversed(entries):
         ready.restore(entry)
 
 
 def _candidates(
-    ledger: Ledger, command: Take, passing: Passing, tubes: Sequence[Tube]
+    ledger: QueueState, command: Take, passing: ScanBudget, tubes: Sequence[QueueTube]
 ) -> Candidates:
     """Return what tubes offer: by urgency over all of them, or by the weights that they have."""
     offers = [_offers(ledger, command, passing, tube) for tube in tubes]
@@ -127,7 +127,7 @@ def _candidates(
     return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
 
 
-def _offers(ledger: Ledger, command: Take, passing: Passing, tube: Tube) -> Offers:
+def _offers(ledger: QueueState, command: Take, passing: ScanBudget, tube: QueueTube) -> Offers:
     """Return what a tube offers to a take."""
     offers: Offers = tube.ready
     if command.types:
@@ -149,12 +149,12 @@ def _offers(ledger: Ledger, command: Take, passing: Passing, tube: Tube) -> Offe
     )
 
 
-def _has_rank(rank_max: int, entry: Entry) -> bool:
+def _has_rank(rank_max: int, entry: OrderKey) -> bool:
     """Tell whether the task of an entry is urgent enough where the rank is the priority."""
     return entry[1] <= rank_max
 
 
-def _is_urgent(ledger: Ledger, tube: Tube, rank_max: int, entry: Entry) -> bool:
+def _is_urgent(ledger: QueueState, tube: QueueTube, rank_max: int, entry: OrderKey) -> bool:
     """Tell whether a task that a driver has placed is urgent enough."""
     task = ledger.find(tube, entry[-1])
     assert task is not None, f"tube {tube.number} has no task {entry[-1]}"

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick
 from taskraft_service.queue.commands.tubes import ReleaseAll
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
-from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import (
     BURIED,
     DELAYED,
     READY,
@@ -18,27 +16,29 @@ from taskraft_service.queue.life_cycle import (
     EventKind,
     Operation,
 )
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusals import wrong_state
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import change_each
-from taskraft_service.queue.refusals import wrong_state
-from taskraft_service.queue.tasks.endings import bury as bury_task
-from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order, transition
-from taskraft_service.queue.tasks.updating import (
+from taskraft_service.queue.transitions.endings import bury as bury_task
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.transitions.updating import (
     no_room_to_grow,
     unsuitable_content,
     unsuitable_transition,
     update_task,
 )
-from taskraft_service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
-def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
+def kick(ledger: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
     """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones.
 
     What is owed (a batch has reckoned its room) is not held back by the capacity.
@@ -52,7 +52,7 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
     if command.selector is None:
         return _kick_first(ledger, tube, command)
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
         refusal = unsuitable_content(ledger, task, command.update)
@@ -62,13 +62,13 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
             return refusal
         leave_order(task)
         _kick(ledger, task, command)
-        tube.counters.note(Call.DIG)
+        tube.counters.note(CountedOperation.DIG)
         return True
 
     return change_each(ledger, tube, command.selector, (BURIED,), change)
 
 
-def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
+def _kick_first(ledger: QueueState, tube: QueueTube, command: Kick) -> CountResult:
     """Kick the buried tasks that come first by priority and id."""
     count = 0
     wanted = min(command.count, ledger.limits.kick_tasks_max)
@@ -87,7 +87,7 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
     return CountResult(count)
 
 
-def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
+def _kick(ledger: QueueState, task: QueueTask, command: Kick) -> None:
     delay_ms = command.delay_ms
     if command.update is not None:
         update_task(ledger, task, command.update)
@@ -99,7 +99,7 @@ def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
     transition(ledger, task.tube, (task,), operation)
 
 
-def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
+def bury(ledger: QueueState, command: Bury) -> CountResult | Refusal:
     """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -107,7 +107,7 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
     failure = command.failure
     reason = failure.type if failure is not None else ""
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         if task.state is BURIED:
             return False
         if task.state not in (READY, DELAYED):
@@ -119,13 +119,13 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
     return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
 
 
-def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
+def delete(ledger: QueueState, command: Delete) -> CountResult | Refusal:
     """Remove tasks in any state; the lease of a taken one becomes stale."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
-    def change(task: Task) -> bool:
+    def change(task: QueueTask) -> bool:
         leave_order(task)
         end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
         return True
@@ -133,7 +133,7 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
     return change_each(ledger, tube, command.selector, STATES, change)
 
 
-def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
+def release_all(ledger: QueueState, command: ReleaseAll) -> CountResult | Refusal:
     """Release all taken tasks of a tube, in order of their takes."""
     tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):

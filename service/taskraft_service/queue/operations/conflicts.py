@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.dependencies.references import waiting_of
-from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.entities.editor import Edited
+from taskraft_service.queue.entities.effective_options import effective_options
+from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, Operation
 from taskraft_service.queue.entities.new_task import OnConflict
-from taskraft_service.queue.life_cycle import BURIED, FINISHED, Operation
+from taskraft_service.queue.operations.dependency_references import waiting_of
 from taskraft_service.queue.operations.intervention import restart_one
-from taskraft_service.queue.tasks.terms import terms_of
-from taskraft_service.queue.tasks.transitions import leave_order, transition
-from taskraft_service.queue.tasks.updating import replace_body
+from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.transitions.updating import replace_body
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tasks.uniqueness import Conflict
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.transitions.uniqueness import Conflict
 
 
-def settle_conflict(ledger: Ledger, tube: Tube, conflict: Conflict) -> None:
+def settle_conflict(ledger: QueueState, tube: QueueTube, conflict: Conflict) -> None:
     """Restart or replace the task that stands in for an item, if the producer wants that."""
     task = ledger.find(tube, conflict.task_id)
     assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
@@ -33,14 +33,14 @@ def settle_conflict(ledger: Ledger, tube: Tube, conflict: Conflict) -> None:
         restart_one(ledger, task, max(new.delay_ms or 0, 0))
 
 
-def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
+def _replace(ledger: QueueState, task: QueueTask, new: NewTask) -> None:
     """Make a waiting task what the new one would be, under its own id and in its group.
 
     What it depends on stays too. A buried one comes back into circulation, with its attempts
     counted from the beginning.
     """
     leave_order(task)
-    terms = terms_of(task.tube, new, ledger.now_ms)
+    terms = effective_options(task.tube, new, ledger.now_ms)
     replace_body(ledger, task, Edited(new.body, new.payload_bytes))
     task.type, task.subqueue = new.type, new.subqueue
     task.order = (terms.lane, terms.rank, task.id)

@@ -8,23 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.dependencies.references import Placed, resolved
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
-from taskraft_service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
+from taskraft_service.queue.entities.refusals import key_taken
+from taskraft_service.queue.operations.dependency_references import Placed, resolved
 from taskraft_service.queue.operations.suitability import unsuitable
-from taskraft_service.queue.refusals import key_taken
-from taskraft_service.queue.tasks.uniqueness import Conflict, holder
+from taskraft_service.queue.transitions.uniqueness import Conflict, holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
 WAITING: Final = (HELD, READY, DELAYED)
@@ -56,7 +56,12 @@ class Intake:
     )
 
     def __init__(
-        self, ledger: Ledger, tube: Tube, before: Sequence[TaskReference], *, is_limited: bool
+        self,
+        ledger: QueueState,
+        tube: QueueTube,
+        before: Sequence[TaskReference],
+        *,
+        is_limited: bool,
     ) -> None:
         """Begin without items; ``is_limited``: the tube's capacity counts."""
         self._ledger = ledger
@@ -167,7 +172,7 @@ class Intake:
 
 
 def existing_task(
-    ledger: Ledger, tube: Tube, task: NewTask, planned: Mapping[tuple[str, ...], int]
+    ledger: QueueState, tube: QueueTube, task: NewTask, planned: Mapping[tuple[str, ...], int]
 ) -> int | Refusal | None:
     """Return the task that stands in for a new one, why neither may be, or None: put it."""
     task_id = planned.get(task.unique_key)
@@ -187,7 +192,7 @@ def existing_task(
     return there.id
 
 
-def _stands_in_the_way(there: Task, task: NewTask, now_ms: int) -> bool:
+def _stands_in_the_way(there: QueueTask, task: NewTask, now_ms: int) -> bool:
     """Tell whether a task with the key of a new one counts, by its state and its age.
 
     One that is finished always counts for a producer who would restart it.

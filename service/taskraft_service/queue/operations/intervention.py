@@ -14,9 +14,7 @@ from taskraft_service.queue.commands.intervention import (
     Switch,
 )
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import (
     BURIED,
     DELAYED,
     DONE,
@@ -28,18 +26,20 @@ from taskraft_service.queue.life_cycle import (
     EventKind,
     Operation,
 )
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.refusals import delay_unsuitable, wrong_state
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import change_each
-from taskraft_service.queue.refusals import delay_unsuitable, wrong_state
-from taskraft_service.queue.tasks.endings import bury, end
-from taskraft_service.queue.tasks.transitions import leave_order, transition
-from taskraft_service.queue.tasks.uniqueness import reclaim
+from taskraft_service.queue.transitions.endings import bury, end
+from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.transitions.uniqueness import reclaim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
 
 RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
 SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
@@ -54,13 +54,13 @@ SWITCHES: Final[Mapping[State, Operation]] = {
 """Operation of a switch, by its target state."""
 
 
-def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
+def snatch(ledger: QueueState, command: Snatch) -> CountResult | Refusal:
     """Take leases from their holders: the tasks become ready or delayed, the tokens stale."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         if task.state is not TAKEN:
             return wrong_state(task)
         if command.delay_ms > 0:
@@ -75,13 +75,13 @@ def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
     )
 
 
-def restart(ledger: Ledger, command: Restart) -> CountResult | Refusal:
+def restart(ledger: QueueState, command: Restart) -> CountResult | Refusal:
     """Begin tasks anew, from their first attempt; ready and taken ones stay as they are."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         if task.state in (READY, TAKEN):
             return False
         if task.state not in RESTARTABLE:
@@ -96,7 +96,7 @@ def restart(ledger: Ledger, command: Restart) -> CountResult | Refusal:
     )
 
 
-def restart_one(ledger: Ledger, task: Task, delay_ms: int) -> None:
+def restart_one(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Begin a delayed, buried or kept task anew; its key must be free, or its own."""
     leave_order(task)
     task.attempt = 0
@@ -105,7 +105,7 @@ def restart_one(ledger: Ledger, task: Task, delay_ms: int) -> None:
     transition(ledger, task.tube, (task,), operation)
 
 
-def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
+def switch(ledger: QueueState, command: Switch) -> CountResult | Refusal:
     """Move tasks that nobody holds to a chosen state.
 
     A task that is in it already stays as it is; one that is delayed or kept gets the new time.
@@ -114,7 +114,7 @@ def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
     if isinstance(tube, Refusal):
         return tube
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         if task.state not in SWITCHABLE:
             return wrong_state(task)
         if task.state is command.state and task.state not in (DELAYED, ZOMBIE):
@@ -132,7 +132,7 @@ def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
     )
 
 
-def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> None:
+def _switch_one(ledger: QueueState, task: QueueTask, state: State, duration_ms: int) -> None:
     """Move a task out of its state into another; it lives anew if it had ended."""
     leave_order(task)
     delay_ms = duration_ms if state is DELAYED else 0
@@ -150,14 +150,14 @@ def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> N
         transition(ledger, task.tube, (task,), SWITCHES[state])
 
 
-def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
+def cancel(ledger: QueueState, command: Cancel) -> CancelResult | Refusal:
     """Ask the holders of tasks to stop, once each, and remove what nobody holds."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     removed = 0
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         nonlocal removed
         if task.state not in CANCELLABLE:
             return wrong_state(task)
@@ -172,7 +172,7 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
     return CancelResult(done.count - removed, removed, done.refused, done.continue_after_id)
 
 
-def ask_to_stop(ledger: Ledger, task: Task) -> bool:
+def ask_to_stop(ledger: QueueState, task: QueueTask) -> bool:
     """Mark a taken task; its holder hears of it with the next sign of life.
 
     Tell whether it was not marked yet.
@@ -184,7 +184,7 @@ def ask_to_stop(ledger: Ledger, task: Task) -> bool:
     return True
 
 
-def _live_again(ledger: Ledger, task: Task, delay_ms: int) -> None:
+def _live_again(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Forget what came of a task, and let its life begin now, behind the delay."""
     task.extras = replace(
         task.extras,
@@ -198,7 +198,7 @@ def _live_again(ledger: Ledger, task: Task, delay_ms: int) -> None:
     task.expire_at_ms = after(ledger.now_ms, lengthened(task.ttl_ms, delay_ms))
 
 
-def hide(ledger: Ledger, task: Task, delay_ms: int) -> None:
+def hide(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Hide a task that is out of its order for so long from now, instead of what was left.
 
     What it has to live after the delay stays as long as it was.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from taskraft_service.queue.entities.life_cycle import FINISHED
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import at_item, invalid, key_taken
 from taskraft_service.queue.entities.selector import ByKeys
-from taskraft_service.queue.life_cycle import FINISHED
 from taskraft_service.queue.operations.intake import existing_task
 from taskraft_service.queue.operations.moves import refusal_of_key
-from taskraft_service.queue.refusals import at_item, invalid, key_taken
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.entities.selector import ByIds
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 _PUT_TWICE: Final = Refusal(
     Reason.INVALID_FIELD, "a unique key is put twice in one batch", {"field": "unique_key"}
@@ -31,20 +31,20 @@ class KeyClaims:
 
     __slots__ = ("_freed", "_given", "_ledger")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: QueueState) -> None:
         """Begin with none."""
         self._ledger = ledger
         self._given: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
         """The value is the finished task that keeps the key until it is given, 0: it is gone."""
 
-    def free(self, task: Task, *, is_kept: bool) -> None:
+    def free(self, task: QueueTask, *, is_kept: bool) -> None:
         """Note that an operation ends a task, which may have a key."""
         place = (task.tube.number, task.extras.unique_key)
         if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
             self._freed[place] = task.id if is_kept else 0
 
-    def put(self, tube: Tube, new: NewTask) -> Task | Refusal | None:
+    def put(self, tube: QueueTube, new: NewTask) -> QueueTask | Refusal | None:
         """Give a new task its key, if it has one; or return who has it, or why it may not have it.
 
         Who has it: the task that the put meets instead of making one.
@@ -66,7 +66,7 @@ class KeyClaims:
         self._give(place)
         return None
 
-    def move(self, tube: Tube, key: tuple[str, ...]) -> Refusal | None:
+    def move(self, tube: QueueTube, key: tuple[str, ...]) -> Refusal | None:
         """Give a task that is moved its key in a tube; return why it may not have it, or None."""
         place = (tube.number, key)
         if place not in self._freed:
@@ -82,7 +82,7 @@ class KeyClaims:
         self._freed.pop(place, None)
         self._given.add(place)
 
-    def refusal_to_name(self, tube: Tube, selector: ByIds | ByKeys) -> Refusal | None:
+    def refusal_to_name(self, tube: QueueTube, selector: ByIds | ByKeys) -> Refusal | None:
         """Return why tasks cannot be named by key, or None: another one has the key by then."""
         for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
             if (tube.number, key) in self._given:

@@ -9,33 +9,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
+from taskraft_service.queue.entities.refusals import invalid, key_taken, wrong_state
 from taskraft_service.queue.operations.intervention import hide
 from taskraft_service.queue.operations.selection import change_each
-from taskraft_service.queue.refusals import invalid, key_taken, wrong_state
-from taskraft_service.queue.tasks.moving import move_to, refusal_of_all, refusal_to_receive
-from taskraft_service.queue.tasks.transitions import leave_order
-from taskraft_service.queue.tasks.uniqueness import holder
-from taskraft_service.queue.tasks.updating import (
+from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
+from taskraft_service.queue.transitions.transition import leave_order
+from taskraft_service.queue.transitions.uniqueness import holder
+from taskraft_service.queue.transitions.updating import (
     growth,
     unsuitable_content,
     unsuitable_transition,
     update_task,
 )
-from taskraft_service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from taskraft_service.queue.commands.circulation import CountResult, Move
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 MOVABLE: Final = (READY, DELAYED, BURIED)
 """What nobody holds and has not ended. What its group holds is not in circulation yet."""
 
 
-def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> CountResult | Refusal:
+def move_tasks(
+    ledger: QueueState, command: Move, *, is_owed: bool = False
+) -> CountResult | Refusal:
     """Move tasks to a tube, or dead letters each to the tube that gave it up.
 
     On the way back, those that are no dead letters stay as they are and are not counted. What is
@@ -48,7 +50,7 @@ def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> Count
     if refusal is not None:
         return refusal
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         target = target_of(ledger, task, command)
         if target is None or isinstance(target, Refusal):
             return target or False
@@ -65,7 +67,7 @@ def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> Count
     return change_each(ledger, tube, command.selector, MOVABLE, change)
 
 
-def target_of(ledger: Ledger, task: Task, command: Move) -> Tube | Refusal | None:
+def target_of(ledger: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
     """Return the tube where a task goes, why it cannot go anywhere, or None: it stays."""
     if task.state not in MOVABLE:
         return wrong_state(task)
@@ -73,13 +75,13 @@ def target_of(ledger: Ledger, task: Task, command: Move) -> Tube | Refusal | Non
     return ledger.tubes.find(name) if name else None
 
 
-def _origin_of(task: Task) -> str:
+def _origin_of(task: QueueTask) -> str:
     """Return the name of the tube that gave a task up; empty: none did."""
     origin = task.extras.origin
     return "" if origin is None else origin.tube
 
 
-def key_there(task: Task, target: Tube) -> tuple[str, ...]:
+def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
     """Return the unique key that a task has in another tube: its own, or that of before there."""
     origin = task.extras.origin
     if origin is not None and origin.tube == target.name:
@@ -87,7 +89,7 @@ def key_there(task: Task, target: Tube) -> tuple[str, ...]:
     return task.extras.unique_key
 
 
-def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None:
+def refusal_of_move(ledger: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
     """Return why no task can be moved to the tube that is named, if one is; or None."""
     if not command.move_to:
         return None
@@ -103,7 +105,9 @@ def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None
     )
 
 
-def refusal_to_move(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
+def refusal_to_move(
+    ledger: QueueState, task: QueueTask, target: QueueTube, command: Move
+) -> Refusal | None:
     """Return why a task cannot go to a tube, its key and the tube's capacity aside, or None."""
     return (
         refusal_to_receive(ledger, target, task)
@@ -112,13 +116,13 @@ def refusal_to_move(ledger: Ledger, task: Task, target: Tube, command: Move) -> 
     )
 
 
-def refusal_of_key(ledger: Ledger, target: Tube, key: tuple[str, ...]) -> Refusal | None:
+def refusal_of_key(ledger: QueueState, target: QueueTube, key: tuple[str, ...]) -> Refusal | None:
     """Return why a task cannot have a unique key in a tube, or None."""
     other = holder(ledger, target, key) if key else None
     return None if other is None or other.state in FINISHED else key_taken(other.id)
 
 
-def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
+def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
     """Move a task for which there is room; its times are right when it arrives."""
     leave_order(task)
     now_ms, update = ledger.now_ms, command.update

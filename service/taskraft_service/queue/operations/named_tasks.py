@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.entities.task import QueueTask
 
 
 class NamedTasks:
@@ -24,7 +24,7 @@ class NamedTasks:
         self._named: set[tuple[int, int]] = set()
         self._awaited: set[tuple[int, int]] = set()
 
-    def name(self, task: Task) -> Refusal | None:
+    def name(self, task: QueueTask) -> Refusal | None:
         """Note that an operation changes a task; return why it may not, or None."""
         place = (task.tube.number, task.id)
         if place in self._named:
@@ -32,18 +32,18 @@ class NamedTasks:
         self._named.add(place)
         return _named_and_awaited(task) if place in self._awaited else None
 
-    def depend_on(self, task: Task) -> Refusal | None:
+    def depend_on(self, task: QueueTask) -> Refusal | None:
         """Note that a put depends on a task; return why it may not, or None."""
         place = (task.tube.number, task.id)
         self._awaited.add(place)
         return _named_and_awaited(task) if place in self._named else None
 
 
-def _named_and_awaited(task: Task) -> Refusal:
+def _named_and_awaited(task: QueueTask) -> Refusal:
     return _refusal(task, "is depended on and named by another operation")
 
 
-def _refusal(task: Task, what: str) -> Refusal:
+def _refusal(task: QueueTask, what: str) -> Refusal:
     return Refusal(
         Reason.INVALID_FIELD,
         f"task {task.id} of {task.tube.name!r} {what}",

@@ -5,31 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.dependencies.references import join_dependents
+from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.refusals import at_item, first_of
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
-from taskraft_service.queue.life_cycle import Operation
+from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.entities.tube_profiles import suitable_task
 from taskraft_service.queue.operations.conflicts import settle_conflict
+from taskraft_service.queue.operations.dependency_references import join_dependents
 from taskraft_service.queue.operations.intake import Intake
 from taskraft_service.queue.operations.suitability import unsuitable
-from taskraft_service.queue.refusals import at_item, first_of
-from taskraft_service.queue.tasks.task import Task
-from taskraft_service.queue.tasks.terms import terms_of
-from taskraft_service.queue.tasks.transitions import transition
-from taskraft_service.queue.tasks.uniqueness import claim
-from taskraft_service.queue.tubes.counters import Call
-from taskraft_service.queue.tubes.profiles import suitable_task
-from taskraft_service.queue.tubes.temporary import is_temporary, out_of_reach
+from taskraft_service.queue.state.temporary_tubes import is_temporary, out_of_reach
+from taskraft_service.queue.transitions.transition import transition
+from taskraft_service.queue.transitions.uniqueness import claim
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from taskraft_service.queue.entities.dependencies import TaskReference
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 PUT: Final = Operation.PUT
 NO_WISHES: Final = NewTask(b"", 0)
@@ -37,7 +37,7 @@ IN_ORDER: Final = Position.IN_ORDER
 
 
 def put(
-    ledger: Ledger,
+    ledger: QueueState,
     command: Put,
     before: Sequence[TaskReference] = (),
     *,
@@ -71,14 +71,16 @@ def put(
         return _refused_whole(intake.refused)
     first_id = tube.next_id
     _store(ledger, tube, intake.new, intake.restarting(), has_wishes=has_wishes)
-    tube.counters.note(Call.URGENT, sum(new.position is Position.FRONT for new in intake.new))
+    tube.counters.note(
+        CountedOperation.URGENT, sum(new.position is Position.FRONT for new in intake.new)
+    )
     for conflict in intake.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already
             settle_conflict(ledger, tube, conflict)
     return PutResult(intake.ids, intake.refused, [conflict.place for conflict in intake.conflicts])
 
 
-def _has_wishes(tube: Tube, tasks: Sequence[NewTask]) -> bool:
+def _has_wishes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
     """Tell whether a task is to be put otherwise than by the defaults of its tube.
 
     Looks at every task of every put: a loop takes half as long here as a generator in ``any``.
@@ -116,7 +118,7 @@ def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
     return first_of([at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused])
 
 
-def refusal_to_put(tube: Tube, *, is_owed: bool = False) -> Refusal | None:
+def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
     """Return why nothing at all can be put into a tube, or None."""
     if is_temporary(tube):
         return out_of_reach(tube)
@@ -125,7 +127,7 @@ def refusal_to_put(tube: Tube, *, is_owed: bool = False) -> Refusal | None:
     return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
 
 
-def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+def task_refusal(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task cannot be put into a tube, its capacity aside, or None."""
     if tube.rules.ignores_unsuitable:
         task = suitable_task(tube.kind, task)
@@ -133,7 +135,7 @@ def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
 
 
 def _give_extras(
-    ledger: Ledger, task: Task, new: NewTask, restarting: Collection[TaskReference]
+    ledger: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> bool:
     """Give a new task its rare attributes; return whether its group or another task holds it."""
     group = ledger.groups.get(new.group) if new.group else None
@@ -154,8 +156,8 @@ def _give_extras(
 
 
 def _store(
-    ledger: Ledger,
-    tube: Tube,
+    ledger: QueueState,
+    tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference] = (),
     *,
@@ -167,9 +169,11 @@ def _store(
     if has_wishes:
         _store_wished(ledger, tube, new_tasks, restarting)
     else:
-        terms = terms_of(tube, NO_WISHES, now_ms)
+        terms = effective_options(tube, NO_WISHES, now_ms)
         made = [
-            Task(tube, task_id, terms, now_ms, new.body, new.payload_bytes, new.type, new.subqueue)
+            QueueTask(
+                tube, task_id, terms, now_ms, new.body, new.payload_bytes, new.type, new.subqueue
+            )
             for task_id, new in enumerate(new_tasks, first_id)
         ]
         if made:
@@ -179,19 +183,19 @@ def _store(
 
 
 def _store_wished(
-    ledger: Ledger,
-    tube: Tube,
+    ledger: QueueState,
+    tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference],
 ) -> None:
     """Make tasks that may differ in every attribute, in runs that become READY, DELAYED or HELD."""
     now_ms = ledger.now_ms
-    run: list[Task] = []
+    run: list[QueueTask] = []
     operation = PUT
     for new in new_tasks:
-        terms = terms_of(tube, new, now_ms)
+        terms = effective_options(tube, new, now_ms)
         body, size = new.body, new.payload_bytes
-        task = Task(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
+        task = QueueTask(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
         tube.next_id += 1
         own_operation = terms.operation
         if run and new.dependencies is not None:  # the task may depend on an earlier one of the run

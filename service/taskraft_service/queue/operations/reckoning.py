@@ -8,18 +8,20 @@ from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Relea
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack
 from taskraft_service.queue.operations.retrying import is_last_attempt, policy_of
-from taskraft_service.queue.tasks.moving import dead_letters_of
-from taskraft_service.queue.tasks.updating import growth
+from taskraft_service.queue.transitions.moving import dead_letters_of
+from taskraft_service.queue.transitions.updating import growth
 
 if TYPE_CHECKING:
     from taskraft_service.queue.commands.settle import Settlement
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.room import Room
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
-def reckon(ledger: Ledger, room: Room, task: Task, settlement: Settlement) -> None:
+def reckon(
+    ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement
+) -> None:
     """Note what a settlement that is suitable brings to tubes, and takes from them.
 
     A task that is given up takes a place among the dead letters only where one is left beside what
@@ -35,15 +37,15 @@ def reckon(ledger: Ledger, room: Room, task: Task, settlement: Settlement) -> No
         room.comes(place, 1, task.payload_bytes + more)
 
 
-def _growth(ledger: Ledger, task: Task, settlement: Settlement) -> int:
+def _growth(ledger: QueueState, task: QueueTask, settlement: Settlement) -> int:
     if isinstance(settlement, (Touch, Reject)):
         return 0
     return growth(ledger, task, settlement.update)
 
 
 def _place_after(
-    ledger: Ledger, room: Room, task: Task, settlement: Settlement, more: int
-) -> Tube | None:
+    ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement, more: int
+) -> QueueTube | None:
     """Return the tube where a task will be, None: in none."""
     match settlement:
         case Touch() | BuryTaken():
@@ -65,8 +67,8 @@ def _place_after(
 
 
 def _place_given_up(
-    ledger: Ledger, room: Room, task: Task, exhausted: Exhausted, more: int
-) -> Tube | None:
+    ledger: QueueState, room: CapacityEstimate, task: QueueTask, exhausted: Exhausted, more: int
+) -> QueueTube | None:
     """Return the tube where a task that has no further attempt will be, None: in none."""
     match exhausted:
         case Exhausted.BURY:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.settle import Release
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy
-from taskraft_service.queue.life_cycle import EventKind, Operation
-from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import transition
-from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import transition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
 
 RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
     EventKind.RELEASE: (Operation.RELEASE, Operation.RELEASE_DELAYED),
@@ -33,13 +33,18 @@ UNSAID: Final = Release(())
 """What is wished for a task whose holder did not say anything."""
 
 
-def come_back(ledger: Ledger, task: Task, kind: EventKind) -> None:
+def come_back(ledger: QueueState, task: QueueTask, kind: EventKind) -> None:
     """Make a taken task ready at its old place: what a release without any wish does."""
     put_back(ledger, task, kind, UNSAID, 0)
 
 
 def put_back(
-    ledger: Ledger, task: Task, kind: EventKind, wish: Release, delay_ms: int, reason: str = ""
+    ledger: QueueState,
+    task: QueueTask,
+    kind: EventKind,
+    wish: Release,
+    delay_ms: int,
+    reason: str = "",
 ) -> None:
     """Make a taken task ready, or delayed, at its old place or the one that is wished for.
 
@@ -48,7 +53,7 @@ def put_back(
     delay_ms = renew_ttl(ledger, task, wish, delay_ms)
     position = wish.position
     if position is Position.BACK:
-        task.tube.counters.note(Call.REQUEUE)
+        task.tube.counters.note(CountedOperation.REQUEUE)
     if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:
@@ -57,7 +62,12 @@ def put_back(
 
 
 def give_back(
-    ledger: Ledger, task: Task, kind: EventKind, reason: str = "", *, is_delayed: bool = False
+    ledger: QueueState,
+    task: QueueTask,
+    kind: EventKind,
+    reason: str = "",
+    *,
+    is_delayed: bool = False,
 ) -> None:
     """Make a taken task ready or delayed; a task whose cancellation was requested ends instead."""
     if task.extras.cancel_requested:
@@ -67,7 +77,7 @@ def give_back(
         transition(ledger, task.tube, (task,), operation, kind, reason)
 
 
-def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> int:
+def renew_ttl(ledger: QueueState, task: QueueTask, wish: Release, delay_ms: int) -> int:
     """Do to the time to live what a hand-back with delay asks for, or what the tube does.
 
     Returns the delay that is left: where the life ends when it would have ended, none outlasts it.

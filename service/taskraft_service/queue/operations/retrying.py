@@ -13,18 +13,18 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.settle import Release
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
-from taskraft_service.queue.life_cycle import EventKind, Operation
 from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
-from taskraft_service.queue.tasks.endings import bury, end
-from taskraft_service.queue.tasks.moving import bring_to_dead_letters, dead_letters_of
+from taskraft_service.queue.transitions.endings import bury, end
+from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dead_letters_of
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
 
 LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
 SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
@@ -36,13 +36,13 @@ GROWTH_MAX: Final = 1_024
 _seed = Struct(">IQI")
 
 
-def policy_of(task: Task) -> RetryPolicy:
+def policy_of(task: QueueTask) -> RetryPolicy:
     """Return the retry policy in force: the task's own, or the tube's."""
     own = task.extras.retry
     return task.tube.options.retry if own is None else own
 
 
-def backoff_ms(policy: RetryPolicy, task: Task) -> int:
+def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
     """Return how long a task waits after its current attempt.
 
     The jitter is a hash of tube, task and attempt, so that all replicas agree on it.
@@ -57,7 +57,7 @@ def backoff_ms(policy: RetryPolicy, task: Task) -> int:
     return delay_ms
 
 
-def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> None:
+def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
     """Hand a taken task back whose lease was lost; ``failure`` says how."""
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
@@ -70,7 +70,7 @@ def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> 
         come_back(ledger, task, kind)
 
 
-def _has_outlived(ledger: Ledger, task: Task) -> bool:
+def _has_outlived(ledger: QueueState, task: QueueTask) -> bool:
     """Tell whether the time to live of a lost task is over.
 
     Where it counts while a task is ready only, and anew after each release, it is not.
@@ -81,7 +81,7 @@ def _has_outlived(ledger: Ledger, task: Task) -> bool:
     return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
 
 
-def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> None:
+def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
     """End a counted attempt: let another one follow, when and where it is due, or none.
 
     What the holder wishes goes before what the policy says, but for the number of attempts. The
@@ -99,13 +99,15 @@ def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> Non
     put_back(ledger, task, kind, wish, delay_ms, reason)
 
 
-def is_last_attempt(task: Task, failure: Failure | None) -> bool:
+def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
     """Tell whether a counted hand-back ends a task: no attempt is left, or it failed fatally."""
     used_up = 0 < policy_of(task).attempts_max <= task.attempt
     return used_up or (failure is not None and failure.fatal)
 
 
-def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, reason: str) -> None:
+def give_up(
+    ledger: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
+) -> None:
     """Let a task have no further attempt: bury it, remove it, or move it to the dead letters.
 
     Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.

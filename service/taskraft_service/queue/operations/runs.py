@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from taskraft_service.queue.commands.command import Command, Result
-    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.state.queue_state import QueueState
 
 Likeness: TypeAlias = tuple[str, int | None] | None
 """Equal for commands that may be done together; None: alone."""
@@ -52,7 +52,7 @@ def _likeness(command: Command) -> Likeness:
     return None
 
 
-def answer_together(ledger: Ledger, run: Sequence[Command]) -> Sequence[Result]:
+def answer_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     """Do commands that are alike, and answer them.
 
     There may be fewer answers, or none: the other commands have not been done.
@@ -67,13 +67,13 @@ def answer_together(ledger: Ledger, run: Sequence[Command]) -> Sequence[Result]:
     return answers
 
 
-def _do_together(ledger: Ledger, run: Sequence[Command]) -> Sequence[Result]:
+def _do_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     if isinstance(run[0], Take):
         return take_each(ledger, [command for command in run if isinstance(command, Take)])
     return settle_each(ledger, [command for command in run if isinstance(command, Settle)])
 
 
-def remember(ledger: Ledger, command: Command, answer: Result) -> None:
+def remember(ledger: QueueState, command: Command, answer: Result) -> None:
     """Remember the answer of a command, if it has a request id, in case that it is repeated.
 
     Refused commands and takes that found nothing had no effect, so they are not remembered: a

@@ -11,20 +11,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
 from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.matching import matcher
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusals import no_task, no_task_of_key
 from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
-from taskraft_service.queue.refusals import no_task, no_task_of_key
-from taskraft_service.queue.tasks.matching import matcher
 
 if TYPE_CHECKING:
+    from taskraft_service.queue.entities.matching import Predicate
     from taskraft_service.queue.entities.selector import Selector
+    from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.matching import Predicate
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
-Change: TypeAlias = "Callable[[Task], bool | Refusal]"
+Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"
 """Does something to a task; tells whether that changed anything, or why it may not be."""
 
 
@@ -35,15 +35,15 @@ class Found(NamedTuple):
     where no task is above it.
     """
 
-    tasks: Sequence[Task]
+    tasks: Sequence[QueueTask]
     continue_after_id: int
 
 
 def scan(
-    ledger: Ledger, tube: Tube, is_wanted: Predicate, selector: ByFilter, scan_max: int
+    ledger: QueueState, tube: QueueTube, is_wanted: Predicate, selector: ByFilter, scan_max: int
 ) -> Found:
     """Return the tasks above an id that a predicate lets through, by looking at some tasks."""
-    tasks: list[Task] = []
+    tasks: list[QueueTask] = []
     after_id = max(selector.after_id, 0)
     for looked_at, task in enumerate(ledger.tasks(tube, after_id)):
         if looked_at == scan_max or len(tasks) == selector.tasks_max:
@@ -55,7 +55,11 @@ def scan(
 
 
 def change_each(
-    ledger: Ledger, tube: Tube, selector: Selector, states: Collection[State], change: Change
+    ledger: QueueState,
+    tube: QueueTube,
+    selector: Selector,
+    states: Collection[State],
+    change: Change,
 ) -> CountResult:
     """Do something to each of the tasks that a selector names.
 
@@ -85,7 +89,9 @@ def change_each(
     return CountResult(count, refused, continue_after_id)
 
 
-def named(ledger: Ledger, tube: Tube, selector: ByIds | ByKeys) -> Iterator[Task | Refusal]:
+def named(
+    ledger: QueueState, tube: QueueTube, selector: ByIds | ByKeys
+) -> Iterator[QueueTask | Refusal]:
     """Yield the task of each item, or that there is none, as it is when it is asked for."""
     match selector:
         case ByIds(ids):

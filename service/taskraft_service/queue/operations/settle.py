@@ -16,6 +16,7 @@ from taskraft_service.queue.commands.settle import (
     Touch,
     TouchedLease,
 )
+from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
     NEVER_MS,
@@ -24,11 +25,11 @@ from taskraft_service.queue.entities.instants import (
     postponed,
     shown,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.life_cycle import EventKind, Operation
 from taskraft_service.queue.operations.acknowledge import (
     acknowledge,
     acknowledge_each,
@@ -38,23 +39,22 @@ from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from taskraft_service.queue.operations.retrying import give_up, try_again
 from taskraft_service.queue.operations.settle_checks import first_refusal, tube_after, unsuitable
-from taskraft_service.queue.tasks.endings import bury
-from taskraft_service.queue.tasks.moving import move_to
-from taskraft_service.queue.tasks.transitions import transition
-from taskraft_service.queue.tasks.updating import update_task
-from taskraft_service.queue.tubes.room import Room
+from taskraft_service.queue.transitions.endings import bury
+from taskraft_service.queue.transitions.moving import move_to
+from taskraft_service.queue.transitions.transition import transition
+from taskraft_service.queue.transitions.updating import update_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
 
 RELEASE: Final = EventKind.RELEASE
 ALL_SETTLED: Final = SettleResult()
 
 
-def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
+def settle(ledger: QueueState, command: Settle) -> SettleResult | Refusal:
     """Settle leases in order; with ``atomic`` all or none."""
     if command.atomic:
         refusal = first_refusal(ledger, command)
@@ -63,7 +63,7 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
     return settle_checked(ledger, command, is_checked=command.atomic)
 
 
-def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) -> SettleResult:
+def settle_checked(ledger: QueueState, command: Settle, *, is_checked: bool = True) -> SettleResult:
     """Settle leases in order; nothing is refused where ``first_refusal`` found nothing."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
@@ -85,7 +85,7 @@ def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) 
     return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
 
 
-def settle_each(ledger: Ledger, commands: Sequence[Settle]) -> Sequence[SettleResult]:
+def settle_each(ledger: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
     """Do requests of one plain acknowledgement each at once; no answers: nothing was done."""
     acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
     assert len(acks) == len(commands)
@@ -96,7 +96,7 @@ def settle_each(ledger: Ledger, commands: Sequence[Settle]) -> Sequence[SettleRe
 
 
 def _settle_one(
-    ledger: Ledger,
+    ledger: QueueState,
     settlement: Release | BuryTaken | Reject | Touch,
     token: int,
     touched: list[TouchedLease],
@@ -127,14 +127,14 @@ def _settle_one(
     return None
 
 
-def _no_room(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+def _no_room(ledger: QueueState, task: QueueTask, settlement: Settlement) -> Refusal | None:
     """Return which tube has no room for what a settlement that is done alone brings, or None."""
-    room = Room()
+    room = CapacityEstimate()
     reckon(ledger, room, task, settlement)
     return room.refusal()
 
 
-def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
+def _release(ledger: QueueState, settlement: Release, task: QueueTask) -> None:
     """Give a task back: at once or later, here or in another tube, counted or not."""
     place = tube_after(ledger, task, settlement)
     if place.rules.ignores_unsuitable and not place.has_options:
@@ -159,7 +159,7 @@ def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
         try_again(ledger, task, RELEASE, settlement)
 
 
-def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
+def _bury(ledger: QueueState, settlement: BuryTaken, task: QueueTask) -> None:
     failure = settlement.failure
     if settlement.update is not None:
         update_task(ledger, task, settlement.update)
@@ -167,7 +167,7 @@ def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
     bury(ledger, task, Operation.BURY_TAKEN, failure, reason)
 
 
-def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
+def _reject(ledger: QueueState, settlement: Reject, task: QueueTask) -> None:
     failure = settlement.failure
     if failure is not None:
         task.extras = replace(task.extras, failure=failure)
@@ -176,7 +176,7 @@ def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
     give_up(ledger, task, EventKind.BURY, to, reason)
 
 
-def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
+def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
     """Prolong a lease: add to it, to its time to run and to live, or start its time to run anew.
 
     The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as

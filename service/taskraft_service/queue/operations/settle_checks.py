@@ -14,30 +14,36 @@ from taskraft_service.queue.commands.settle import (
     Settlement,
     Touch,
 )
+from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import (
+    at_item,
+    first_of,
+    invalid,
+    together,
+    unsuitable_to_kind,
+)
 from taskraft_service.queue.operations.acknowledge import stale, unsuitable_ack
 from taskraft_service.queue.operations.reckoning import reckon
-from taskraft_service.queue.refusals import at_item, first_of, invalid, together, unsuitable_to_kind
-from taskraft_service.queue.tasks.moving import refusal_to_receive
-from taskraft_service.queue.tasks.updating import unsuitable_content, unsuitable_to_tube
-from taskraft_service.queue.tubes.room import Room
-from taskraft_service.queue.tubes.temporary import refusal_of_target
+from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.transitions.moving import refusal_to_receive
+from taskraft_service.queue.transitions.updating import unsuitable_content, unsuitable_to_tube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 
-def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
+def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
     """Return what an atomic request is refused for, or None: the first reason, all bad fields.
 
     A lease that ends is gone for the rest, and what it leaves behind is room for the rest.
     """
     ended: set[int] = set()
-    room = Room()
+    room = CapacityEstimate()
     refusals: list[Refusal] = []
     for item, (path, settlement, token) in enumerate(leases_of(command)):
         task = ledger.leases.get(token)
@@ -63,7 +69,7 @@ def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
             yield path, settlement, token
 
 
-def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+def unsuitable(ledger: QueueState, task: QueueTask, settlement: Settlement) -> Refusal | None:
     """Return why a settlement is not for this task, room aside, or None."""
     tube = task.tube
     match settlement:
@@ -81,12 +87,12 @@ def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | 
             assert_never(settlement)
 
 
-def tube_after(ledger: Ledger, task: Task, settlement: Release) -> Tube:
+def tube_after(ledger: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
     """Return the tube where a task will be: that one says what the task may have."""
     return ledger.tubes.get(settlement.move_to, task.tube)
 
 
-def _unsuitable_release(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
+def _unsuitable_release(ledger: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
     """Return why a task cannot be released like this, or None."""
     place, update = tube_after(ledger, task, settlement), settlement.update
     refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
@@ -96,7 +102,7 @@ def _unsuitable_release(ledger: Ledger, task: Task, settlement: Release) -> Refu
     return refusal or unsuitable_content(ledger, task, update)
 
 
-def _unsuitable_times(tube: Tube, settlement: Release) -> Refusal | None:
+def _unsuitable_times(tube: QueueTube, settlement: Release) -> Refusal | None:
     """Return which times of a release are not for the tube where the task will be, or None."""
     if tube.rules.ignores_unsuitable:
         return None
@@ -105,7 +111,7 @@ def _unsuitable_times(tube: Tube, settlement: Release) -> Refusal | None:
     )
 
 
-def _unsuitable_touch(tube: Tube) -> Refusal | None:
+def _unsuitable_touch(tube: QueueTube) -> Refusal | None:
     """Return why leases of this tube cannot be prolonged, or None."""
     if tube.has_options or tube.rules.touches_untimed:
         return None
@@ -116,7 +122,7 @@ def _unsuitable_touch(tube: Tube) -> Refusal | None:
     )
 
 
-def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
+def _unsuitable_move(ledger: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
     """Return why a task cannot be moved to a tube now, or None."""
     name = settlement.move_to
     target = ledger.tubes.find(name)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.driver import Arrival
-from taskraft_service.queue.refusals import (
+from taskraft_service.queue.entities.option_checks import retry_violations
+from taskraft_service.queue.entities.refusals import (
     invalid,
     means_nothing,
     refused_by_driver,
     together,
     within,
 )
-from taskraft_service.queue.tubes.option_checks import retry_violations
+from taskraft_service.queue.entities.tube_driver import ArrivingTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.entities.refusal import Refusal
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
 """What only tasks of tubes with priorities and times may wish for."""
 
 
-def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+def unsuitable(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task is not for this kind of tube, or not for its group, or None."""
     wrong = together(list(_invalid_fields(tube, task)))
     if wrong is not None:
@@ -37,7 +37,7 @@ def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
     return refusal
 
 
-def refusal_of_stored(ledger: Ledger, name: str, spec: bytes, path: str) -> Refusal | None:
+def refusal_of_stored(ledger: QueueState, name: str, spec: bytes, path: str) -> Refusal | None:
     """Return what a task that is kept, to be put later, may not say in its tube, or None.
 
     The tube need not exist yet: then the put finds out.
@@ -49,7 +49,7 @@ def refusal_of_stored(ledger: Ledger, name: str, spec: bytes, path: str) -> Refu
     return None if wrong is None else within(wrong, f"{path}.")
 
 
-def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:
+def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
     """Yield all that a task may not say in this tube."""
     if task.subqueue and not tube.has_subqueues:
         yield means_nothing(tube, "subqueue", task.subqueue)
@@ -67,8 +67,8 @@ def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:
             yield invalid(f"retry.{field}", text, {})
 
 
-def _arrival_of(ledger: Ledger, tube: Tube, task: NewTask) -> Arrival:
+def _arrival_of(ledger: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
     """Return what a driver may know of a task that is only being judged."""
     priority = tube.options.priority if task.priority is None else task.priority
     now_ms = ledger.now_ms
-    return Arrival(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)
+    return ArrivingTask(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)

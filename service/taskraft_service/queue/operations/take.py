@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
+from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import no_task, wrong_state
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.operations.choosing import choose, choose_living
-from taskraft_service.queue.orders.offers import Passing
-from taskraft_service.queue.refusals import no_task, wrong_state
-from taskraft_service.queue.tasks.endings import end
-from taskraft_service.queue.tasks.transitions import leave_order, transition
-from taskraft_service.queue.tasks.working_set import by_tube
-from taskraft_service.queue.tubes.throttling import choose_within, open_tubes
+from taskraft_service.queue.operations.throttling import choose_within, open_tubes
+from taskraft_service.queue.orders.offers import ScanBudget
+from taskraft_service.queue.state.working_set import by_tube
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import leave_order, transition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.sessions.session import Session
-    from taskraft_service.queue.tasks.task import Task
-    from taskraft_service.queue.tubes.tube import Tube
+    from taskraft_service.queue.entities.session import QueueSession
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
 
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
 
 
-def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
+def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
     """Lease the first ready tasks of some tubes, or a chosen task of one."""
     named = _tubes(ledger, command)
     if isinstance(named, Refusal):
@@ -46,7 +46,7 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
         session = found
         room = min(room, ledger.limits.session_taken_max - len(session.held))
     tubes, allowed = open_tubes(named, ledger.now_ms)
-    passing = Passing(ledger.limits.passed_max, len(tubes))
+    passing = ScanBudget(ledger.limits.passed_max, len(tubes))
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
     elif allowed:
@@ -65,7 +65,7 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     return TakeResult(views, passing.cut_short)
 
 
-def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:
+def take_each(ledger: QueueState, commands: Sequence[Take]) -> Sequence[TakeResult]:
     """Do takes of one task each at once; all are from the same tube and for the same time to run.
 
     Returns the answers of the first of them. The others have not been done: something may stand in
@@ -75,7 +75,7 @@ def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:
     if tube is None or tube.has_limits or tube.options.take_paused:
         return ()
     held_max = ledger.limits.session_taken_max - len(commands)
-    holders: list[Session | None] = []
+    holders: list[QueueSession | None] = []
     for command in commands:
         session = None
         if command.session_id:
@@ -89,7 +89,7 @@ def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:
     return [TakeResult([view]) for view in _lease(ledger, tube, tasks, holders, commands[0].ttr_ms)]
 
 
-def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
+def _tubes(ledger: QueueState, command: Take) -> list[QueueTube] | Refusal:
     """Return the tubes of a take that are not paused.
 
     Of several tubes, those that do not exist are left out: a pattern may have named them when they
@@ -99,7 +99,7 @@ def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
         only = ledger.tubes.get(command.tubes[0])
         if only is not None:
             return [] if only.options.take_paused else [only]
-    found: list[Tube] = []
+    found: list[QueueTube] = []
     missing: Refusal | None = None
     names = dict.fromkeys(command.tubes)
     for name in names:
@@ -113,7 +113,9 @@ def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
     return found
 
 
-def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:
+def _chosen(
+    ledger: QueueState, command: Take, tubes: Sequence[QueueTube]
+) -> list[QueueTask] | Refusal:
     """Take a task that the consumer names out of its order; it need not be ready."""
     assert command.task_id is not None
     if len(command.tubes) != 1:
@@ -142,7 +144,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     return [task]
 
 
-def _lease_end(ledger: Ledger, task: Task, ttr_ms: int | None) -> int:
+def _lease_end(ledger: QueueState, task: QueueTask, ttr_ms: int | None) -> int:
     """Return when the lease of a task that is being taken ends by itself.
 
     A lease with a session ends with the session, a lease without a session after a minute, unless
@@ -160,10 +162,10 @@ def _lease_end(ledger: Ledger, task: Task, ttr_ms: int | None) -> int:
 
 
 def _lease(
-    ledger: Ledger,
-    tube: Tube,
-    run: Sequence[Task],
-    holders: Iterable[Session | None],
+    ledger: QueueState,
+    tube: QueueTube,
+    run: Sequence[QueueTask],
+    holders: Iterable[QueueSession | None],
     ttr_ms: int | None,
     operation: Operation = Operation.TAKE,
 ) -> list[TaskView]:

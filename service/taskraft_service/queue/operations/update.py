@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.intervention import UpdateTasks
 from taskraft_service.queue.entities.instants import NEVER_MS, after
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import (
     BURIED,
     DELAYED,
     HELD,
@@ -16,11 +15,12 @@ from taskraft_service.queue.life_cycle import (
     READY,
     Operation,
 )
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.refusals import wrong_state
 from taskraft_service.queue.operations.intervention import hide
 from taskraft_service.queue.operations.selection import change_each
-from taskraft_service.queue.refusals import wrong_state
-from taskraft_service.queue.tasks.transitions import leave_order, transition
-from taskraft_service.queue.tasks.updating import (
+from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.transitions.updating import (
     no_room_to_grow,
     unsuitable_content,
     unsuitable_to_tube,
@@ -30,10 +30,10 @@ from taskraft_service.queue.tasks.updating import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.task_update import TaskUpdate
     from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.ledger import Ledger
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.state.queue_state import QueueState
 
 WAITING: Final = (HELD, READY, DELAYED, BURIED)
 """States of tasks that are not finished and that nobody works on."""
@@ -42,7 +42,7 @@ CIRCULATING: Final = (READY, DELAYED)
 
 
 def update_tasks(
-    ledger: Ledger, command: UpdateTasks, *, is_owed: bool = False
+    ledger: QueueState, command: UpdateTasks, *, is_owed: bool = False
 ) -> CountResult | Refusal:
     """Change waiting tasks; only a delay, or its end, brings them to another state.
 
@@ -57,7 +57,7 @@ def update_tasks(
         return unsuitable
     states = _states(update)
 
-    def change(task: Task) -> bool | Refusal:
+    def change(task: QueueTask) -> bool | Refusal:
         refusal = update_refusal(ledger, task, update)
         if refusal is None and not is_owed:
             refusal = no_room_to_grow(ledger, task, update)
@@ -73,14 +73,14 @@ def _states(update: TaskUpdate) -> Sequence[State]:
     return WAITING if update.delay_ms is None else CIRCULATING
 
 
-def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
+def update_refusal(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
     """Return why a task cannot be changed as others of its tube can, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
     return unsuitable_content(ledger, task, update)
 
 
-def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
+def _update_one(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None:
     """Change a task and say so in the feed. What stays in its state has been in it all the time."""
     leave_order(task)
     operation = Operation.UPDATE

@@ -9,27 +9,27 @@ from __future__ import annotations
 from heapq import merge
 from typing import TYPE_CHECKING, Final, Protocol
 
-from taskraft_service.queue.orders.ordered_index import NOTHING, Entry
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from taskraft_service.queue.orders.ordered_index import OrderedIndex
+    from taskraft_service.queue.store.ordered_index import OrderedIndex
 
-LANE_END: Final[Entry] = (0, (1 << 63) - 1, (1 << 64) - 2)
+LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
 """Above every entry in order (of lane 0), below those at the back (of lanes from 1)."""
 
 
 class Offers(Protocol):
     """Entries, the least to be taken first; the last number of each is a task's id."""
 
-    def least(self) -> Entry | None:
+    def least(self) -> OrderKey | None:
         """Return the entry of the task that is to be taken next, or None."""
 
-    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+    def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield the entries above one, in order. They must not change meanwhile."""
 
-    def coming(self, count: int) -> Sequence[Entry]:
+    def coming(self, count: int) -> Sequence[OrderKey]:
         """Return entries of about so many tasks that will be taken next."""
 
 
@@ -42,22 +42,22 @@ class OfTypes:
         """Look at the orders of the types."""
         self._orders = orders
 
-    def least(self) -> Entry | None:
+    def least(self) -> OrderKey | None:
         """Return the entry of the task that is to be taken next, or None."""
         leasts = [least for order in self._orders if (least := order.least()) is not None]
         return min(leasts, default=None)
 
-    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+    def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield the entries above one, in order. They must not change meanwhile."""
         return merge(*(order.ordered(after) for order in self._orders))
 
-    def coming(self, count: int) -> Sequence[Entry]:
+    def coming(self, count: int) -> Sequence[OrderKey]:
         """Return entries of about so many tasks that will be taken next."""
         share = max(count // max(len(self._orders), 1), 1)
         return [entry for order in self._orders for entry in order.coming(share)]
 
 
-class Passing:
+class ScanBudget:
     """How many tasks one take may still pass by one by one: it holds up the entry that it is in.
 
     Each of its tubes may use up an equal share, whatever it is asked for how often: what stands in
@@ -103,7 +103,7 @@ class Urgent:
     def __init__(
         self,
         offers: Offers,
-        suits: Callable[[Entry], bool],
+        suits: Callable[[OrderKey], bool],
         *,
         goes_by_rank: bool,
         has_back: bool,
@@ -114,10 +114,10 @@ class Urgent:
         self._goes_by_rank = goes_by_rank
         self._has_back = has_back
         self._may_pass = may_pass
-        self._passed: Entry = NOTHING
+        self._passed: OrderKey = NOTHING
         """What comes up while the take goes on stands behind what is claimed, and so behind it."""
 
-    def least(self) -> Entry | None:
+    def least(self) -> OrderKey | None:
         """Return the entry of the task that is to be taken next, or None."""
         if self._passed == NOTHING:
             least = self._offers.least()
@@ -128,7 +128,7 @@ class Urgent:
             self._passed = self._end_of_lane(least)
         return next(self.ordered(self._passed), None)
 
-    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+    def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield the entries above one, in order. They must not change meanwhile."""
         if after == LANE_END and not self._has_back:
             return
@@ -144,10 +144,10 @@ class Urgent:
                 yield from self.ordered(LANE_END)
                 return
 
-    def coming(self, count: int) -> Sequence[Entry]:
+    def coming(self, count: int) -> Sequence[OrderKey]:
         """Return entries of about so many tasks that will be taken next, and perhaps of others."""
         return self._offers.coming(count)
 
-    def _end_of_lane(self, entry: Entry) -> Entry:
+    def _end_of_lane(self, entry: OrderKey) -> OrderKey:
         """Return up to where nothing is urgent enough, since an entry is not."""
         return LANE_END if self._goes_by_rank and entry[0] == 0 else entry

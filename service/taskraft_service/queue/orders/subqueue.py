@@ -9,11 +9,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.keys import ready_key, subqueue_prefix, typed_prefix, waiting_key
+from taskraft_service.queue.store.keys import ready_key, subqueue_prefix, typed_prefix, waiting_key
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.orders.ordered_index import Entry, OrderedIndex
-    from taskraft_service.queue.store import Store, Write
+    from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+    from taskraft_service.queue.store.store import Store, Write
 
 _turn: Final = Struct(">Q")
 
@@ -43,14 +43,14 @@ class Subqueue:
         self.name = name
         self.taken = 0
         self.order: OrderedIndex | None = None
-        self.offered: Entry | None = None
+        self.offered: OrderKey | None = None
         self.offered_type = ""
-        self.written: Entry | None = None
+        self.written: OrderKey | None = None
         self.written_type = ""
         self.touched = False
 
 
-def stored_turn(store: Store, number: int, name: str, place: Entry) -> int:
+def stored_turn(store: Store, number: int, name: str, place: OrderKey) -> int:
     """Return the turn of the task that a sub-queue with a weight offers."""
     turn = store.get(waiting_key(subqueue_prefix(number, name), place))
     assert turn, f"sub-queue {name!r} offers a task without a turn"
@@ -75,7 +75,7 @@ def write_offer(number: int, subqueue: Subqueue, writes: list[Write], *, has_tur
 
 
 def _write(
-    number: int, offer: Entry, task_type: str, content: bytes | None, writes: list[Write]
+    number: int, offer: OrderKey, task_type: str, content: bytes | None, writes: list[Write]
 ) -> None:
     """Append an offer, and the same by type, to ``writes``; ``content`` None: that it goes."""
     writes.append((ready_key(number, offer), content))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.keys import place_scan, subqueue_prefix
-from taskraft_service.queue.orders.ordered_index import OrderedIndex
 from taskraft_service.queue.orders.subqueue import Subqueue
+from taskraft_service.queue.store.keys import place_scan, subqueue_prefix
+from taskraft_service.queue.store.ordered_index import OrderedIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
-    from taskraft_service.queue.store import Store, Write
+    from taskraft_service.queue.store.ordered_index import OrderKey
+    from taskraft_service.queue.store.store import Store, Write
 
 
 class SubqueueMemory:
@@ -86,13 +86,13 @@ class SubqueueMemory:
             self._touched.append(subqueue)
         return subqueue, order
 
-    def coming(self, count: int, room: int) -> list[Entry]:
+    def coming(self, count: int, room: int) -> list[OrderKey]:
         """Return about ``room`` of the next places of warm sub-queues, those used last first.
 
         None gives more than its share of ``count``.
         """
         share = max(count // max(len(self._warm), 1), 1)
-        places: list[Entry] = []
+        places: list[OrderKey] = []
         for subqueue in reversed(self._warm.values()):
             if len(places) >= room:
                 break
@@ -100,14 +100,14 @@ class SubqueueMemory:
             places += subqueue.order.coming(share)
         return places
 
-    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
+    def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Append the offers that changed to ``writes``, and forget what is not in use.
 
         Returns the places that left memory. ``ready`` is the number of ready tasks of the tube.
         """
         if ready == 0:
             self._has_cold = False
-        left: list[Entry] = []
+        left: list[OrderKey] = []
         entries_max = self._entries_max()
         for subqueue in self._touched:
             subqueue.touched = False
@@ -136,7 +136,7 @@ class SubqueueMemory:
             self._offers.find(subqueue, order)
         return order
 
-    def _cool(self, subqueue: Subqueue) -> list[Entry]:
+    def _cool(self, subqueue: Subqueue) -> list[OrderKey]:
         """Let go of the order of a sub-queue that the store knows; return what was in memory."""
         assert not subqueue.touched
         assert subqueue.order is not None

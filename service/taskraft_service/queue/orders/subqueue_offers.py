@@ -11,21 +11,21 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.keys import READY_ORDER, order_scan
 from taskraft_service.queue.orders.fairness import Fairness
-from taskraft_service.queue.orders.ordered_index import NOTHING, OrderedIndex
 from taskraft_service.queue.orders.subqueue import stored_turn, write_offer
+from taskraft_service.queue.store.keys import READY_ORDER, order_scan
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
     from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.subqueue import Subqueue
-    from taskraft_service.queue.orders.subqueue_rates import SubqueueRates
     from taskraft_service.queue.orders.typed_orders import TypedOrders
-    from taskraft_service.queue.store import Store, Write
+    from taskraft_service.queue.store.ordered_index import OrderKey
+    from taskraft_service.queue.store.store import Store, Write
 
 
 class SubqueueOffers:
@@ -98,26 +98,26 @@ class SubqueueOffers:
 
     # ------------------------------------------------------------------------------ what is offered
 
-    def least(self) -> Entry | None:
+    def least(self) -> OrderKey | None:
         """Return the entry that is to be taken next, or None."""
         return self._index.least()
 
-    def pop_many(self, count: int) -> Sequence[Entry]:
+    def pop_many(self, count: int) -> Sequence[OrderKey]:
         """Withdraw up to so many entries, but one where a sub-queue may give several at once.
 
         Then what comes next depends on whether the first is claimed.
         """
         return self._index.pop_many(min(count, 1) if self._concurrency > 1 else count)
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: OrderKey) -> None:
         """Offer a withdrawn entry again."""
         self._index.put_back(entry)
 
-    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+    def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield what is offered above an entry, in order."""
         return self._index.ordered(after)
 
-    def coming(self, count: int) -> Sequence[Entry]:
+    def coming(self, count: int) -> Sequence[OrderKey]:
         """Return about so many entries that will be taken next."""
         return self._index.coming(count)
 
@@ -160,11 +160,11 @@ class SubqueueOffers:
                 subqueue.offered_type = self.types.type_of(wanted[-1])
                 self.types.add(subqueue.offered_type, wanted)
 
-    def withdraw(self, offered: Entry) -> None:
+    def withdraw(self, offered: OrderKey) -> None:
         """Take an entry out whose task is about to be claimed, as ``pop_many`` does."""
         self._index.discard(offered)
 
-    def claim(self, subqueue: Subqueue, order: OrderedIndex, now_ms: int) -> Entry:
+    def claim(self, subqueue: Subqueue, order: OrderedIndex, now_ms: int) -> OrderKey:
         """Note that the withdrawn task of a sub-queue is taken; return its place.
 
         What the sub-queue offers next gets a new turn.
@@ -193,7 +193,7 @@ class SubqueueOffers:
             not self._rates.per_second or self._rates.allows(subqueue.name)
         )
 
-    def _forget(self, subqueue: Subqueue, offered: Entry) -> None:
+    def _forget(self, subqueue: Subqueue, offered: OrderKey) -> None:
         """Take note that what a sub-queue offered is not among the offers any more."""
         self.count -= 1
         subqueue.offered = None
@@ -207,7 +207,7 @@ class SubqueueOffers:
         """Append what changed of the offer of a sub-queue; its order is in memory."""
         write_offer(self._number, subqueue, writes, has_turns=self._fairness is not None)
 
-    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
+    def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Take note that the store has every change, and append what is left of the rates.
 
         Returns the entries that left memory. ``ready`` is the number of ready tasks of the tube.

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.keys import place_scan, task_key, typed_prefix
-from taskraft_service.queue.orders.ordered_index import OrderedIndex
-from taskraft_service.queue.tasks.task_codec import read_type
+from taskraft_service.queue.codecs.task_codec import read_type
+from taskraft_service.queue.store.keys import place_scan, task_key, typed_prefix
+from taskraft_service.queue.store.ordered_index import OrderedIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.ordered_index import Entry
-    from taskraft_service.queue.store import Store
-    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.store.ordered_index import OrderKey
+    from taskraft_service.queue.store.store import Store
 
 
 class TypedOrders:
@@ -45,7 +45,7 @@ class TypedOrders:
         number: int,
         store: Store,
         limits: Limits,
-        tasks: Mapping[int, Task],
+        tasks: Mapping[int, QueueTask],
         *,
         stored: bool,
     ) -> None:
@@ -65,13 +65,13 @@ class TypedOrders:
         self.has_any = False
         """Whether the tube has ever had a ready task with a type; kept in the tube's record."""
 
-    def add(self, task_type: str, entry: Entry) -> None:
+    def add(self, task_type: str, entry: OrderKey) -> None:
         """Add an entry to the order of a type; no type: do nothing."""
         if task_type:
             self.has_any = True
             self._order(task_type).add(entry)
 
-    def discard(self, task_type: str, entry: Entry) -> None:
+    def discard(self, task_type: str, entry: OrderKey) -> None:
         """Remove an entry from the order of a type; harmless where it is not there."""
         if task_type and self.has_any:
             self._order(task_type).discard(entry)
@@ -98,14 +98,14 @@ class TypedOrders:
         assert record is not None, f"tube {self._number} has no task {task_id}"
         return read_type(record)
 
-    def is_head(self, task_type: str, entry: Entry) -> bool:
+    def is_head(self, task_type: str, entry: OrderKey) -> bool:
         """Tell whether an entry is among those that memory knows of a type that takes ask for."""
         return task_type in self._asked and self._orders[task_type].is_head(entry)
 
-    def coming(self, count: int) -> list[Entry]:
+    def coming(self, count: int) -> list[OrderKey]:
         """Return about so many entries that takes by type will come to next."""
         share = max(count // max(len(self._asked), 1), 1)
-        entries: list[Entry] = []
+        entries: list[OrderKey] = []
         for name in reversed(self._orders):
             if len(entries) >= count:
                 break
@@ -113,13 +113,13 @@ class TypedOrders:
                 entries += self._orders[name].coming(share)
         return entries
 
-    def collect(self, ready: int) -> list[Entry]:
+    def collect(self, ready: int) -> list[OrderKey]:
         """Take note that the store has every change; return the entries that left memory by it.
 
         ``ready`` is the number of ready tasks of the tube.
         """
         self._stored = ready > 0
-        left: list[Entry] = []
+        left: list[OrderKey] = []
         surplus = len(self._asked) - self._limits.types_max
         for name, order in list(self._orders.items()):
             left += order.flushed()

@@ -16,7 +16,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.api.cluster.service import server_version
 from taskraft_service.process.services import servicers
-from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from tests.service.conftest import ack, create, put, take
 
 State = task_pb2.Task
@@ -139,7 +139,7 @@ async def test_looks_and_takes_in_vain_are_counted_and_told_to_the_log(node):
     await node.server.parts.housekeeping.tell_calls()
     assert await looks(node) == before, "what was told is not counted twice"
     (mail,) = node.queue.statistics(["mail"])
-    assert mail.calls.noted[Call.PEEK] == 2
+    assert mail.calls.noted[CountedOperation.PEEK] == 2
     (again,) = (await statistics(node, "mail")).tubes
     assert again.calls_since_start.peek == again.calls.peek == 2
 

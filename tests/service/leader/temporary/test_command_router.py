@@ -25,11 +25,11 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS, QueueLocator
 from taskraft_service.queue.commands.leadership import Startup
 from taskraft_service.queue.commands.tubes import CreateTube
-from taskraft_service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.tubes.counters import Call
 from taskraft_service.storage.memory import MemoryStore
 
 TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)
@@ -123,7 +123,8 @@ class Bench:
 
     def peeks(self):
         return [
-            counts.calls.noted[Call.PEEK] for counts in self.queues.statistics(["kept", "scratch"])
+            counts.calls.noted[CountedOperation.PEEK]
+            for counts in self.queues.statistics(["kept", "scratch"])
         ]
 
     def drop(self):

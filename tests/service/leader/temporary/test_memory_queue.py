@@ -11,11 +11,11 @@ from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.commands.settle import Ack, Keep, Settle
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube
-from taskraft_service.queue.driver import NO_DRIVERS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 
 BYTES_MAX = 100_000

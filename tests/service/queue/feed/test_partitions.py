@@ -18,6 +18,7 @@ from taskraft_service.queue.commands.settle import Ack, Settle
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.selector import ByIds
@@ -33,7 +34,6 @@ from taskraft_service.queue.feed.chunk import (
     only,
     read_header,
 )
-from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore

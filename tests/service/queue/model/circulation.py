@@ -13,11 +13,11 @@ from taskraft_service.queue.entities.filter import (
     Relation,
     StateIs,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.selector import ByFilter, ByKeys
 from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -109,7 +109,7 @@ class NaiveCirculation:
         def dig(task):
             full = kick(task)
             if not full:
-                self.note(task, Call.DIG)
+                self.note(task, CountedOperation.DIG)
             return full
 
         return self.chosen(command, (State.BURIED,), dig)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from taskraft_service.queue.commands.circulation import CountResult
 from taskraft_service.queue.commands.leadership import NoteCalls
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 
 FINISHED = (State.DONE, State.ZOMBIE)
 
@@ -27,7 +27,7 @@ class Counts:
     def shown(self):
         return (
             tuple(self.kinds[kind] for kind in (0, *EventKind)),
-            tuple(self.calls[call] for call in Call),
+            tuple(self.calls[call] for call in CountedOperation),
             tuple(self.expired[state] for state in State),
             self.finished,
             {move: count for move, count in self.moves.items() if count},
@@ -70,7 +70,7 @@ class NaiveCounting:
         known = [(one, tube) for one in command.tubes if (tube := self.tube(one.tube))]
         for one, tube in known:
             calls = tube["counts"].calls
-            calls[Call.TAKE_TIMEOUT] += one.take_timeouts
-            calls[Call.PEEK] += one.peeks
-            calls[Call.META] += one.metas
+            calls[CountedOperation.TAKE_TIMEOUT] += one.take_timeouts
+            calls[CountedOperation.PEEK] += one.peeks
+            calls[CountedOperation.META] += one.metas
         return CountResult(len(known))

@@ -13,10 +13,10 @@ from taskraft_service.queue.entities.dependencies import (
     TaskReference,
     Waiting,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
-from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.counting import FINISHED
 from tests.service.queue.model.sessions import NEVER, later
 

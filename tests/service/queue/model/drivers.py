@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.driver import Arrival
 from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.entities.tube_options import TubeKind
 from tests.service.queue.model.sessions import NEVER
 
@@ -20,7 +20,7 @@ class NaiveDrivers:
         if not self.driver(tube):
             return None
         priority = tube["view"].options.priority if new.priority is None else new.priority
-        arrival = Arrival(0, priority, new.type, len(new.body), 0, self.now, 0, self.now)
+        arrival = ArrivingTask(0, priority, new.type, len(new.body), 0, self.now, 0, self.now)
         return Reason.KIND_UNSUITABLE if self.driver(tube).refuse(arrival) else None
 
     def barred(self, target, task):
@@ -34,14 +34,14 @@ class NaiveDrivers:
         priority = task["priority"] if known else options.priority
         expire = 0 if task["expire_at"] >= NEVER else task["expire_at"]
         size, created = len(task["body"]), task["created"]
-        arrival = Arrival(0, priority, task["type"], size, 0, created, expire, self.now)
+        arrival = ArrivingTask(0, priority, task["type"], size, 0, created, expire, self.now)
         return Reason.KIND_UNSUITABLE if driver.refuse(arrival) else None
 
     def line_up(self, task):
         """Let the driver say where a task stands that becomes ready."""
         tube = task["tube"]
         if driver := self.driver(tube):
-            arrival = Arrival(
+            arrival = ArrivingTask(
                 task["id"],
                 task["priority"],
                 task["type"],

@@ -9,9 +9,9 @@ from taskraft_service.queue.commands.intervention import (
     Snatch,
     Switch,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -6,13 +6,13 @@ import dataclasses
 
 from taskraft_service.queue.commands.put import Put, PutResult
 from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
@@ -153,7 +153,7 @@ class NaivePutting:
         if new.unique_key:
             tube["keys"][new.unique_key] = task["id"]
         if new.position is Position.FRONT:
-            self.note(task, Call.URGENT)
+            self.note(task, CountedOperation.URGENT)
         task["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
         self.wait_for(task, new, on, restarting)
         if task["waits"] or self.group_holds(task):

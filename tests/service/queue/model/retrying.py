@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from taskraft_service.queue.commands.settle import Release
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted
 from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -66,7 +66,7 @@ class NaiveRetrying:
     def put_back(self, task, kind, release, delay, reason):
         delay = self.renew(task, release, delay)
         if release.position is Position.BACK:
-            self.note(task, Call.REQUEUE)
+            self.note(task, CountedOperation.REQUEUE)
         if release.position is Position.BACK or (release.position is Position.FRONT and delay == 0):
             task["lane"] = self.lane(task["tube"], release.position)
         self.move(task, kind, State.DELAYED if delay > 0 else State.READY, reason)

@@ -13,10 +13,10 @@ from taskraft_service.queue.commands.schedules import (
     ScheduleResult,
     UpdateSchedule,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleView
 from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.groups import OPEN
 
 

@@ -13,9 +13,9 @@ from taskraft_service.queue.commands.sessions import (
     SessionResult,
 )
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.session_view import SessionView
-from taskraft_service.queue.life_cycle import EventKind
 
 NEVER = 10**18
 SESSION_TTR_MIN_MS = 40

@@ -16,12 +16,12 @@ from taskraft_service.queue.commands.settle import (
     TouchedLease,
 )
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -154,7 +154,7 @@ class NaiveSettling:
         if state is not State.GONE:
             retain = options.retain_ms if ack.retain_ms is None else ack.retain_ms
             self.update(task, ack.update)
-            self.note(task, Call.DONE)
+            self.note(task, CountedOperation.DONE)
             task["retain_until"] = later(self.now, retain)
             task["failure"] = None
             task["result"], task["result_type"] = ack.result, ack.result_content_type

@@ -13,12 +13,12 @@ from taskraft_service.queue.commands.tubes import (
     TruncateTube,
     TubeResult,
 )
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
-from taskraft_service.queue.life_cycle import EventKind
-from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
+from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
 from tests.service.queue.model.counting import Counts
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

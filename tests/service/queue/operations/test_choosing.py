@@ -10,13 +10,13 @@ from taskraft_service.queue.commands.leadership import Startup
 from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube
-from taskraft_service.queue.driver import Placement
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.tube_driver import Placement
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
-from taskraft_service.queue.keys import TASK, TYPED_ORDER, WAITING_ORDER
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import TASK, TYPED_ORDER, WAITING_ORDER
 from tests.service.queue.memory_store import MemoryStore
 
 OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))

@@ -15,13 +15,13 @@ from taskraft_service.queue.commands.take import Take
 from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
 from taskraft_service.queue.entities.retry_policy import BACKOFF_MS_MAX, Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.retrying import backoff_ms
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.tubes.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
 from tests.service.queue.memory_store import MemoryStore
 
 

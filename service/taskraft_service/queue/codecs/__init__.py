@@ -1,0 +1,1 @@
+"""Binary records of tasks, groups and tube options."""

@@ -1,0 +1,148 @@
+"""Write tasks as records, and read them again.
+
+A record has a head and, marked by flags, what most waiting tasks do not have: times that limit
+them, attempts, extras. What it leaves out need not be made again for each task that is read.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.extras_codec import read_extras, write_extras
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
+from taskraft_service.queue.entities.life_cycle import STATES
+from taskraft_service.queue.entities.task import BODY_INLINE_BYTES_MAX, QueueTask, Stored
+from taskraft_service.queue.entities.task_view import NO_EXTRAS
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.tube import QueueTube
+
+_head = Struct(">BBqqqqqIHH")
+"""State, flags, priority, lane, rank, created, since, payload, bytes of type and sub-queue."""
+_times = Struct(">qqqQQ")
+"""Visible at, expires at, leased until, time to live, time to run."""
+_attempts = Struct(">IQQ")
+"""Attempts, token, number of the session."""
+
+CURRENT: Final = Stored.CURRENT
+NOTHING: Final = Stored.NOTHING
+_HEAD_BYTES: Final = _head.size
+_BODY_APART: Final = 1
+_HAS_EXTRAS: Final = 2
+_HAS_TIMES: Final = 4
+_HAS_ATTEMPTS: Final = 8
+
+
+def write_task(task: QueueTask) -> bytes:
+    """Return a task as it is written under its key; the same bytes on all replicas."""
+    extras, body = task.extras, task.body
+    lane, rank, _ = task.order
+    task_type, subqueue = task.type.encode(), task.subqueue.encode()
+    times = attempts = rare = b""
+    flags = 0
+    if body is None or len(body) > BODY_INLINE_BYTES_MAX:
+        flags, body = _BODY_APART, b""
+    if extras is not NO_EXTRAS:
+        flags |= _HAS_EXTRAS
+        rare = write_extras(extras)
+    if task.has_times:
+        flags |= _HAS_TIMES
+        times = _times.pack(
+            task.visible_at_ms,
+            task.expire_at_ms,
+            task.lease_until_ms,
+            task.ttl_ms,
+            task.ttr_ms,
+        )
+    if task.attempt or task.token:
+        flags |= _HAS_ATTEMPTS
+        session = task.session
+        number = session.number if session is not None else 0
+        attempts = _attempts.pack(task.attempt, task.token, number)
+    head = _head.pack(
+        task.state,
+        flags,
+        task.priority,
+        lane,
+        rank,
+        task.created_ms,
+        task.since_ms,
+        task.payload_bytes,
+        len(task_type),
+        len(subqueue),
+    )
+    return b"".join((head, times, attempts, task_type, subqueue, rare, body))
+
+
+def read_task(tube: QueueTube, task_id: int, record: bytes) -> tuple[QueueTask, int]:
+    """Return the task of a record, and the number of its session (0: none).
+
+    The content of a task whose body is kept apart is not read. What waits behind more than memory
+    holds is read one task after the other, so this is a hot path of consumers: the fields go from
+    the record to their places without a stop at ``Task.__init__``.
+    """
+    task = QueueTask.__new__(QueueTask)
+    (
+        state,
+        flags,
+        task.priority,
+        lane,
+        rank,
+        task.created_ms,
+        task.since_ms,
+        task.payload_bytes,
+        type_bytes,
+        subqueue_bytes,
+    ) = _head.unpack_from(record)
+    at = _HEAD_BYTES
+    if flags & _HAS_TIMES:
+        (
+            task.visible_at_ms,
+            task.expire_at_ms,
+            task.lease_until_ms,
+            task.ttl_ms,
+            task.ttr_ms,
+        ) = _times.unpack_from(record, at)
+        at += _times.size
+    else:
+        task.visible_at_ms = task.expire_at_ms = task.lease_until_ms = NEVER_MS
+        task.ttl_ms = task.ttr_ms = FOREVER_MS
+    session_number = 0
+    if flags & _HAS_ATTEMPTS:
+        task.attempt, task.token, session_number = _attempts.unpack_from(record, at)
+        at += _attempts.size
+    else:
+        task.attempt = task.token = 0
+    end = at + type_bytes
+    task.type = record[at:end].decode() if type_bytes else ""
+    at, end = end, end + subqueue_bytes
+    task.subqueue = record[at:end].decode() if subqueue_bytes else ""
+    if flags & _HAS_EXTRAS:
+        task.extras, end = read_extras(record, end)
+    else:
+        task.extras = NO_EXTRAS
+    apart = flags & _BODY_APART
+    task.tube = tube
+    task.id = task_id
+    task.state = STATES[state]
+    task.order = (lane, rank, task_id)
+    task.session = None
+    task.dirty = False
+    task.body = None if apart else record[end:]
+    # What sets a deadline is written under one of the flags.
+    task.timer = task.due() if flags else None
+    where = (task.state, task.order, task.token, task.subqueue, task.type)
+    task.written = (where, task.timer, CURRENT if apart else NOTHING)
+    return task, session_number
+
+
+def read_type(record: bytes) -> str:
+    """Return the type of the task of a record."""
+    _, flags, *_, type_bytes, _ = _head.unpack_from(record)
+    at = _HEAD_BYTES
+    if flags & _HAS_TIMES:
+        at += _times.size
+    if flags & _HAS_ATTEMPTS:
+        at += _attempts.size
+    return record[at : at + type_bytes].decode()

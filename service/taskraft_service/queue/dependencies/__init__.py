@@ -1,1 +1,0 @@
-"""Let tasks wait for the end of others."""

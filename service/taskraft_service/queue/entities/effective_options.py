@@ -1,0 +1,42 @@
+"""Put the tube's defaults and the producer's wishes together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.task import EffectiveTaskOptions
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.tube import QueueTube
+
+
+def effective_options(tube: QueueTube, task: NewTask, now_ms: int) -> EffectiveTaskOptions:
+    """Return what applies to a task that is put now.
+
+    A delay prolongs the time to live (tarantool/queue, ``put``). A task for the front or the back
+    that is delayed is an ordinary one.
+    """
+    options = tube.options
+    priority = options.priority if task.priority is None else task.priority
+    delay_ms = options.delay_ms if task.delay_ms is None else task.delay_ms
+    if task.visible_at_ms is not None:
+        delay_ms = max(delay_ms, task.visible_at_ms - now_ms)
+    ttl_ms = lengthened(options.ttl_ms if task.ttl_ms is None else task.ttl_ms, delay_ms)
+    ttr_ms = options.ttr_ms if task.ttr_ms is None else task.ttr_ms
+    lane = 0
+    if delay_ms <= 0 and task.position is not Position.IN_ORDER:
+        lane = tube.lane(task.position)
+    return EffectiveTaskOptions(
+        Operation.PUT_DELAYED if delay_ms > 0 else Operation.PUT,
+        lane,
+        tube.rank(priority),
+        priority,
+        ttl_ms,
+        max(ttr_ms, 0),
+        after(now_ms, delay_ms) if delay_ms > 0 else NEVER_MS,
+        after(now_ms, ttl_ms),
+    )

@@ -1,0 +1,116 @@
+"""Know since when the oldest ready task of a tube has been ready, in whatever order they are taken.
+
+An exponential histogram (Datar, Gionis, Indyk, Motwani: "Maintaining Stream Statistics over Sliding
+Windows", SIAM J. Comput. 2002): ready tasks are counted in slots of time, fine ones for young tasks
+and coarse ones for old tasks, so that a backlog of any size and age takes a bounded number of them.
+A task that waits behind more urgent ones keeps its slot, and is seen; the first task in the order
+of takes would hide it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PRECISION: Final = 16
+"""A slot is at most so small a part of the age of the tasks in it: the age told is at most 1/16 too
+great, and exact while no slots have been joined."""
+
+FRESH_SLOTS_MAX: Final = 256
+"""So many new slots are let come before slots are joined: that looks at all of them."""
+
+_head = Struct(">HH")
+
+
+class ReadyAgeHistogram:
+    """The ready tasks of one tube, counted by the time since when they have been ready.
+
+    ``_since`` holds the beginnings of the slots, ascending; a slot ends where the next one begins.
+    ``_tasks`` holds how many tasks each has; none is empty.
+    """
+
+    __slots__ = ("_fresh", "_since", "_tasks")
+
+    def __init__(self) -> None:
+        """Begin without tasks."""
+        self._since: list[int] = []
+        self._tasks: list[int] = []
+        self._fresh = 0
+
+    @property
+    def oldest_ms(self) -> int:
+        """Return since when the oldest task has been ready; 0: there is none."""
+        return self._since[0] if self._since else 0
+
+    def came(self, now_ms: int, tasks: int = 1) -> None:
+        """Take note that tasks have become ready."""
+        if not tasks:
+            return
+        since = self._since
+        if since and since[-1] == now_ms:
+            self._tasks[-1] += tasks
+            return
+        assert not since or since[-1] < now_ms, "the queue's clock went back"
+        since.append(now_ms)
+        self._tasks.append(tasks)
+        self._fresh += 1
+        if self._fresh == FRESH_SLOTS_MAX:
+            self._join(now_ms)
+
+    def left(self, since_ms: int, tasks: int = 1) -> None:
+        """Take note that tasks are ready no more which had been since then."""
+        place = bisect_right(self._since, since_ms) - 1
+        assert place >= 0, f"no task has been ready since {since_ms}"
+        self._tasks[place] -= tasks
+        if self._tasks[place] <= 0:
+            assert self._tasks[place] == 0, f"more tasks left than were ready since {since_ms}"
+            del self._since[place], self._tasks[place]
+
+    def all_left(self, since_ms: Sequence[int]) -> None:
+        """Take note that some tasks are ready no more, each with the time since when it was."""
+        first = since_ms[0]
+        if since_ms.count(first) == len(since_ms):  # as a rule: they were put together
+            self.left(first, len(since_ms))
+            return
+        for since, tasks in Counter(since_ms).items():
+            self.left(since, tasks)
+
+    def _join(self, now_ms: int) -> None:
+        """Join slots whose tasks are so old that the difference does not matter any more.
+
+        It matters less and less, so what was joined may stay joined.
+        """
+        since, tasks = self._since, self._tasks
+        ends = [*since[1:], now_ms]
+        joined_since, joined_tasks = since[:1], tasks[:1]
+        for begin, end, count in zip(since[1:], ends[1:], tasks[1:], strict=True):
+            if (end - joined_since[-1]) * PRECISION <= now_ms - end:
+                joined_tasks[-1] += count
+            else:
+                joined_since.append(begin)
+                joined_tasks.append(count)
+        self._since, self._tasks = joined_since, joined_tasks
+        self._fresh = 0
+
+    def record(self) -> bytes:
+        """Return the slots as they are written with the tube."""
+        slots = len(self._since)
+        return _head.pack(slots, self._fresh) + Struct(f">{2 * slots}Q").pack(
+            *self._since, *self._tasks
+        )
+
+    @classmethod
+    def read(cls, record: bytes, start: int) -> tuple[ReadyAgeHistogram, int]:
+        """Return the slots out of a tube's record, and where they end."""
+        ages = cls()
+        slots, ages._fresh = _head.unpack_from(record, start)
+        numbers = Struct(f">{2 * slots}Q")
+        start += _head.size
+        both = numbers.unpack_from(record, start)
+        ages._since, ages._tasks = list(both[:slots]), list(both[slots:])
+        return ages, start + numbers.size

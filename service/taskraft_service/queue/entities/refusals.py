@@ -1,0 +1,115 @@
+"""Say why something is not done to a task; what several operations refuse alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.entities.tube_driver import ArrivingTask
+
+
+def no_task(task_id: int) -> Refusal:
+    """Say that a task does not exist."""
+    return Refusal(
+        Reason.TASK_NOT_FOUND, "no such task, or not any more", {"task_id": str(task_id)}
+    )
+
+
+def no_task_of_key(key: tuple[str, ...]) -> Refusal:
+    """Say that no task has a unique key."""
+    return Refusal(Reason.TASK_NOT_FOUND, "no task has this key", {"key": "/".join(key)})
+
+
+def wrong_state(task: QueueTask) -> Refusal:
+    """Say that a task's state does not allow the operation."""
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"task {task.id} is {task.state.name}",
+        {"task_id": str(task.id), "state": task.state.name},
+    )
+
+
+def key_taken(task_id: int) -> Refusal:
+    """Say that an unfinished task has the unique key."""
+    return Refusal(
+        Reason.KEY_TAKEN,
+        f"task {task_id} has this key and stands in the way",
+        {"task_id": str(task_id)},
+    )
+
+
+def invalid(field: str, text: str, metadata: Mapping[str, str]) -> Refusal:
+    """Refuse for a field; the text says what is wrong with it."""
+    return Refusal(
+        Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, **metadata}, ((field, text),)
+    )
+
+
+def together(refusals: Sequence[Refusal]) -> Refusal | None:
+    """Return one refusal for all fields that are at fault, or None; the first has the metadata."""
+    if len(refusals) < 2:
+        return refusals[0] if refusals else None
+    return replace(
+        refusals[0],
+        message="; ".join(refusal.message for refusal in refusals),
+        violations=tuple(pair for refusal in refusals for pair in refusal.violations),
+    )
+
+
+def first_of(refusals: Sequence[Refusal]) -> Refusal:
+    """Return the first of some refusals, with the fields that are at fault by the others too."""
+    violations = tuple(pair for refusal in refusals for pair in refusal.violations)
+    return replace(refusals[0], violations=violations)
+
+
+def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
+    """Return the refusal of a whole request for one of its items, which stands at ``path``."""
+    metadata = {**refusal.metadata, "item": str(item)}
+    return within(replace(refusal, metadata=metadata), path)
+
+
+def within(refusal: Refusal, path: str) -> Refusal:
+    """Return the refusal of a request for a part of it, which stands at ``path``."""
+    metadata = dict(refusal.metadata)
+    if path and "field" in metadata:
+        metadata["field"] = path + metadata["field"]
+    violations = tuple((path + field, text) for field, text in refusal.violations)
+    return replace(refusal, metadata=metadata, violations=violations)
+
+
+def means_nothing(tube: QueueTube, field: str, wish: object) -> Refusal:
+    """Say that a kind of tube does not know what is wished for."""
+    text = f"{wish} means nothing in a tube of kind {tube.kind.name}"
+    return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
+
+
+def unsuitable_to_kind(tube: QueueTube, wishes: Mapping[str, int | None]) -> Refusal | None:
+    """Return which wishes mean nothing in a tube whose tasks have no priority and times, or None.
+
+    ``wishes`` has them by field; None: not wished for.
+    """
+    if tube.has_options:
+        return None
+    return together(
+        [means_nothing(tube, field, wish) for field, wish in wishes.items() if wish is not None]
+    )
+
+
+def delay_unsuitable(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
+    """Return that tasks of this kind of tube are never delayed, if a delay is asked for."""
+    return unsuitable_to_kind(tube, {field: delay_ms if delay_ms > 0 else None})
+
+
+def refused_by_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
+    """Return why the driver of a tube does not take a task, or None."""
+    why = tube.custom.refuse(arrival) if tube.custom is not None else ""
+    if not why:
+        return None
+    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})

@@ -1,0 +1,135 @@
+"""Hold one session: what groups the leases of a consumer and lets them outlive its connection."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.entities.instants import NEVER_MS, shown
+from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.store.keys import SESSION_TIMER
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.store.ordered_index import OrderKey
+
+LABEL_CHARACTERS: Final = 8
+"""So much of a session's id is shown in events; the whole is a secret."""
+
+_record = Struct(">Q??qqqqHHH")
+_OWN_TTR = -1
+
+
+class QueueSession:
+    """A session.
+
+    ``expires_ms`` is NEVER_MS while it is attached; ``held`` maps its tokens to tasks.
+    """
+
+    __slots__ = (
+        "attached",
+        "created_ms",
+        "default_ttr_ms",
+        "dirty",
+        "expires_ms",
+        "held",
+        "id",
+        "label",
+        "name",
+        "number",
+        "orphaned",
+        "owner",
+        "timer",
+        "ttr_ms",
+        "written",
+    )
+
+    def __init__(self, number: int, session_id: str, name: str, ttr_ms: int, now_ms: int) -> None:
+        """Make a session that holds nothing and does not expire."""
+        self.number = number
+        self.id = session_id
+        self.name = name
+        self.label = name or session_id[:LABEL_CHARACTERS]
+        self.ttr_ms = ttr_ms
+        self.created_ms = now_ms
+        self.owner = ""
+        """The principal that opened it; empty where nobody is told apart."""
+        self.attached = True
+        self.orphaned = False
+        """The leader has changed, and nobody has been heard of since."""
+        self.expires_ms = NEVER_MS
+        self.default_ttr_ms: int | None = None
+        """What ``ttr_ms`` is where the cluster's settings say nothing; None: it has its own."""
+        self.held: dict[int, QueueTask] = {}
+        self.timer: OrderKey | None = None
+        self.dirty = False
+        self.written: bytes | None = None
+        """Key of the timer that the store knows; empty: it has none.
+
+        None: it does not know the session.
+        """
+
+    def due(self) -> OrderKey | None:
+        """Return the timer that the session must have."""
+        if self.expires_ms >= NEVER_MS:
+            return None
+        return (self.expires_ms, SESSION_TIMER, 0, self.number)
+
+    def view(self) -> SessionView:
+        """Return the session as it is shown."""
+        return SessionView(
+            self.id,
+            self.name,
+            self.ttr_ms,
+            shown(self.expires_ms),
+            len(self.held),
+            self.created_ms,
+            self.owner,
+        )
+
+    def record(self) -> bytes:
+        """Return the session as it is written under its key."""
+        session_id = self.id.encode()
+        name = self.name.encode()
+        owner = self.owner.encode()
+        head = _record.pack(
+            self.number,
+            self.attached,
+            self.orphaned,
+            self.ttr_ms,
+            _OWN_TTR if self.default_ttr_ms is None else self.default_ttr_ms,
+            self.expires_ms,
+            self.created_ms,
+            len(session_id),
+            len(name),
+            len(owner),
+        )
+        return b"".join((head, session_id, name, owner))
+
+
+def read_session(record: bytes) -> QueueSession:
+    """Return the session of a record; what it holds is not part of it."""
+    (
+        number,
+        attached,
+        orphaned,
+        ttr_ms,
+        default_ttr_ms,
+        expires_ms,
+        created_ms,
+        id_bytes,
+        name_bytes,
+        owner_bytes,
+    ) = _record.unpack_from(record)
+    id_end = _record.size + id_bytes
+    session_id = record[_record.size : id_end].decode()
+    name_end = id_end + name_bytes
+    name = record[id_end:name_end].decode()
+    session = QueueSession(number, session_id, name, ttr_ms, created_ms)
+    session.owner = record[name_end : name_end + owner_bytes].decode()
+    session.attached = attached
+    session.orphaned = orphaned
+    session.default_ttr_ms = None if default_ttr_ms == _OWN_TTR else default_ttr_ms
+    session.expires_ms = expires_ms
+    session.timer = session.due()
+    return session

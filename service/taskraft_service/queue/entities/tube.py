@@ -1,0 +1,251 @@
+"""Hold one tube: its options, its orders and its counters.
+
+The content of a tube carries the tube's number, not its name. A truncated tube is a new one with
+the old name, options and counters, so that the old content can be cleared away in steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.life_cycle import (
+    STATES,
+    TAKEN,
+    TTL_ENDS,
+)
+from taskraft_service.queue.entities.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import invalid
+from taskraft_service.queue.entities.retry_policy import NO_RETRY
+from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.token_bucket import TokenBucket
+from taskraft_service.queue.entities.tube_counters import TubeCounters
+from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_profiles import PROFILES
+from taskraft_service.queue.orders.plain_order import PlainOrder
+from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
+from taskraft_service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan
+from taskraft_service.queue.store.ordered_index import OrderedIndex
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube_driver import TubeDriver
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.orders.plain_order import ReadyOrder
+    from taskraft_service.queue.store.ordered_index import OrderKey
+    from taskraft_service.queue.store.store import Store
+
+
+class QueueTube:
+    """A tube.
+
+    ``tasks`` holds the tasks that are in memory: all taken ones, all that the store does not know
+    yet (also those that are gone and whose record must still be deleted), and some of the waiting
+    ones.
+    """
+
+    __slots__ = (
+        "ages",
+        "bucket",
+        "buried",
+        "counters",
+        "created_ms",
+        "custom",
+        "dirty",
+        "driver",
+        "driver_version",
+        "has_capacity",
+        "has_limits",
+        "has_options",
+        "has_rate",
+        "has_retry",
+        "has_subqueues",
+        "kind",
+        "lane_max",
+        "lane_min",
+        "memory",
+        "name",
+        "next_id",
+        "number",
+        "options",
+        "profile",
+        "ready",
+        "rules",
+        "share",
+        "subqueue_rates",
+        "tasks",
+        "timer",
+        "ttl_ends",
+        "written",
+    )
+
+    def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
+        """Make an empty tube that the store does not know."""
+        self.number = number
+        self.name = view.name
+        self.kind = view.kind
+        self.has_options = view.kind in TIMED_KINDS
+        """Whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
+        self.has_subqueues = view.kind in SUBQUEUE_KINDS
+        """Whether tasks of this kind of tube may have a sub-queue."""
+        self.created_ms = view.created_ms
+        self.bucket: TokenBucket | None = None
+        self.profile = view.profile
+        self.rules = PROFILES[view.profile]
+        self.driver = view.driver
+        self.driver_version = view.driver_version
+        self.custom: TubeDriver | None = None
+        """The driver of a tube of kind CUSTOM; given to it by the ledger."""
+        self.memory = b""
+        """What the driver remembers."""
+        self.timer: OrderKey | None = None
+        self.written = b""
+        """Key of the timer that the store knows; empty: none."""
+        self.set_options(view.options, view.created_ms)
+        self.next_id = 1
+        self.lane_min = 0
+        self.lane_max = 0
+        self.share = 0
+        """How much of its share in takes by weight it has had, see ``shares``."""
+        self.counters = TubeCounters()
+        self.ages = ReadyAgeHistogram()
+        self.tasks: dict[int, QueueTask] = {}
+        self.dirty = False
+        self.subqueue_rates = SubqueueRates(number, store, view.options)
+        self.ready = ready_order(self, store, limits, stored=False)
+        self.buried = OrderedIndex(
+            order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
+        )
+
+    def set_options(self, options: TubeOptions, now_ms: int) -> None:
+        """Take options, and what follows from them: looked up for each task, reckoned once."""
+        self.options = options
+        self.has_retry = options.retry != NO_RETRY
+        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
+        self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
+        """Whether it may allow fewer tasks to be taken than are ready."""
+        self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
+        """Whether takes may have to wait for the clock."""
+        ends = TTL_ENDS[options.ttl_scope]
+        self.ttl_ends = tuple(state in ends for state in STATES)
+        """By state: whether the end of the time to live ends a task in it."""
+        rate, burst = options.rate_per_second, options.rate_burst or options.rate_per_second
+        if not rate:
+            self.bucket = None
+        elif self.bucket is None:
+            self.bucket = TokenBucket(rate, burst, now_ms)
+        else:
+            self.bucket.change(rate, burst, now_ms)
+
+    def takeable(self, now_ms: int) -> int | None:
+        """Return how many tasks may be taken now, if there are so many; None: any number."""
+        bucket, concurrency = self.bucket, self.options.concurrency
+        if not concurrency:
+            return None if bucket is None else bucket.left(now_ms)
+        free = max(concurrency - self.counters.states[TAKEN], 0)
+        return free if bucket is None else min(free, bucket.left(now_ms))
+
+    def due(self) -> OrderKey | None:
+        """Return the timer of the moment from which on more tasks may be taken than now."""
+        instants = (
+            None if self.bucket is None else self.bucket.due_ms(),
+            self.subqueue_rates.due_ms(),
+        )
+        due_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
+
+    def refill(self, now_ms: int, subqueues_max: int) -> int:
+        """Let takes go on for which the time has come; return how much work that was."""
+        if self.bucket is not None:
+            self.bucket.use(0, now_ms)
+        return 1 + self.ready.readmit(now_ms, subqueues_max)
+
+    def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
+        """Return why there is no room for so much more, or None; a bound is for what grows."""
+        options, counters = self.options, self.counters
+        bounds = (
+            ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
+            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes, payload_bytes),
+        )
+        for name, most, held, more in bounds:
+            wanted = held + more
+            if 0 < most < wanted and (more > 0 or tasks > 0):
+                return Refusal(
+                    Reason.TUBE_FULL,
+                    f"the tube would hold {wanted}, more than its {name}, {most}",
+                    {"tube": self.name, "limit": name, "value": str(most)},
+                )
+        return None
+
+    def rank(self, priority: int) -> int:
+        """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
+        return ~priority if self.options.higher_first else priority
+
+    def priority_refusal(self, field: str, priority: int) -> Refusal | None:
+        """Return why a priority is not for this tube, or None."""
+        low, high = self.options.priority_min, self.options.priority_max
+        if low <= priority <= high:
+            return None
+        text = f"{priority} is not from {low} to {high}"
+        limits = {"value": str(priority), "limit": f"{low}..{high}"}
+        return invalid(field, text, limits)
+
+    def lane(self, position: Position) -> int:
+        """Return the lane of a task that goes to a place now."""
+        if position is Position.IN_ORDER:
+            return 0
+        return self.front_lane() if position is Position.FRONT else self.back_lane()
+
+    def front_lane(self) -> int:
+        """Return a lane before all ready tasks."""
+        self.lane_min -= 1
+        return self.lane_min
+
+    def back_lane(self) -> int:
+        """Return a lane behind all ready tasks."""
+        self.lane_max += 1
+        return self.lane_max
+
+    def view(self) -> TubeView:
+        """Return the tube as it is shown."""
+        return TubeView(
+            self.name,
+            self.kind,
+            self.options,
+            self.created_ms,
+            self.profile,
+            self.driver,
+            self.driver_version,
+        )
+
+    def emptied(self, number: int, store: Store, limits: Limits) -> QueueTube:
+        """Return the tube without its content, under a new number; ids are not used again."""
+        tube = QueueTube(number, self.view(), store, limits)
+        tube.next_id = self.next_id
+        if self.bucket is not None and tube.bucket is not None:
+            tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
+        tube.subqueue_rates.take_over(self.subqueue_rates)
+        tube.share = self.share
+        tube.counters = self.counters.emptied()
+        return tube
+
+
+def ready_order(tube: QueueTube, store: Store, limits: Limits, *, stored: bool) -> ReadyOrder:
+    """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
+    number = tube.number
+    types = TypedOrders(number, store, limits, tube.tasks, stored=stored)
+    if tube.has_subqueues:
+        return SubqueueOrder(
+            number,
+            store,
+            limits,
+            types,
+            tube.subqueue_rates,
+            tube.options,
+            stored=stored,
+        )
+    scan = order_scan(store, READY_ORDER, number)
+    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored), types)

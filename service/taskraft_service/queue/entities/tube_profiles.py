@@ -1,0 +1,108 @@
+"""Bundle the defaults and rules of older systems, so that each is one option of a tube.
+
+A profile is what a tube does where its creator says nothing, and a few rules that are no options.
+Sources: tarantool/queue 1.5, moonlibs/xqueue, the queue of Tarantool 1.5 (t15), rstudio's rsqueue.
+docs/migration.md has a table for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.option_checks import (
+    SUBQUEUE_KINDS,
+    SUBQUEUE_OPTIONS,
+    TIMED_KINDS,
+    TIMED_OPTIONS,
+)
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
+from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAY_MS: Final = 86_400_000
+
+
+@value
+class TubeProfile:
+    """What tubes of a profile do.
+
+    ``ttr_is_ttl``: the time to run of tasks that name none is the tube's time to live.
+    ``ignores_unsuitable``: what means nothing in a kind of tube is ignored instead of refused.
+    ``touches_untimed``: leases in tubes without a time to run can be prolonged.
+    ``needs_capacity``: a tube of kind LIMFIFOTTL must name its capacity.
+    """
+
+    name: str
+    defaults: TubeOptions = TubeOptions()
+    ttr_is_ttl: bool = False
+    ignores_unsuitable: bool = False
+    touches_untimed: bool = True
+    needs_capacity: bool = True
+
+
+OWN: Final = TubeProfile("")
+TARANTOOL: Final = TubeProfile(
+    "tarantool",
+    TubeOptions(priority_min=0),
+    ttr_is_ttl=True,
+    ignores_unsuitable=True,
+    touches_untimed=False,
+    needs_capacity=False,
+)
+XQUEUE: Final = TubeProfile(
+    "xqueue",
+    TubeOptions(ttl_scope=TtlScope.READY_ONLY, ttl_policy=TtlPolicy.RESET),
+)
+T15: Final = TubeProfile(
+    "t15",
+    TubeOptions(
+        higher_first=True,
+        priority=127,
+        priority_min=0,
+        priority_max=255,
+        ttl_ms=25 * DAY_MS,
+        ttr_ms=60_000,
+        ttl_scope=TtlScope.ALL,
+        ttl_policy=TtlPolicy.KEEP_DEADLINE,
+    ),
+)
+RSQUEUE: Final = TubeProfile(
+    "rsqueue",
+    TubeOptions(priority_min=0, retry=RetryPolicy(exhausted=Exhausted.REMOVE)),
+)
+
+PROFILES: Final[Mapping[str, TubeProfile]] = {
+    profile.name: profile for profile in (OWN, TARANTOOL, XQUEUE, T15, RSQUEUE)
+}
+"""Profiles by name; the empty name is taskraft's own."""
+
+_PLAIN: Final = TubeOptions()
+
+
+def defaults_of(profile: TubeProfile, kind: TubeKind) -> TubeOptions:
+    """Return the options of a tube that names none."""
+    return suitable(kind, profile.defaults)
+
+
+def suitable(kind: TubeKind, options: TubeOptions) -> TubeOptions:
+    """Return options without those that mean nothing in a kind of tube."""
+    names: tuple[str, ...] = ()
+    if kind not in TIMED_KINDS:
+        names += TIMED_OPTIONS
+    if kind not in SUBQUEUE_KINDS:
+        names += SUBQUEUE_OPTIONS
+    return replace(options, **{name: getattr(_PLAIN, name) for name in names})
+
+
+def suitable_task(kind: TubeKind, task: NewTask) -> NewTask:
+    """Return a task without the wishes that mean nothing in a kind of tube."""
+    if kind not in TIMED_KINDS:
+        task = replace(
+            task, priority=None, delay_ms=None, ttl_ms=None, ttr_ms=None, visible_at_ms=None
+        )
+    return task if kind in SUBQUEUE_KINDS else replace(task, subqueue="")

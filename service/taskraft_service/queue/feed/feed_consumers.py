@@ -1,0 +1,169 @@
+"""Hold the consumers of the feed: how far each has come, which holds retention by age back.
+
+Positions never go back: a consumer that repeats an old one, after a crash of its own, changes
+nothing. A consumer that is not heard of for its time is forgotten, and there are only so many; the
+bound of the feed's bytes holds for all of them, so that a dead one cannot fill the disk.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.commands.consumers import CommitCursor
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.store.store import Store, Write
+
+_record: Final = Struct(">QQH")
+_position: Final = Struct(">HQ")
+
+
+class FeedConsumer:
+    """One consumer; ``next_seq`` by partition."""
+
+    __slots__ = ("committed_ms", "idle_ttl_ms", "name", "next_seq")
+
+    def __init__(self, name: str) -> None:
+        """Make a consumer that has said nothing yet."""
+        self.name = name
+        self.next_seq: dict[int, int] = {}
+        self.committed_ms = 0
+        self.idle_ttl_ms = 0
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Tell whether it was not heard of for its time."""
+        return self.committed_ms + self.idle_ttl_ms <= now_ms
+
+    def view(self) -> ConsumerView:
+        """Return the consumer as it is shown."""
+        return ConsumerView(self.name, dict(self.next_seq), self.committed_ms, self.idle_ttl_ms)
+
+    def record(self) -> bytes:
+        """Return the consumer as it is written under its key; the same bytes on all replicas."""
+        head = _record.pack(self.committed_ms, self.idle_ttl_ms, len(self.next_seq))
+        positions = (_position.pack(*position) for position in sorted(self.next_seq.items()))
+        return b"".join((head, *positions, write_texts([self.name.encode()])))
+
+
+def read_consumer(record: bytes) -> FeedConsumer:
+    """Return the consumer of a record."""
+    committed_ms, idle_ttl_ms, count = _record.unpack_from(record)
+    end = _record.size + count * _position.size
+    (name,), _ = read_texts(record, end, 1)
+    consumer = FeedConsumer(name.decode())
+    consumer.committed_ms = committed_ms
+    consumer.idle_ttl_ms = idle_ttl_ms
+    consumer.next_seq = dict(_position.iter_unpack(record[_record.size : end]))
+    return consumer
+
+
+class FeedConsumers:
+    """All consumers by name, and which of them the store does not know as they are."""
+
+    __slots__ = ("_by_name", "_dirty")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._by_name: dict[str, FeedConsumer] = {}
+        self._dirty: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[FeedConsumer]:
+        """Yield the consumers in order of their names."""
+        return (consumer for _, consumer in sorted(self._by_name.items()))
+
+    def get(self, name: str) -> FeedConsumer | None:
+        """Return a consumer, or None."""
+        return self._by_name.get(name)
+
+    def set(self, consumer: FeedConsumer) -> None:
+        """Add a consumer, or note that it differs from its record."""
+        self._by_name[consumer.name] = consumer
+        self._dirty[consumer.name] = None
+
+    def remove(self, name: str) -> bool:
+        """Forget a consumer; tell whether there was one."""
+        self._dirty[name] = None
+        return self._by_name.pop(name, None) is not None
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Forget those that were not heard of for their time."""
+        for consumer in list(self):
+            if consumer.is_idle(now_ms):
+                self.remove(consumer.name)
+
+    def held_back(self, now_ms: int) -> dict[int, int]:
+        """Return the first sequence number that somebody has not read yet, by partition."""
+        floors: dict[int, int] = {}
+        for consumer in self._by_name.values():
+            if not consumer.is_idle(now_ms):
+                for partition, seq in consumer.next_seq.items():
+                    floors[partition] = min(seq, floors.get(partition, seq))
+        return floors
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        for name in self._dirty:
+            consumer = self._by_name.get(name)
+            record = consumer.record() if consumer is not None else None
+            writes.append((consumer_key(name), record))
+        self._dirty.clear()
+
+    def restore(self, store: Store) -> None:
+        """Read all consumers."""
+        for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
+            consumer = read_consumer(record)
+            self._by_name[consumer.name] = consumer
+
+
+def commit_cursor(ledger: QueueState, command: CommitCursor) -> CountResult | Refusal:
+    """Store how far a consumer has come, or forget it; positions never go back."""
+    consumers = ledger.consumers
+    consumers.forget_idle(ledger.now_ms)
+    if command.next_seq is None:
+        return CountResult(int(consumers.remove(command.consumer)))
+    refusal = _refusal(ledger, command)
+    if refusal is not None:
+        return refusal
+    consumer = consumers.get(command.consumer) or FeedConsumer(command.consumer)
+    for partition, seq in command.next_seq.items():
+        consumer.next_seq[partition] = max(seq, consumer.next_seq.get(partition, 0))
+    consumer.committed_ms = ledger.now_ms
+    consumer.idle_ttl_ms = command.idle_ttl_ms
+    consumers.set(consumer)
+    return CountResult(1)
+
+
+def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
+    """Return why a position cannot be stored, or None."""
+    feed = ledger.feed
+    if command.feed_id and command.feed_id != feed.feed_id:
+        text = "the position belongs to another feed"
+        return Refusal(Reason.FEED_MISMATCH, text, {"feed_id": feed.feed_id})
+    assert command.next_seq is not None
+    wrong = []
+    for partition, seq in sorted(command.next_seq.items()):
+        field = f"cursor.next_seq[{partition}]"
+        if partition >= len(feed.partitions):
+            wrong.append((field, f"there are {len(feed.partitions)} partitions, from 0"))
+        elif seq > (high := feed.partitions[partition].high_seq):
+            wrong.append((field, f"{seq} is beyond the end of the feed, {high}"))
+    if wrong:
+        field, text = wrong[0]
+        return Refusal(Reason.INVALID_FIELD, f"{field}: {text}", {"field": field}, tuple(wrong))
+    most = ledger.limits.consumers_max
+    if ledger.consumers.get(command.consumer) is None and len(ledger.consumers) >= most:
+        text = "there are as many consumers of the feed as there may be"
+        return Refusal(Reason.LIMIT_REACHED, text, {"limit": str(most)})
+    return None

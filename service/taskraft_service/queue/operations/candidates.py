@@ -1,0 +1,112 @@
+"""Offer the ready tasks of some tubes one by one, the most urgent first."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.life_cycle import READY, Operation
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.state.read_ahead import soon_needed
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.transition import leave_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.orders.offers import Offers
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.store.ordered_index import OrderKey
+
+
+class Candidates:
+    """The tasks that some tubes offer, in the order in which they are to be taken.
+
+    ``_heads`` is a heap of the tubes' first tasks: by lane, rank, age, then order of the request;
+    the last number is the tube's place among them. One tube alone needs no comparison.
+    """
+
+    __slots__ = ("_heads", "_ledger", "_looked_at", "_offers", "_tubes")
+
+    def __init__(
+        self, ledger: QueueState, tubes: Sequence[QueueTube], offers: Sequence[Offers]
+    ) -> None:
+        """Look at what is offered of each tube."""
+        self._ledger = ledger
+        self._tubes = tubes
+        self._offers = offers
+        self._looked_at: dict[int, QueueTask] = {}
+        """The tasks that were looked at last and not claimed, by the places of their tubes."""
+        if len(tubes) == 1:
+            self._heads: list[tuple[int, ...]] = [(0,)]
+        else:
+            places = range(len(tubes))
+            self._heads = [head for place in places if (head := self._head(place))]
+            heapify(self._heads)
+
+    def first(self) -> QueueTask | None:
+        """Return the most urgent task; it is to be claimed before ``proceed``.
+
+        A task whose time to live is over is ended instead: its deadline may have to wait its turn.
+        """
+        ledger = self._ledger
+        while self._heads:
+            place = self._heads[0][-1]
+            tube, offers = self._tubes[place], self._offers[place]
+            entry = offers.least()
+            if entry is None:
+                break
+            task = ready_task(ledger, tube, offers, entry)
+            if task.expire_at_ms > ledger.now_ms:
+                self._looked_at[place] = task
+                return task
+            expire(ledger, task)
+            self._compete()
+        return None
+
+    def proceed(self) -> None:
+        """Let the tube whose first task was claimed compete with its next one."""
+        del self._looked_at[self._heads[0][-1]]
+        self._compete()
+
+    def end(self) -> None:
+        """Let go of what was looked at in vain, where it is so far behind that memory lacks it.
+
+        To be called where ``offers`` show that: otherwise nothing would ever let go of it.
+        """
+        for task in self._looked_at.values():
+            if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
+                self._ledger.evict(task)
+
+    def _compete(self) -> None:
+        if len(self._tubes) == 1:
+            return
+        head = self._head(self._heads[0][-1])
+        if head is None:
+            heappop(self._heads)
+        else:
+            heapreplace(self._heads, head)
+
+    def _head(self, place: int) -> tuple[int, ...] | None:
+        """Return how urgent the first task of a tube is, or None where there is none."""
+        tube, offers = self._tubes[place], self._offers[place]
+        entry = offers.least()
+        if entry is None:
+            return None
+        task = self._looked_at[place] = self._ledger.bring(tube, entry[-1])
+        return (*task.order[:2], task.created_ms, place)
+
+
+def ready_task(ledger: QueueState, tube: QueueTube, offers: Offers, entry: OrderKey) -> QueueTask:
+    """Return the task that a tube offers under an entry."""
+    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, offers, [entry])
+    assert task.state is READY
+    return task
+
+
+def expire(ledger: QueueState, task: QueueTask) -> None:
+    """End a ready task whose time to live is over."""
+    leave_order(task)
+    end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)

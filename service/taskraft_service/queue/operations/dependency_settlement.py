@@ -1,0 +1,86 @@
+"""Tell tasks that one which they depend on has ended: the last such word lets them go.
+
+Many may wait for one task, and the failure of one may end whole chains. So this goes in steps, a
+bounded number of tasks per entry, in the order in which the tasks have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.entities.dependencies import OnDependencyFailure
+from taskraft_service.queue.entities.instants import NEVER_MS, after
+from taskraft_service.queue.entities.life_cycle import HELD, Operation
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.operations.groups import settle_groups
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.held_tasks import unhold_if_clear
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.dependencies import Waiting
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.dependents import TaskEnding
+    from taskraft_service.queue.state.queue_state import QueueState
+
+FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
+
+
+def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
+    """Tell of the ends that not all have heard of; return how much work that was.
+
+    What it ends may end more; at most ``tasks_max`` are told, the others with the next call.
+    """
+    dependents = ledger.dependents
+    done = 0
+    while dependents.has_endings and done < tasks_max:
+        ending = dependents.oldest()
+        room = tasks_max - done
+        members = dependents.untold(ending, room)
+        if len(members) < room:
+            dependents.tell_last(ending, members)
+        else:
+            dependents.tell(ending, members)
+        for member in members:
+            tube = ledger.tubes.by_number.get(member[0])
+            task = ledger.find(tube, member[1]) if tube is not None else None
+            if task is not None:  # else its tube is being cleared away
+                _hear(ledger, task, ending)
+        done += max(len(members), 1)
+    if done:
+        settle_groups(ledger)
+    return done
+
+
+def _hear(ledger: QueueState, task: QueueTask, ending: TaskEnding) -> None:
+    """Let a held task hear of the end of one that it waits for."""
+    waiting = task.extras.waiting
+    assert task.state is HELD
+    assert waiting is not None
+    still_open = tuple(one for one in waiting.open if one.number != ending.number)
+    ledger.touch_task(task)
+    rest = replace(waiting, open=still_open) if still_open else None
+    if ending.outcome is TaskOutcome.PROCESSED:
+        task.extras = replace(task.extras, waiting=rest)
+    else:
+        place = f"{ending.tube}/{ending.id}"
+        failure = Failure(FAILURE_TYPE, f"{place}: {ending.outcome.name}")
+        task.extras = replace(task.extras, waiting=rest, failure=failure)
+        if waiting.on_failure is OnDependencyFailure.CANCEL:
+            operation = Operation.DEPENDENCY_FAILED
+            end(ledger, task, operation, TaskOutcome.DEPENDENCY_FAILED, reason=place)
+            return
+    if not still_open:
+        _begin_delay(ledger, task, waiting)
+        unhold_if_clear(
+            ledger, task, Operation.DEPENDENCIES_DONE, Operation.DEPENDENCIES_DONE_DELAYED
+        )
+
+
+def _begin_delay(ledger: QueueState, task: QueueTask, waiting: Waiting) -> None:
+    """Let the delay of a task begin now; a time that its producer named stays the earliest."""
+    if waiting.delay_ms <= 0:
+        return
+    due_ms = min(after(ledger.now_ms, waiting.delay_ms), NEVER_MS - 1)
+    named_ms = task.visible_at_ms if task.visible_at_ms < NEVER_MS else due_ms
+    task.visible_at_ms = max(due_ms, named_ms)

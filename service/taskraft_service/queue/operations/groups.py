@@ -1,0 +1,211 @@
+"""Create, start and cancel groups, and end them when their last task has ended.
+
+A start or a cancellation of many tasks goes on in steps, one per entry. The last end and the put of
+the end task are in one entry: nobody polls, and nothing can come between.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.entities.group import TaskGroup, wrong_state
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.life_cycle import HELD, TAKEN, Operation
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusals import together
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.operations.intervention import ask_to_stop
+from taskraft_service.queue.operations.put import put
+from taskraft_service.queue.operations.suitability import refusal_of_stored
+from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.store.task_sets import FIRST
+from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.held_tasks import unhold_if_clear
+from taskraft_service.queue.transitions.transition import leave_order
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.group_view import GroupTask
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
+
+
+def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refusal:
+    """Create a group; at the bound, the group that ended first is forgotten for it."""
+    groups = ledger.groups
+    if groups.get(command.name) is not None:
+        text = f"a group is called {command.name!r}"
+        return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
+    is_full = len(groups) >= ledger.limits.groups_max
+    if is_full and not groups.ended:
+        return Refusal(
+            Reason.LIMIT_REACHED,
+            "there are as many groups that have not ended as there may be",
+            {"limit": str(ledger.limits.groups_max)},
+        )
+    wrong = together(
+        [
+            refusal
+            for field, following in (
+                ("end_task", command.end_task),
+                ("abort_task", command.abort_task),
+            )
+            if following is not None
+            and (refusal := _unsuitable(ledger, following, f"group.{field}")) is not None
+        ]
+    )
+    if wrong is not None:
+        return wrong
+    if is_full:
+        _forget_first(ledger)
+    groups.number += 1
+    group = TaskGroup(groups.number, command.name, ledger.now_ms)
+    group.end_task = command.end_task
+    group.abort_task = command.abort_task
+    group.only_if_processed = command.only_if_processed
+    groups.add(group)
+    return GroupResult(group.view())
+
+
+def _unsuitable(ledger: QueueState, following: GroupTask, path: str) -> Refusal | None:
+    """Return why a task cannot follow a group, as far as it is known already, or None."""
+    tube, spec = following.tube, following.spec
+    refusal = refusal_of_target(ledger, tube, f"{path}.tube")
+    return refusal or refusal_of_stored(ledger, tube, spec, f"{path}.spec")
+
+
+def start_group(ledger: QueueState, command: StartGroup) -> GroupResult | Refusal:
+    """Let the held tasks go; a group without tasks ends at once. A second start changes nothing."""
+    group = ledger.groups.find(command.name)
+    if isinstance(group, Refusal):
+        return group
+    if group.state is GroupState.HELD:
+        group.state = GroupState.STARTED
+        _sweep(ledger, group)
+        settle_groups(ledger)
+    elif group.state is not GroupState.STARTED:
+        return wrong_state(group)
+    return GroupResult(group.view())
+
+
+def cancel_group(ledger: QueueState, command: CancelGroup) -> GroupResult | Refusal:
+    """Remove the waiting tasks; a second cancellation may revoke what the first one left."""
+    group = ledger.groups.find(command.name)
+    if isinstance(group, Refusal):
+        return group
+    if group.state is GroupState.ENDED:
+        return wrong_state(group)
+    if group.state is not GroupState.CANCELLED or (command.revoke and not group.has_ended):
+        group.state = GroupState.CANCELLED
+        group.revoke = command.revoke
+        _sweep(ledger, group)
+        settle_groups(ledger)
+    return GroupResult(group.view())
+
+
+# --------------------------------------------------------------------------------------- in steps
+
+
+def _sweep(ledger: QueueState, group: TaskGroup) -> None:
+    """Go through the members from the first one on, and make the first step now."""
+    group.sweeping = True
+    group.cursor = FIRST
+    ledger.groups.sweeps[group.number] = group
+    _step(ledger, group, ledger.limits.group_tasks_per_entry_max)
+
+
+def sweep_groups(ledger: QueueState) -> None:
+    """Make the next step of the oldest start or cancellation that is not done."""
+    groups = ledger.groups
+    if groups.sweeps:
+        group = groups.sweeps[min(groups.sweeps)]
+        _step(ledger, group, ledger.limits.group_tasks_per_entry_max)
+        settle_groups(ledger)
+
+
+def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
+    """Deal with the next members of a group."""
+    groups = ledger.groups
+    members = list(islice(groups.members.after(group.number, group.cursor), tasks_max + 1))
+    for member in members[:tasks_max]:
+        group.cursor = member
+        tube = ledger.tubes.by_number.get(member[0])
+        task = ledger.find(tube, member[1]) if tube is not None else None
+        if task is None:
+            continue  # its tube is being cleared away
+        if group.state is GroupState.CANCELLED:
+            _remove(ledger, group, task)
+        elif task.state is HELD:
+            unhold_if_clear(ledger, task, Operation.GROUP_START, Operation.GROUP_START_DELAYED)
+    if len(members) <= tasks_max:
+        group.sweeping = False
+        del groups.sweeps[group.number]
+        groups.complete[group.number] = group
+    groups.touch(group)
+
+
+def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
+    """Remove a task of a cancelled group; the holder of a taken one may finish, unless revoked."""
+    if task.state is TAKEN and not group.revoke:
+        ask_to_stop(ledger, task)
+        return
+    leave_order(task)
+    end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
+    ledger.news.wake(task.tube)  # it may have stood in the way of others
+
+
+# ------------------------------------------------------------------------------------------- ends
+
+
+def settle_groups(ledger: QueueState) -> None:
+    """End the groups whose last open task has ended; what they put may end nothing."""
+    groups = ledger.groups
+    while groups.complete:
+        group = groups.complete.pop(min(groups.complete))
+        is_let_go = group.state is not GroupState.HELD and not group.sweeping
+        if group.open == 0 and is_let_go and not group.has_ended:
+            _end(ledger, group)
+
+
+def _end(ledger: QueueState, group: TaskGroup) -> None:
+    """End a group and put its end or abort task; capacity and pause do not hold that one back."""
+    group.ended_ms = ledger.now_ms
+    heappush(ledger.groups.ended, (group.ended_ms, group.number, group.name))
+    ledger.groups.touch(group)
+    is_aborted = group.state is GroupState.CANCELLED or (
+        group.only_if_processed and (group.failed > 0 or group.cancelled > 0)
+    )
+    if group.state is GroupState.STARTED:
+        group.state = GroupState.ENDED
+    following = group.abort_task if is_aborted else group.end_task
+    if following is None:
+        return
+    task = ledger.new_task(following.spec)
+    result = put(ledger, Put(following.tube, [task], atomic=True), is_owed=True)
+    if isinstance(result, Refusal):
+        group.refusal = result
+    else:
+        group.last_task_id = result.ids[0]
+        ledger.news.wake(ledger.tubes[following.tube])
+
+
+def forget_groups(ledger: QueueState) -> None:
+    """Forget groups that ended long ago; called once per entry."""
+    ended, limits = ledger.groups.ended, ledger.limits
+    for _ in range(limits.deadlines_per_entry_max):
+        if not ended or ended[0][0] + limits.group_retention_ms > ledger.now_ms:
+            return
+        _forget_first(ledger)
+
+
+def _forget_first(ledger: QueueState) -> None:
+    """Forget the group that ended first."""
+    groups = ledger.groups
+    _, _, name = heappop(groups.ended)
+    group = groups.get(name)
+    assert group is not None
+    assert group.has_ended
+    groups.remove(group)

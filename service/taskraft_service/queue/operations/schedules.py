@@ -1,0 +1,155 @@
+"""Create, replace, remove and run schedules: one put per time, whoever leads.
+
+The leader proposes the times that are due. A leader that is followed by another may have proposed
+the same ones, so a schedule remembers up to where it is done, and a time up to there is never put
+again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.commands.circulation import CountResult, Delete
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    ScheduleResult,
+    UpdateSchedule,
+)
+from taskraft_service.queue.entities.life_cycle import OPEN
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.operations.batch_checks import BatchChecks
+from taskraft_service.queue.operations.circulation import delete
+from taskraft_service.queue.operations.put import put
+from taskraft_service.queue.operations.suitability import refusal_of_stored
+from taskraft_service.queue.state.schedules import TaskSchedule
+from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.schedule_view import ScheduleSpec
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
+
+
+def create_schedule(ledger: QueueState, command: CreateSchedule) -> ScheduleResult | Refusal:
+    """Create a schedule; its tube need not exist yet."""
+    schedules = ledger.schedules
+    if schedules.get(command.name) is not None:
+        return Refusal(
+            Reason.SCHEDULE_EXISTS,
+            f"a schedule is called {command.name!r}",
+            {"schedule": command.name},
+        )
+    if len(schedules) >= ledger.limits.schedules_max:
+        return Refusal(
+            Reason.LIMIT_REACHED,
+            "there are as many schedules as there may be",
+            {"limit": str(ledger.limits.schedules_max)},
+        )
+    refusal = _unsuitable(ledger, command.options)
+    if refusal is not None:
+        return refusal
+    schedule = TaskSchedule(command.name, command.options, ledger.now_ms, command.next_ms)
+    schedules.set(schedule)
+    return ScheduleResult(schedule.view())
+
+
+def update_schedule(ledger: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
+    """Replace a schedule: with another pattern it begins anew, after a pause it may catch up."""
+    schedule = ledger.schedules.find(command.name)
+    if isinstance(schedule, Refusal):
+        return schedule
+    refusal = _unsuitable(ledger, command.options)
+    if refusal is not None:
+        return refusal
+    before, schedule.options = schedule.options, command.options
+    schedule.version += 1
+    if before.pattern != command.options.pattern:
+        schedule.since_ms = schedule.done_ms = ledger.now_ms
+        schedule.next_ms = command.next_ms
+    elif before.paused and not command.options.paused:
+        schedule.since_ms = ledger.now_ms
+    ledger.schedules.set(schedule)
+    return ScheduleResult(schedule.view())
+
+
+def _unsuitable(ledger: QueueState, options: ScheduleSpec) -> Refusal | None:
+    """Return why a schedule cannot put its task, as far as it is known already, or None."""
+    refusal = refusal_of_target(ledger, options.tube, "schedule.tube")
+    return refusal or refusal_of_stored(ledger, options.tube, options.spec, "schedule.spec")
+
+
+def delete_schedule(ledger: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
+    """Remove a schedule; what it has put stays."""
+    schedule = ledger.schedules.find(command.name)
+    if isinstance(schedule, Refusal):
+        return schedule
+    ledger.schedules.remove(schedule)
+    return CountResult(1)
+
+
+def run_schedule(ledger: QueueState, command: RunSchedule) -> CountResult | Refusal:
+    """Put the tasks of the slots that are not done; return how many were put.
+
+    A plan that was made before the schedule was replaced, or that comes twice, does nothing.
+    """
+    schedule = ledger.schedules.find(command.name)
+    if isinstance(schedule, Refusal):
+        return schedule
+    if schedule.version != command.version or command.until_ms <= schedule.done_ms:
+        return CountResult(0)
+    count = 0
+    for slot in command.slots:
+        if schedule.done_ms < slot.at_ms <= command.until_ms:
+            schedule.done_ms = slot.at_ms
+            count += _put(ledger, schedule, slot)
+    schedule.done_ms = command.until_ms
+    schedule.next_ms = command.next_ms
+    ledger.schedules.set(schedule)
+    return CountResult(count)
+
+
+def _put(ledger: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool:
+    """Put the task of one slot; tell whether there is one now."""
+    options = schedule.options
+    before = _task_before(ledger, schedule)
+    if before is not None and options.overlap is Overlap.SKIP:
+        schedule.left_out += 1
+        return False
+    addition = Put(options.tube, [ledger.new_task(options.spec + slot.mark)], atomic=True)
+    if before is not None and options.overlap is Overlap.CANCEL_BEFORE:
+        result = _put_instead(ledger, before, addition)
+    else:
+        result = put(ledger, addition)
+    if isinstance(result, Refusal):
+        schedule.left_out += 1
+        schedule.refusal = result
+        return False
+    schedule.refusal = None
+    schedule.last_ms = slot.at_ms
+    schedule.last_task_id = result.ids[0]
+    ledger.schedules.set_last(schedule, (ledger.tubes[options.tube].number, result.ids[0]))
+    return True
+
+
+def _put_instead(ledger: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
+    """Put a task in place of another, with that one's key and room; if refused, that one stays."""
+    removal = Delete(before.tube.name, ByIds([before.id]))
+    checks = BatchChecks(ledger)
+    refusal = checks.operation(removal) or checks.operation(addition) or checks.room.refusal()
+    if refusal is not None:
+        return refusal
+    delete(ledger, removal)
+    return put(ledger, addition, is_owed=True)
+
+
+def _task_before(ledger: QueueState, schedule: TaskSchedule) -> QueueTask | None:
+    """Return the last task of a schedule if it has neither ended nor been buried."""
+    number, task_id = schedule.last
+    tube = ledger.tubes.by_number.get(number)
+    task = ledger.find(tube, task_id) if tube is not None else None
+    return task if task is not None and task.state in OPEN else None

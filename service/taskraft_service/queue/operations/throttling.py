@@ -1,0 +1,79 @@
+"""Keep takes within what their tubes allow at once and by the second.
+
+Tubes without such limits do not come here. The others are asked in rounds, each for no more than
+the least of what they allow, so that no tube gives too much whatever the order of the tasks is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+
+
+class Choice(Protocol):
+    """Chooses the most urgent tasks of some tubes."""
+
+    def __call__(
+        self,
+        tubes: Sequence[QueueTube],
+        room: int,
+        bytes_max: int,
+        has_some: bool,  # noqa: FBT001 - by position, as the rest
+        /,
+    ) -> list[QueueTask]:
+        """Return up to ``room`` tasks of together ``bytes_max``.
+
+        The first may have more bytes, unless ``has_some`` says that it is not the first.
+        """
+
+
+def open_tubes(
+    tubes: Sequence[QueueTube], now_ms: int
+) -> tuple[Sequence[QueueTube], Mapping[int, int]]:
+    """Return the tubes that allow a take now, and how many those with limits allow, by number."""
+    for tube in tubes:
+        if tube.has_limits:
+            break
+    else:
+        return tubes, {}
+    opened: list[QueueTube] = []
+    allowed: dict[int, int] = {}
+    for tube in tubes:
+        takeable = tube.takeable(now_ms)
+        if takeable is not None:
+            if takeable <= 0:
+                continue
+            allowed[tube.number] = takeable
+        opened.append(tube)
+    return opened, allowed
+
+
+def choose_within(
+    tubes: Sequence[QueueTube],
+    allowed: Mapping[int, int],
+    room: int,
+    bytes_max: int,
+    choice: Choice,
+) -> list[QueueTask]:
+    """Choose tasks of tubes that allow only so many."""
+    left = dict(allowed)
+    chosen: list[QueueTask] = []
+    while tubes and room > 0:
+        wanted = min(room, *left.values()) if left else room
+        found = choice(tubes, wanted, bytes_max, bool(chosen))
+        chosen += found
+        if len(found) < wanted:
+            break
+        room -= wanted
+        for task in found:
+            bytes_max -= task.payload_bytes
+            if task.tube.number in left:
+                left[task.tube.number] -= 1
+        tubes = [tube for tube in tubes if left.get(tube.number, 1) > 0]
+        left = {number: count for number, count in left.items() if count > 0}
+    return chosen

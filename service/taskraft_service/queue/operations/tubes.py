@@ -1,0 +1,172 @@
+"""Create, truncate and drop tubes, and clear their old content away in steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube, TubeResult
+from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
+from taskraft_service.queue.entities.option_checks import violations
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube_options import TubeView
+from taskraft_service.queue.entities.tube_profiles import PROFILES
+from taskraft_service.queue.state.temporary_tubes import across
+from taskraft_service.queue.transitions.transition import transition
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.state.queue_state import QueueState
+
+
+def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal:
+    """Create a tube, or answer with the one that is there."""
+    existing = ledger.tubes.get(command.name)
+    if existing is not None:
+        if command.if_not_exists:
+            return TubeResult(existing.view(), existed=True)
+        return Refusal(
+            Reason.TUBE_EXISTS, f"a tube is called {command.name!r}", {"tube": command.name}
+        )
+    refusal = _refusal(ledger, command)
+    if refusal is not None:
+        return refusal
+    ledger.tubes.number += 1
+    view = TubeView(
+        command.name,
+        command.kind,
+        command.options,
+        ledger.now_ms,
+        command.profile,
+        command.driver,
+        command.driver_version,
+    )
+    tube = QueueTube(ledger.tubes.number, view, ledger.store, ledger.limits)
+    tube.next_id = ledger.origin.task + 1
+    ledger.tubes.add(tube)
+    ledger.news.redefine(tube)
+    return TubeResult(tube.view())
+
+
+def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
+    """Return why a tube cannot be created, or None."""
+    profile = PROFILES.get(command.profile)
+    if profile is None:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"there is no profile {command.profile!r}",
+            {"field": "profile"},
+        )
+    wrong = violations(
+        command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
+    )
+    wrong += across(ledger, command.options)
+    if wrong:
+        field, text = wrong[0]
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"{field} {text}",
+            {"field": field, "kind": command.kind.name},
+            tuple((f"tube.options.{path}", text) for path, text in wrong),
+        )
+    if len(ledger.tubes) >= ledger.limits.tubes_max:
+        return Refusal(
+            Reason.LIMIT_REACHED,
+            "there are as many tubes as there may be",
+            {"limit": str(ledger.limits.tubes_max)},
+        )
+    return None
+
+
+def drop_tube(ledger: QueueState, command: DropTube) -> CountResult | Refusal:
+    """Remove a tube with its tasks; unless forced, not while tasks are taken."""
+    tube = ledger.tubes.find(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    refusal = None if command.force else refusal_to_drop(tube)
+    if refusal is not None:
+        return refusal
+    count = sum(tube.counters.states)
+    _retire(ledger, tube)
+    return CountResult(count)
+
+
+def refusal_to_drop(tube: QueueTube) -> Refusal | None:
+    """Return why a tube may not be dropped unless that is forced, or None."""
+    taken = tube.counters.states[TAKEN]
+    if not taken:
+        return None
+    return Refusal(Reason.TUBE_BUSY, f"{taken} tasks of the tube are taken", {"taken": str(taken)})
+
+
+def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Refusal:
+    """Remove all tasks of a tube; the leases of taken ones become stale.
+
+    What is remembered of those that failed goes too, with the tube's number: also of an empty tube.
+    """
+    tube = ledger.tubes.find(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    count = sum(tube.counters.states)
+    ledger.tubes.number += 1
+    emptied = tube.emptied(ledger.tubes.number, ledger.store, ledger.limits)
+    _retire(ledger, tube)
+    ledger.tubes.add(emptied)
+    ledger.news.redefine(emptied)
+    ledger.set_tube_timer(emptied)
+    return CountResult(count)
+
+
+def _retire(ledger: QueueState, tube: QueueTube) -> None:
+    """Take a tube and its leases out of reach; its content is cleared away from now on."""
+    ledger.watch.tell_emptied(tube, ledger.find)
+    ledger.tubes.remove(tube)
+    ledger.surplus.pop(tube.number, None)
+    ledger.news.redefine(tube)
+    ledger.timers.cancel(tube)
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        del ledger.leases[task.token]
+        if task.session is not None:
+            del task.session.held[task.token]
+    for task in [task for task in tube.tasks.values() if not task.dirty]:
+        ledger.evict(task)
+    ledger.removals.add(tube)
+
+
+def _fate(task: QueueTask) -> TaskOutcome:
+    """Return how a task ends that goes with its tube's content; NONE: it has ended before."""
+    return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
+
+
+def clear_away(ledger: QueueState, tasks_max: int) -> None:
+    """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
+
+    Each leaves an event. How a task looked when its tube was truncated is still in its record;
+    records and places are deleted as ranges when all tasks are done.
+    """
+    while tasks_max > 0 and ledger.removals:
+        number = next(iter(ledger.removals))
+        tube, next_id = ledger.removals[number]
+        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max + 1))
+        is_last = len(tasks) <= tasks_max
+        tasks = tasks[:tasks_max]
+        for task in tasks:
+            ledger.touch_task(task)
+            if task.session and task.session.number not in ledger.sessions.by_number:
+                task.session = None
+            outcome = _fate(task)
+            if task.extras.group:
+                task.extras = replace(task.extras, outcome=TaskOutcome.DELETED)
+            if task.extras.dependents:
+                ledger.dependents.ended(task, TaskOutcome.DELETED)
+            transition(ledger, tube, (task,), Operation.TRUNCATE, outcome=outcome)
+        if is_last:
+            ledger.removals.finish(number)
+        else:
+            ledger.removals.go_on(number, tasks[-1].id + 1)
+        tasks_max -= len(tasks)

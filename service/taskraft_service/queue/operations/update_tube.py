@@ -1,0 +1,111 @@
+"""Change the options of a tube while it is in use, where that is safe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.tubes import TubeResult
+from taskraft_service.queue.entities.option_checks import violations
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import TubeOptions
+from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
+from taskraft_service.queue.state.temporary_tubes import across, is_temporary
+from taskraft_service.queue.transitions.endings import note_surplus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
+
+FIXED: Final = {"higher_first": "priority_order", "durability": "durability"}
+"""Options that every task of a tube depends on, with their names in the contract."""
+WHILE_EMPTY: Final[Mapping[str, Callable[[object], object]]] = {
+    "ttl_scope": lambda scope: scope,
+    "subqueue_weights": bool,
+}
+"""Options whose change would touch every task, by what of them: only while the tube has none.
+
+Weights may change, but not begin or cease: with them, turns take the place of places.
+"""
+
+
+def update_tube(ledger: QueueState, command: UpdateTube) -> TubeResult | Refusal:
+    """Set options of a tube, all or none. They hold for what happens from now on.
+
+    Deadlines that are set stay as they are. A capacity below what the tube holds refuses puts until
+    there is room; a smaller concurrency lets leases end first. Tasks
+    that are buried beyond a smaller bound go at once, in steps where they are many.
+    """
+    tube = ledger.tubes.find(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    options = _changed(tube, command)
+    refusal = _refusal(ledger, tube, options)
+    if refusal is not None:
+        return refusal
+    if options != tube.options:
+        tube.set_options(options, ledger.now_ms)
+        tube.ready.configure(options, ledger.now_ms)
+        ledger.set_tube_timer(tube)
+        note_surplus(ledger, tube)
+        ledger.news.redefine(tube)
+    return TubeResult(tube.view(), existed=True)
+
+
+def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
+    """Return the tube's options with the changes; a profile may ignore what means nothing."""
+    defaults = defaults_of(tube.rules, tube.kind)
+    set_ = {name: getattr(command.options, name) for name in command.names}
+    reset = {name: getattr(defaults, name) for name in command.resets}
+    options: TubeOptions = replace(tube.options, **set_, **reset)
+    if tube.rules.ttr_is_ttl and "ttr_ms" in command.resets:
+        options = replace(options, ttr_ms=options.ttl_ms)
+    return suitable(tube.kind, options) if tube.rules.ignores_unsuitable else options
+
+
+def faults_of_update(ledger: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:
+    """Return the options that a tube cannot get, each with the reason; none of an unknown tube."""
+    tube = ledger.tubes.get(command.name)
+    return () if tube is None else _faults(ledger, tube, _changed(tube, command))
+
+
+def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequence[tuple[str, str]]:
+    wrong = [
+        (shown, "is fixed when the tube is created")
+        for name, shown in FIXED.items()
+        if getattr(options, name) != getattr(tube.options, name)
+    ]
+    if is_temporary(tube):
+        # Whether it is empty is not known here: its contents are elsewhere.
+        wrong += [
+            (name, "is fixed when a temporary tube is created")
+            for name, essence in WHILE_EMPTY.items()
+            if essence(getattr(options, name)) != essence(getattr(tube.options, name))
+        ]
+    wrong += across(ledger, options)
+    wrong += violations(tube.name, tube.kind, options, needs_capacity=tube.rules.needs_capacity)
+    return [(f"options.{path}", text) for path, text in wrong]
+
+
+def _refusal(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Refusal | None:
+    """Return why the tube cannot get these options, or None."""
+    wrong = _faults(ledger, tube, options)
+    if wrong:
+        field, text = wrong[0]
+        return Refusal(
+            Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, "kind": tube.kind.name},
+            tuple(wrong),
+        )  # fmt: skip
+    count = sum(tube.counters.states)
+    for name, essence in WHILE_EMPTY.items():
+        old, new = getattr(tube.options, name), getattr(options, name)
+        if count and essence(old) != essence(new):
+            return Refusal(
+                Reason.TUBE_BUSY,
+                f"{name} can change only while the tube is empty; it has {count} tasks",
+                {"field": name, "tasks": str(count)},
+            )
+    return None

@@ -1,0 +1,1 @@
+"""Writing the state to the store, opening it, and hashing it."""

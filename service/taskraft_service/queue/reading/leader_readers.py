@@ -1,0 +1,148 @@
+"""Read what the leader's own machinery needs: the schedules, and what becomes of awaited tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.operations.tubes import refusal_to_drop
+from taskraft_service.queue.operations.update_tube import faults_of_update
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from taskraft_service.queue.commands.settings import UpdateTube
+    from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+    from taskraft_service.queue.entities.group_view import GroupView
+    from taskraft_service.queue.entities.refusal import Refusal
+    from taskraft_service.queue.entities.schedule_view import ScheduleView
+    from taskraft_service.queue.entities.selector import ByKeys
+    from taskraft_service.queue.entities.task_view import TaskView
+    from taskraft_service.queue.entities.tube_driver import TubeDriver
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.state.watch import TaskWatch
+
+
+class LeaderReaders:
+    """What schedulers and waiting calls ask of a queue."""
+
+    _ledger: QueueState
+
+    # ----------------------------------------------------------------------------------- schedules
+
+    def schedules(self) -> list[ScheduleView]:
+        """Return all schedules in order of their names."""
+        return [schedule.view() for schedule in self._ledger.schedules]
+
+    def schedule(self, name: str) -> ScheduleView | None:
+        """Return a schedule, or None."""
+        schedule = self._ledger.schedules.get(name)
+        return schedule.view() if schedule is not None else None
+
+    def changed_schedules(self) -> Iterable[str]:
+        """Return the names of the schedules that changed since the last call."""
+        schedules = self._ledger.schedules
+        changed, schedules.changed = schedules.changed, {}
+        return changed
+
+    @property
+    def drivers(self) -> Mapping[str, TubeDriver]:
+        """Return the kinds of tubes that others have written, by name."""
+        return self._ledger.tubes.drivers
+
+    # ---------------------------------------------------------------------------------- consumers
+
+    def consumers(self) -> list[ConsumerView]:
+        """Return those that were heard of in their time, in order of their names."""
+        ledger = self._ledger
+        return [one.view() for one in ledger.consumers if not one.is_idle(ledger.now_ms)]
+
+    def held_back(self) -> Mapping[int, int]:
+        """Return the first event that a consumer of the feed still needs, by partition."""
+        return self._ledger.consumers.held_back(self._ledger.now_ms)
+
+    # ------------------------------------------------------------------------------- failed tasks
+
+    def failed_task(self, tube: str, task_id: int) -> TaskView | None:
+        """Return a task that failed and is gone: with its outcome and failure, without content."""
+        number = self.tube_number(tube)
+        if number is None:
+            return None
+        return self._ledger.failures.of_task(self._ledger, number, task_id)
+
+    def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
+        """Return for each item the task that failed and is gone, or None."""
+        if isinstance(selector, ByIds):
+            return [self.failed_task(tube, task_id) for task_id in selector.ids]
+        number = self.tube_number(tube)
+        if number is None:
+            return [None] * len(selector.keys)
+        failures = self._ledger.failures
+        return [failures.of_key(self._ledger, number, key) for key in selector.keys]
+
+    # -------------------------------------------------------------------------------------- groups
+
+    def group(self, name: str) -> GroupView | None:
+        """Return a group, or None."""
+        group = self._ledger.groups.get(name)
+        return group.view() if group is not None else None
+
+    def groups(self) -> list[GroupView]:
+        """Return all groups in order of their names."""
+        return [group.view() for group in self._ledger.groups]
+
+    def woken_tubes(self) -> Iterable[str]:
+        """Return the tubes that got ready tasks which no command told of, since the last call."""
+        return self._ledger.news.fetch_woken()
+
+    # ----------------------------------------------------------------------------- temporary tubes
+
+    def temporary_tubes(self) -> Sequence[str]:
+        """Return the names of the tubes whose contents are kept elsewhere."""
+        return tuple(self._ledger.tubes.temporary)
+
+    def redefined_tubes(self) -> Iterable[str]:
+        """Return the temporary tubes that were made, changed or dropped since the last call."""
+        return self._ledger.news.fetch_redefined()
+
+    def refusal_to_drop(self, name: str) -> Refusal | None:
+        """Return why a tube may not be dropped unless that is forced, or None."""
+        tube = self._ledger.tubes.get(name)
+        return refusal_to_drop(tube) if tube is not None else None
+
+    def faults_of_update(self, command: UpdateTube) -> Sequence[tuple[str, str]]:
+        """Return the options that a tube cannot get, each with the reason."""
+        return faults_of_update(self._ledger, command)
+
+    def remembers(self, request_id: str) -> bool:
+        """Tell whether a request with this id has been answered."""
+        return self._ledger.requests.find(request_id) is not None
+
+    # ---------------------------------------------------------------------------------------- room
+
+    def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
+        """Tell whether a put of so much would not be refused for the capacity of its tube."""
+        tube = self._ledger.tubes.get(name)
+        return tube is None or tube.full(tasks, payload_bytes) is None
+
+    # ------------------------------------------------------------------------------- awaited tasks
+
+    @property
+    def watch(self) -> TaskWatch:
+        """Return who notes what becomes of chosen tasks."""
+        return self._ledger.watch
+
+    def tube_number(self, name: str) -> int | None:
+        """Return the number of a tube, another one after it was emptied; None: no such tube."""
+        tube = self._ledger.tubes.get(name)
+        return tube.number if tube is not None else None
+
+    def tube_name(self, number: int) -> str | None:
+        """Return the name of the tube that has a number, or None."""
+        tube = self._ledger.tubes.by_number.get(number)
+        return tube.name if tube is not None else None
+
+    def next_place(self, name: str) -> tuple[int, int] | None:
+        """Return the number of a tube and the id of its next task; None: no such tube."""
+        tube = self._ledger.tubes.get(name)
+        return (tube.number, tube.next_id) if tube is not None else None

@@ -1,0 +1,238 @@
+"""Read the queue without changing it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.life_cycle import READY
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.foresight import foresee
+from taskraft_service.queue.operations.selection import named
+from taskraft_service.queue.persistence.digest import digest_of
+from taskraft_service.queue.reading.leader_readers import LeaderReaders
+from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, scan
+from taskraft_service.queue.state.tube_statistics import statistics_of, total_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from taskraft_service.queue.commands.command import Command
+    from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+    from taskraft_service.queue.entities.selector import ByIds, ByKeys
+    from taskraft_service.queue.entities.session_view import SessionView
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.task_view import TaskView
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.entities.tube_options import TubeView
+    from taskraft_service.queue.feed.partitions import ChangeFeed
+    from taskraft_service.queue.reading.task_listing import Listing, Rest
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.state.tube_statistics import TubeStatistics
+
+
+class QueueReaders(LeaderReaders):
+    """What can be asked of a queue. Answers are values, valid as of the last applied entry."""
+
+    def __init__(self, ledger: QueueState) -> None:
+        """Read from a ledger."""
+        self._ledger = ledger
+
+    @property
+    def applied_index(self) -> int:
+        """Return the index of the last applied entry."""
+        return self._ledger.index
+
+    @property
+    def now_ms(self) -> int:
+        """Return the queue's clock: the stamp of the last applied entry."""
+        return self._ledger.now_ms
+
+    @property
+    def settings(self) -> ReplicatedSettings:
+        """Return what the cluster has been told."""
+        return self._ledger.settings
+
+    @property
+    def feed(self) -> ChangeFeed:
+        """Return the change feed."""
+        return self._ledger.feed
+
+    # --------------------------------------------------------------------------------------- tasks
+
+    def get_tasks(self, tube: str, ids: Sequence[int]) -> list[TaskView | None]:
+        """Return chosen tasks, None where there is none; an unknown tube has none."""
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return [None] * len(ids)
+        tasks = (self._ledger.find(found, task_id) for task_id in ids)
+        return [self._view(task) if task is not None else None for task in tasks]
+
+    def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
+        """Return chosen tasks of a tube that exists, in order, or why there is none."""
+        tasks = named(self._ledger, self._ledger.tubes[tube], selector)
+        return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
+
+    def list_tasks(
+        self, tube: str, states: Collection[State], after_id: int, limit: int
+    ) -> list[TaskView]:
+        """Return up to ``limit`` tasks with ids above one, in order; any state if none is given.
+
+        Takes time in proportion to the tasks that it passes.
+        """
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return []
+        tasks = self._ledger.tasks(found, after_id)
+        wanted = (task for task in tasks if not states or task.state in states)
+        return [self._view(task) for task in islice(wanted, limit)]
+
+    def scan_tasks(self, tube: str, listing: Listing, rest: Rest) -> Listed:
+        """Return some of the tasks of what is left of a list, and what is left then."""
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return Listed([], NOTHING_LEFT)
+        return scan(self._ledger, found, listing, rest)
+
+    def last_id(self, tube: str) -> int:
+        """Return the greatest id that a tube has given so far; 0: none, or no such tube."""
+        found = self._ledger.tubes.get(tube)
+        return found.next_id - 1 if found is not None else 0
+
+    def lease(self, token: int) -> TaskView | None:
+        """Return the task of a valid lease, or None."""
+        task = self._ledger.leases.get(token)
+        return self._view(task) if task is not None else None
+
+    def strange_leases(
+        self,
+        tokens: Iterable[int],
+        may_take: Callable[[str], bool],
+        owns: Callable[[str], bool],
+    ) -> frozenset[int]:
+        """Return the tokens that are no valid leases, or leases of others.
+
+        ``may_take`` is asked once for each tube, ``owns`` for each owner of a session.
+        """
+        leases = self._ledger.leases
+        known: dict[tuple[QueueTube, str | None], bool] = {}
+        strange: list[int] = []
+        for token in tokens:
+            task = leases.get(token)
+            if task is None:
+                strange.append(token)
+                continue
+            session = task.session
+            key = (task.tube, None if session is None else session.owner)
+            is_own = known.get(key)
+            if is_own is None:
+                is_own = may_take(task.tube.name) and (session is None or owns(session.owner))
+                known[key] = is_own
+            if not is_own:
+                strange.append(token)
+        return frozenset(strange)
+
+    def _view(self, task: QueueTask) -> TaskView:
+        return task.view(self._ledger.body(task))
+
+    # ----------------------------------------------------------------------------- tubes, sessions
+
+    def tubes(self) -> list[TubeView]:
+        """Return all tubes in order of their names."""
+        return [tube.view() for _, tube in sorted(self._ledger.tubes.items())]
+
+    def tube_names(self) -> list[str]:
+        """Return the names of all tubes in order; cheap for very many tubes."""
+        return sorted(self._ledger.tubes)
+
+    def tube(self, name: str) -> TubeView | None:
+        """Return a tube, or None."""
+        tube = self._ledger.tubes.get(name)
+        return tube.view() if tube is not None else None
+
+    def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
+        """Return the counts of some tubes; unknown ones are left out."""
+        tubes = self._ledger.tubes
+        return [
+            statistics_of(name, tubes[name].counters, tubes[name].ages.oldest_ms)
+            for name in names
+            if name in tubes
+        ]
+
+    def task_counts(self) -> dict[str, Sequence[int]]:
+        """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
+        return {name: tube.counters.states for name, tube in self._ledger.tubes.items()}
+
+    def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
+        """Return the counts of some tubes together, or of all; unknown ones are left out.
+
+        Of all, whatever their number, at once.
+        """
+        if names is None:
+            return self._ledger.tubes.totals.statistics()
+        known = self._ledger.tubes
+        return total_statistics([known[name] for name in names if name in known])
+
+    def session(self, session_id: str) -> SessionView | None:
+        """Return a session, or None."""
+        session = self._ledger.sessions.get(session_id)
+        return session.view() if session is not None else None
+
+    def sessions(self) -> list[SessionView]:
+        """Return all sessions in order of their ids."""
+        return [session.view() for _, session in sorted(self._ledger.sessions.items())]
+
+    def held(self, session_id: str) -> list[TaskView]:
+        """Return what a session holds, in order of the takes; nothing for an unknown one."""
+        session = self._ledger.sessions.get(session_id)
+        if session is None:
+            return []
+        return [self._view(task) for task in session.held.values()]
+
+    def cancelled(self, session_id: str) -> list[int]:
+        """Return the leases of a session whose holder is asked to stop, in order of the takes."""
+        session = self._ledger.sessions.get(session_id)
+        if session is None:
+            return []
+        return [token for token, task in session.held.items() if task.extras.cancel_requested]
+
+    # ----------------------------------------------------------------------------------- readiness
+
+    def has_ready(self, tube: str) -> bool:
+        """Tell in constant time whether a take without a filter from a tube would find something.
+
+        A task whose time to live has just ended counts until the next entry.
+        """
+        found = self._ledger.tubes.get(tube)
+        if found is None or found.options.take_paused or found.ready.least() is None:
+            return False
+        return found.takeable(self._ledger.now_ms) != 0
+
+    def ready_count(self, tube: str) -> int:
+        """Return about how many tasks a take from a tube could find; at least 1 if any.
+
+        In a tube with sub-queues that is the number of those that have one to give.
+        """
+        if not self.has_ready(tube):
+            return 0
+        found = self._ledger.tubes[tube]
+        offered = found.ready.offered(found.counters.states[READY])
+        takeable = found.takeable(self._ledger.now_ms)
+        return offered if takeable is None else min(offered, takeable)
+
+    def ready_tubes(self) -> list[str]:
+        """Return the names of the tubes that have something to take, in no order."""
+        return [name for name in self._ledger.tubes if self.has_ready(name)]
+
+    def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
+        """Return the tubes in which an entry may make tasks ready: see ``foresight``."""
+        return set(foresee(self._ledger, commands, now_ms))
+
+    def foresee(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+        """Return in which tubes an entry may make tasks ready, and how many: see ``foresight``."""
+        return foresee(self._ledger, commands, now_ms)
+
+    def digest(self) -> bytes:
+        """Return a hash of the whole state: see ``digest``."""
+        return digest_of(self._ledger)

@@ -1,1 +1,0 @@
-"""Schedules: tasks that are put by the clock."""

@@ -1,1 +1,0 @@
-"""Sessions: they group the leases of a consumer and outlive its connection."""

@@ -1,0 +1,175 @@
+"""Remember why tasks failed that are gone: by task, and by unique key.
+
+A task that leaves without having been processed leaves its last failure behind. By its key it is
+found until a new task has the key, which begins a new record (rsqueue answers with the old error);
+by its id until it is forgotten: after a day, or when so many others have failed since. Success
+leaves nothing. Only what the store does not know yet is in memory.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.entities.task_view import Extras, Failure, State, TaskOutcome, TaskView
+from taskraft_service.queue.store.keys import (
+    FAILURE,
+    failed_key_key,
+    failed_task_key,
+    failure_key,
+    prefix_stop,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.state.queue_state import QueueState
+    from taskraft_service.queue.store.store import Store, Write
+
+_record: Final = Struct(">IQQQIBBH")
+"""Tube, task, when it was put and when it ended, attempts, outcome, fatal, parts of the key."""
+_serial: Final = Struct(">Q")
+_range: Final = Struct(">QQ")
+
+
+class FailureTable:
+    """The failures of tasks that are gone, in the order in which they ended.
+
+    ``first`` is the number of the oldest that is kept, ``following`` that of the next one.
+    """
+
+    __slots__ = ("_fresh", "_oldest_ms", "_store", "first", "following")
+
+    def __init__(self, store: Store) -> None:
+        """Begin with what the store has; ``restore`` says how much."""
+        self._store = store
+        self._fresh: dict[bytes, bytes | None] = {}
+        self._oldest_ms: int | None = None
+        self.first = 0
+        self.following = 0
+
+    def add(self, task: QueueTask, outcome: TaskOutcome, now_ms: int, limits: Limits) -> None:
+        """Keep the failure of a task that leaves; the oldest goes where there are too many."""
+        failure, key = task.extras.failure, task.extras.unique_key
+        assert failure is not None
+        head = _record.pack(
+            task.tube.number,
+            task.id,
+            task.created_ms,
+            now_ms,
+            task.attempt,
+            outcome,
+            failure.fatal,
+            len(key),
+        )
+        texts = (failure.type, failure.message, *key)
+        serial = _serial.pack(self.following)
+        self._fresh[failure_key(self.following)] = head + write_texts(
+            [text.encode() for text in texts]
+        )
+        self._fresh[failed_task_key(task.tube.number, task.id)] = serial
+        if key:
+            self._fresh[failed_key_key(task.tube.number, key)] = serial
+        self.following += 1
+        if self.following - self.first > limits.failures_max:
+            self._forget_first()
+
+    def begin_anew(self, tube: int, key: tuple[str, ...]) -> None:
+        """Forget what a key's last task failed of: another has the key."""
+        place = failed_key_key(tube, key)
+        if self.first < self.following and self._get(place) is not None:
+            self._fresh[place] = None
+
+    def forget_old(self, now_ms: int, limits: Limits) -> None:
+        """Forget what is too old; called once per entry."""
+        for _ in range(limits.deadlines_per_entry_max):
+            if self.first == self.following:
+                return
+            if self._oldest_ms is None:
+                self._oldest_ms = _record.unpack_from(self._record(self.first))[3]
+            if self._oldest_ms + limits.failure_retention_ms > now_ms:
+                return
+            self._forget_first()
+
+    def of_task(self, ledger: QueueState, tube: int, task_id: int) -> TaskView | None:
+        """Return a task that failed and is gone, or None."""
+        return self._view(ledger, self._get(failed_task_key(tube, task_id)))
+
+    def of_key(self, ledger: QueueState, tube: int, key: tuple[str, ...]) -> TaskView | None:
+        """Return the last task of a key, if it failed and is gone, or None."""
+        return self._view(ledger, self._get(failed_key_key(tube, key)))
+
+    def _get(self, key: bytes) -> bytes | None:
+        if key in self._fresh:
+            return self._fresh[key]
+        return self._store.get(key)
+
+    def _record(self, serial: int) -> bytes:
+        record = self._get(failure_key(serial))
+        assert record is not None, f"there is no failure {serial}"
+        return record
+
+    def _view(self, ledger: QueueState, serial: bytes | None) -> TaskView | None:
+        """Return what is known of a task that is gone; its content is not."""
+        if serial is None:
+            return None
+        record = self._record(*_serial.unpack(serial))
+        tube, task_id, created_ms, ended_ms, attempt, outcome, fatal, _ = _record.unpack_from(
+            record
+        )
+        kind, message, *key = _texts_of(record)
+        extras = Extras(
+            failure=Failure(kind, message, bool(fatal)),
+            outcome=TaskOutcome(outcome),
+            unique_key=tuple(key),
+        )
+        name = ledger.tubes.by_number[tube].name
+        return TaskView(
+            name, task_id, b"", State.GONE, 0, 0, attempt, created_ms, ended_ms, 0, 0, "", 0, 0, 0,
+            extras,
+        )  # fmt: skip
+
+    def _forget_first(self) -> None:
+        record, serial = self._record(self.first), _serial.pack(self.first)
+        tube, task_id = _record.unpack_from(record)[:2]
+        _, _, *key = _texts_of(record)
+        self._fresh[failure_key(self.first)] = None
+        self._fresh[failed_task_key(tube, task_id)] = None
+        if key and self._get(place := failed_key_key(tube, tuple(key))) == serial:
+            self._fresh[place] = None
+        self.first += 1
+        self._oldest_ms = None
+
+    # ------------------------------------------------------------------------------- the store
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        writes.extend(self._fresh.items())
+        self._fresh.clear()
+
+    def meta(self) -> bytes:
+        """Return the part of the meta record that is about failures."""
+        return _range.pack(self.first, self.following)
+
+    def restore_meta(self, record: bytes, at: int) -> int:
+        """Take that part over; return where it ends."""
+        self.first, self.following = _range.unpack_from(record, at)
+        return at + _range.size
+
+    def digest_parts(self) -> Iterator[bytes]:
+        """Yield everything that replicas must agree on."""
+        yield self.meta()
+        known = dict(self._store.scan(FAILURE, prefix_stop(FAILURE)))
+        for place, content in sorted((known | self._fresh).items()):
+            if content is not None:
+                yield place + content
+
+
+def _texts_of(record: bytes) -> list[str]:
+    """Return the texts of a record: type, message, parts of the key."""
+    parts = _record.unpack_from(record)[-1]
+    texts, _ = read_texts(record, _record.size, 2 + parts)
+    return [text.decode() for text in texts]

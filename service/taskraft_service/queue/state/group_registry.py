@@ -1,0 +1,176 @@
+"""Know all groups by name, and keep their counts in step with what becomes of their tasks."""
+
+from __future__ import annotations
+
+from heapq import heappush
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.group_codec import read_group, write_group
+from taskraft_service.queue.entities.group import TaskGroup, wrong_state
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.life_cycle import FINISHED, GONE, OPEN, EventKind
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
+from taskraft_service.queue.store.task_sets import FIRST, TaskSetIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.store.store import Store, Write
+
+_number: Final = Struct(">Q")
+_JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
+"""States of a group that new tasks may join."""
+
+
+class GroupRegistry:
+    """All groups by name, their members, and what has to be done about them.
+
+    ``complete`` has the groups whose last open task may have ended since the last command,
+    ``sweeps`` those that a start or a cancellation goes through, ``ended`` is a heap of those that
+    wait to be forgotten, by end and number.
+    """
+
+    __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
+
+    def __init__(self, store: Store) -> None:
+        """Begin with none."""
+        self.by_name: dict[str, TaskGroup] = {}
+        self._dirty: dict[str, None] = {}
+        self.members = TaskSetIndex(store, MEMBER)
+        self.number = 0
+        self.complete: dict[int, TaskGroup] = {}
+        self.sweeps: dict[int, TaskGroup] = {}
+        self.ended: list[tuple[int, int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __iter__(self) -> Iterator[TaskGroup]:
+        """Yield the groups in order of their names."""
+        return (group for _, group in sorted(self.by_name.items()))
+
+    def get(self, name: str) -> TaskGroup | None:
+        """Return a group, or None."""
+        return self.by_name.get(name)
+
+    def find(self, name: str) -> TaskGroup | Refusal:
+        """Return a group, or say that there is none."""
+        group = self.by_name.get(name)
+        if group is None:
+            text = f"no group is called {name!r}"
+            return Refusal(Reason.GROUP_NOT_FOUND, text, {"group": name})
+        return group
+
+    def refusal_to_join(self, name: str) -> Refusal | None:
+        """Return why no new task can join a group, or None."""
+        group = self.find(name)
+        if isinstance(group, Refusal):
+            return group
+        return None if group.state in _JOINABLE else wrong_state(group)
+
+    def add(self, group: TaskGroup) -> None:
+        """Take in a new group."""
+        self.by_name[group.name] = group
+        self.touch(group)
+
+    def touch(self, group: TaskGroup) -> None:
+        """Note that a group differs from its record."""
+        self._dirty[group.name] = None
+
+    def remove(self, group: TaskGroup) -> None:
+        """Forget a group that has ended; buried and kept tasks of it belong to none from now on."""
+        del self.by_name[group.name]
+        self.touch(group)
+
+    # ------------------------------------------------------------------------------- the tasks
+
+    def _counting(self, task: QueueTask) -> TaskGroup | None:
+        """Return the group that counts a task: its own, not a later one of that name; or None."""
+        group = self.by_name.get(task.extras.group)
+        if group is None or group.number != task.extras.group_number or group.has_ended:
+            return None
+        return group
+
+    def holds(self, task: QueueTask) -> bool:
+        """Tell whether a task's group keeps it back: it waits for its start, or is cancelled."""
+        group = self._counting(task)
+        return group is not None and group.state is not GroupState.STARTED
+
+    def came(self, task: QueueTask) -> None:
+        """Take note of a new task of a group, or of one that has come from another tube.
+
+        A cancellation under way goes back for one that has come to where it has been already.
+        """
+        group = self._counting(task)
+        if group is None:
+            return
+        group.open += 1
+        member = (task.tube.number, task.id)
+        self.members.add(group.number, member)
+        if group.sweeping and group.state is GroupState.CANCELLED and member < group.cursor:
+            group.cursor = (member[0], member[1] - 1)
+        self.touch(group)
+
+    def moved(self, task: QueueTask, kind: EventKind, before: State, state: State) -> None:
+        """Take note that a task of a group changed its state; its outcome is set.
+
+        One that goes to another tube is counted there: it only changes its place.
+        """
+        group = self._counting(task)
+        if group is None or (before in FINISHED and state is GONE):
+            return
+        outcome = task.extras.outcome
+        if state is GONE and kind is EventKind.MOVE and outcome is TaskOutcome.NONE:
+            group.count(before, TaskOutcome.FAILED, -1)
+        else:
+            known = TaskOutcome.PROCESSED if before in FINISHED else TaskOutcome.FAILED
+            group.count(before, known, -1)
+            group.count(state, outcome, 1)
+        member = (task.tube.number, task.id)
+        if before in OPEN and state not in OPEN:
+            self.members.discard(group.number, member)
+        elif state in OPEN and before not in OPEN:
+            self.members.add(group.number, member)
+        if group.open == 0:
+            self.complete[group.number] = group
+        self.touch(group)
+
+    # ------------------------------------------------------------------------------- the store
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        for name in self._dirty:
+            group = self.by_name.get(name)
+            writes.append((group_key(name), write_group(group) if group is not None else None))
+        self._dirty.clear()
+        self.members.collect(writes)
+
+    def meta(self) -> bytes:
+        """Return the groups' part of the meta record."""
+        return _number.pack(self.number)
+
+    def restore_meta(self, record: bytes, at: int) -> int:
+        """Take the groups' part of the meta record over; return where it ends."""
+        (self.number,) = _number.unpack_from(record, at)
+        return at + _number.size
+
+    def restore(self, store: Store) -> None:
+        """Read all groups; who has ended first is forgotten first."""
+        for _, record in store.scan(GROUP, prefix_stop(GROUP)):
+            group = read_group(record)
+            self.by_name[group.name] = group
+            if group.sweeping:
+                self.sweeps[group.number] = group
+            if group.has_ended:
+                heappush(self.ended, (group.ended_ms, group.number, group.name))
+
+    def digest_parts(self) -> Iterator[bytes]:
+        """Yield everything that replicas must agree on."""
+        yield repr((self.number, sorted(self.ended), sorted(self.sweeps))).encode()
+        for group in self:
+            yield write_group(group)
+            yield repr(list(self.members.after(group.number, FIRST))).encode()

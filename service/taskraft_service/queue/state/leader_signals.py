@@ -1,0 +1,50 @@
+"""Keep what the shell of a leader fetches after it has applied entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.state.temporary_tubes import is_temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from taskraft_service.queue.entities.tube import QueueTube
+
+
+class LeaderSignals:
+    """Names of tubes that need attention since the last look; no part of the replicated state."""
+
+    __slots__ = ("_redefined", "_woken")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._woken: dict[str, None] = {}
+        self._redefined: dict[str, None] = {}
+
+    def wake(self, tube: QueueTube) -> None:
+        """Note that tasks of a tube may be taken now, which the entry's commands do not tell.
+
+        The shell foresees most of it and takes in the same entry; but it looks at the state before
+        entries that are on their way, and at those deadlines only that are in memory.
+        """
+        self._woken[tube.name] = None
+
+    def redefine(self, tube: QueueTube) -> None:
+        """Note that a tube is made, changed or dropped, where its contents are kept elsewhere."""
+        if is_temporary(tube):
+            self._redefined[tube.name] = None
+
+    def fetch_woken(self) -> Iterable[str]:
+        """Return the tubes that got ready tasks which no command told of, since the last call."""
+        woken = self._woken
+        if woken:
+            self._woken = {}
+        return woken
+
+    def fetch_redefined(self) -> Iterable[str]:
+        """Return the temporary tubes that were made, changed or dropped since the last call."""
+        redefined = self._redefined
+        if redefined:
+            self._redefined = {}
+        return redefined

@@ -1,0 +1,220 @@
+"""Hold the schedules, and write them as records."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec, ScheduleView
+from taskraft_service.queue.store.keys import SCHEDULE, prefix_stop, schedule_key
+from taskraft_service.queue.store.task_sets import SetMember
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.store.store import Store, Write
+
+_record: Final = Struct(">QqqqqQQQQBBBH")
+_TEXTS: Final = 6
+NO_TASK: Final[SetMember] = (0, 0)
+
+
+class TaskSchedule:
+    """A schedule.
+
+    ``last_task_id`` is its last task as it was put, ``last`` where that is now: tubes that are
+    emptied or created anew have another number, so no other task is ever taken for it.
+    """
+
+    __slots__ = (
+        "done_ms",
+        "last",
+        "last_ms",
+        "last_task_id",
+        "left_out",
+        "name",
+        "next_ms",
+        "options",
+        "refusal",
+        "since_ms",
+        "version",
+    )
+
+    def __init__(self, name: str, options: ScheduleSpec, now_ms: int, next_ms: int) -> None:
+        """Make a schedule that has put nothing yet."""
+        self.name = name
+        self.options = options
+        self.version = 1
+        self.since_ms = now_ms
+        self.done_ms = now_ms
+        self.next_ms = next_ms
+        self.last_ms = 0
+        self.last_task_id = 0
+        self.last: SetMember = NO_TASK
+        self.left_out = 0
+        self.refusal: Refusal | None = None
+
+    def view(self) -> ScheduleView:
+        """Return the schedule as it is shown."""
+        return ScheduleView(
+            self.name,
+            self.options,
+            self.version,
+            self.since_ms,
+            self.done_ms,
+            self.next_ms,
+            self.last_ms,
+            self.last_task_id,
+            self.left_out,
+            self.refusal,
+        )
+
+    def record(self) -> bytes:
+        """Return the schedule as it is written under its key."""
+        options, refusal = self.options, self.refusal
+        details = refusal.metadata if refusal is not None else {}
+        head = _record.pack(
+            self.version,
+            self.since_ms,
+            self.done_ms,
+            self.next_ms,
+            self.last_ms,
+            self.last_task_id,
+            *self.last,
+            self.left_out,
+            options.overlap,
+            options.paused,
+            refusal.reason if refusal is not None else 0,
+            len(details),
+        )
+        texts = (
+            self.name,
+            options.tube,
+            options.pattern,
+            refusal.message if refusal is not None else "",
+            *(text for pair in details.items() for text in pair),
+        )
+        return head + write_texts([options.spec, options.body, *(text.encode() for text in texts)])
+
+
+def read_schedule(record: bytes) -> TaskSchedule:
+    """Return the schedule of a record."""
+    (
+        version,
+        since_ms,
+        done_ms,
+        next_ms,
+        last_ms,
+        last_task_id,
+        last_tube_number,
+        last_id,
+        left_out,
+        overlap,
+        paused,
+        reason,
+        details,
+    ) = _record.unpack_from(record)
+    parts, _ = read_texts(record, _record.size, _TEXTS + 2 * details)
+    spec, body = parts[:2]
+    name, tube, pattern, message, *pairs = (part.decode() for part in parts[2:])
+    options = ScheduleSpec(tube, pattern, Overlap(overlap), bool(paused), spec, body)
+    schedule = TaskSchedule(name, options, since_ms, next_ms)
+    schedule.version = version
+    schedule.done_ms = done_ms
+    schedule.last_ms = last_ms
+    schedule.last_task_id = last_task_id
+    schedule.last = (last_tube_number, last_id)
+    schedule.left_out = left_out
+    if reason:
+        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        schedule.refusal = Refusal(Reason(reason), message, metadata)
+    return schedule
+
+
+class ScheduleRegistry:
+    """All schedules by name and by last task, and which the store does not know as they are.
+
+    ``changed`` names those that changed since the shell last asked; it is no part of the state.
+    """
+
+    __slots__ = ("_by_last", "_by_name", "_dirty", "changed")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._by_name: dict[str, TaskSchedule] = {}
+        self._by_last: dict[SetMember, list[TaskSchedule]] = {}
+        """Several may have the same last task: a put answers with the one that has its key."""
+        self._dirty: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[TaskSchedule]:
+        """Yield the schedules in order of their names."""
+        return (schedule for _, schedule in sorted(self._by_name.items()))
+
+    def get(self, name: str) -> TaskSchedule | None:
+        """Return a schedule, or None."""
+        return self._by_name.get(name)
+
+    def find(self, name: str) -> TaskSchedule | Refusal:
+        """Return a schedule, or say that there is none."""
+        found = self._by_name.get(name)
+        if found is None:
+            text = f"no schedule is called {name!r}"
+            return Refusal(Reason.SCHEDULE_NOT_FOUND, text, {"schedule": name})
+        return found
+
+    def set(self, schedule: TaskSchedule) -> None:
+        """Add a schedule, or note that it differs from its record."""
+        self._by_name[schedule.name] = schedule
+        self._note(schedule.name)
+
+    def remove(self, schedule: TaskSchedule) -> None:
+        """Forget a schedule."""
+        del self._by_name[schedule.name]
+        self._leave(schedule)
+        self._note(schedule.name)
+
+    def set_last(self, schedule: TaskSchedule, task: SetMember) -> None:
+        """Note which task a schedule put last."""
+        self._leave(schedule)
+        schedule.last = task
+        self._by_last.setdefault(task, []).append(schedule)
+        self._note(schedule.name)
+
+    def follow(self, task: SetMember, moved: SetMember) -> None:
+        """Take note that a task goes on living at another place."""
+        for schedule in self._by_last.get(task, ())[:]:
+            self.set_last(schedule, moved)
+
+    def _leave(self, schedule: TaskSchedule) -> None:
+        """Forget which task a schedule put last."""
+        others = self._by_last.get(schedule.last, [])
+        if schedule in others:
+            others.remove(schedule)
+        if not others:
+            self._by_last.pop(schedule.last, None)
+
+    def _note(self, name: str) -> None:
+        self._dirty[name] = None
+        self.changed[name] = None
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        for name in self._dirty:
+            schedule = self._by_name.get(name)
+            record = schedule.record() if schedule is not None else None
+            writes.append((schedule_key(name), record))
+        self._dirty.clear()
+
+    def restore(self, store: Store) -> None:
+        """Read all schedules."""
+        for _, record in store.scan(SCHEDULE, prefix_stop(SCHEDULE)):
+            schedule = read_schedule(record)
+            self._by_name[schedule.name] = schedule
+            if schedule.last != NO_TASK:
+                self._by_last.setdefault(schedule.last, []).append(schedule)

@@ -1,0 +1,76 @@
+"""Know all sessions by id and number, and which of them the store does not know as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.session import QueueSession, read_session
+from taskraft_service.queue.state.timers import write_timer
+from taskraft_service.queue.store.keys import SESSION, prefix_stop, session_key, timer_key
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.store.store import Store, Write
+
+
+class SessionRegistry(dict[str, QueueSession]):
+    """All sessions by id: a dictionary to read, which only its methods change.
+
+    ``number`` is the last one given.
+    """
+
+    __slots__ = ("_dirty", "_ended", "by_number", "number")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        super().__init__()
+        self.by_number: dict[int, QueueSession] = {}
+        self.number = 0
+        self._dirty: list[QueueSession] = []
+        self._ended: list[QueueSession] = []
+
+    def find(self, session_id: str) -> QueueSession | Refusal:
+        """Return a session, or say that there is none."""
+        session = self.get(session_id)
+        if session is None:
+            return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
+        return session
+
+    def add(self, session: QueueSession) -> None:
+        """Take in a session that was opened."""
+        self[session.id] = session
+        self.by_number[session.number] = session
+
+    def remove(self, session: QueueSession) -> None:
+        """Forget a session that has ended."""
+        del self[session.id]
+        del self.by_number[session.number]
+        self._ended.append(session)
+
+    def touch(self, session: QueueSession) -> None:
+        """Note that a session differs from its record."""
+        if not session.dirty:
+            session.dirty = True
+            self._dirty.append(session)
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        for session in self._ended:
+            if session.written is not None:
+                writes.append((session_key(session.number), None))
+                if session.written:
+                    writes.append((session.written, None))
+        for session in self._dirty:
+            session.dirty = False
+            if session.number in self.by_number:
+                writes.append((session_key(session.number), session.record()))
+                write_timer(session, writes)
+        self._ended.clear()
+        self._dirty.clear()
+
+    def restore(self, store: Store) -> None:
+        """Read all sessions."""
+        for _, record in store.scan(SESSION, prefix_stop(SESSION)):
+            session = read_session(record)
+            session.written = timer_key(session.timer) if session.timer is not None else b""
+            self.add(session)

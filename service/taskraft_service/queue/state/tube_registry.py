@@ -1,0 +1,106 @@
+"""Know all tubes within reach, by name and number, and which of them the store does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_driver import driver_of
+from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.state.temporary_tubes import is_temporary
+from taskraft_service.queue.state.tube_totals import TubeTotals
+from taskraft_service.queue.store.keys import tube_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.entities.tube_driver import TubeDriver
+    from taskraft_service.queue.store.store import Write
+
+
+class TubeRegistry(dict[str, "QueueTube"]):
+    """The tubes within reach, by name: a dictionary to read, which only its methods change.
+
+    ``used`` has those that changed before the last batch of writes, ``number`` is the last one
+    given. ``temporary`` has the names of those whose contents are kept elsewhere.
+    """
+
+    __slots__ = (
+        "_dirty",
+        "_ended",
+        "by_number",
+        "drivers",
+        "number",
+        "temporary",
+        "totals",
+        "used",
+    )
+
+    def __init__(self, drivers: Mapping[str, TubeDriver], number: int) -> None:
+        """Begin with none, and with no number given above ``number``."""
+        super().__init__()
+        self.by_number: dict[int, QueueTube] = {}
+        self.number = number
+        self.drivers = drivers
+        self.totals = TubeTotals(self.by_number)
+        self.temporary: dict[str, None] = {}
+        self._dirty: list[QueueTube] = []
+        self.used: list[QueueTube] = []
+        self._ended: list[QueueTube] = []
+
+    def find(self, name: str) -> QueueTube | Refusal:
+        """Return a tube, or say that there is none."""
+        tube = self.get(name)
+        if tube is None:
+            return Refusal(Reason.TUBE_NOT_FOUND, f"no tube is called {name!r}", {"tube": name})
+        return tube
+
+    def admit(self, tube: QueueTube) -> None:
+        """Know a tube by name and number, and give one of kind CUSTOM its driver.
+
+        Raises:
+            DriverMissing: this node does not have it.
+        """
+        if tube.kind is TubeKind.CUSTOM:
+            tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
+        self[tube.name] = tube
+        self.by_number[tube.number] = tube
+        if is_temporary(tube):
+            self.temporary[tube.name] = None
+
+    def add(self, tube: QueueTube) -> None:
+        """Bring a new tube within reach."""
+        self.admit(tube)
+        self.totals.add(tube)
+        self.touch(tube)
+
+    def remove(self, tube: QueueTube) -> None:
+        """Take a tube out of reach."""
+        del self[tube.name]
+        del self.by_number[tube.number]
+        self.totals.remove(tube)
+        self.temporary.pop(tube.name, None)
+        self._ended.append(tube)
+
+    def touch(self, tube: QueueTube) -> None:
+        """Note that a tube differs from its record."""
+        if not tube.dirty:
+            tube.dirty = True
+            self._dirty.append(tube)
+
+    def collect_ended(self, writes: list[Write]) -> None:
+        """Append the deletion of the records of tubes that were dropped to ``writes``."""
+        for tube in self._ended:
+            writes.append((tube_key(tube.number), None))
+            if tube.written:
+                writes.append((tube.written, None))
+        self._ended.clear()
+
+    def fetch_changed(self) -> Sequence[QueueTube]:
+        """Return the tubes that differ from their records, which the caller writes now."""
+        for tube in self._dirty:
+            tube.dirty = False
+        self.used = [tube for tube in self._dirty if tube.number in self.by_number]
+        self._dirty.clear()
+        return self.used

@@ -1,0 +1,108 @@
+"""Show what has been counted: of one tube, or of several together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.life_cycle import GONE, STATES
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_counters import STATE_COUNT, OperationCounts, TubeCounters
+from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from taskraft_service.queue.entities.tube import QueueTube
+
+
+@value
+class TransitionCount:
+    """How often tasks went from one state to another.
+
+    GONE stands for nothing, or, where it is ``crossing``, for another tube.
+    """
+
+    from_state: State
+    to_state: State
+    count: int
+    crossing: bool = False
+
+
+@value
+class TubeStatistics:
+    """Counts of one tube, or of all (``tube`` empty).
+
+    ``calls`` since the tube was created, ``fresh`` since the present leader began.
+    ``oldest_ready_ms``: since when the oldest ready task has been ready, see ``Ages``; 0: none is.
+    """
+
+    tube: str
+    states: Mapping[State, int]
+    calls: OperationCounts
+    fresh: OperationCounts
+    transitions: tuple[TransitionCount, ...]
+    payload_bytes: int
+    oldest_ready_ms: int
+
+    @property
+    def total(self) -> int:
+        """Return the number of tasks in all states."""
+        return sum(self.states.values())
+
+    def plus(self, other: TubeStatistics) -> TubeStatistics:
+        """Return the counts of both together."""
+        moves: dict[tuple[State, State, bool], int] = {}
+        for one in (*self.transitions, *other.transitions):
+            move = (one.from_state, one.to_state, one.crossing)
+            moves[move] = moves.get(move, 0) + one.count
+        oldest = [at for at in (self.oldest_ready_ms, other.oldest_ready_ms) if at]
+        return TubeStatistics(
+            "",
+            {state: count + other.states[state] for state, count in self.states.items()},
+            self.calls.plus(other.calls),
+            self.fresh.plus(other.fresh),
+            tuple(
+                TransitionCount(was, is_, count, over) for (was, is_, over), count in moves.items()
+            ),
+            self.payload_bytes + other.payload_bytes,
+            min(oldest, default=0),
+        )
+
+
+def statistics_of(tube: str, counters: TubeCounters, oldest_ready_ms: int) -> TubeStatistics:
+    """Return counters as they are shown."""
+    calls = counters.all_calls()
+    return TubeStatistics(
+        tube,
+        {state: counters.states[state] for state in STATES if state is not GONE},
+        calls,
+        calls.plus(counters.before, -1),
+        tuple(_transitions(counters)),
+        counters.payload_bytes,
+        oldest_ready_ms,
+    )
+
+
+def _transitions(counters: TubeCounters) -> Iterator[TransitionCount]:
+    """Yield what tasks did, those that crossed tubes apart from those that came and went."""
+    departures, arrivals = counters.departures, counters.arrivals
+    for place, count in enumerate(counters.transitions):
+        from_state, to_state = STATES[place // STATE_COUNT], STATES[place % STATE_COUNT]
+        crossed = 0
+        if to_state is GONE:
+            crossed = departures[from_state]
+        elif from_state is GONE:
+            crossed = arrivals[to_state]
+        if count > crossed:
+            yield TransitionCount(from_state, to_state, count - crossed)
+        if crossed:
+            yield TransitionCount(from_state, to_state, crossed, crossing=True)
+
+
+def total_statistics(tubes: Sequence[QueueTube]) -> TubeStatistics:
+    """Return the sum over some tubes, in time proportional to their number; see ``Totals``."""
+    oldest_ready = (tube.ages.oldest_ms for tube in tubes)
+    oldest_ready_ms = min((at for at in oldest_ready if at), default=0)
+    return statistics_of(
+        "", TubeCounters.sum_of([tube.counters for tube in tubes]), oldest_ready_ms
+    )

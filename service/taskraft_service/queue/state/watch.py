@@ -1,0 +1,152 @@
+"""Note what happens to tasks that somebody waits for, and to sessions that matter elsewhere.
+
+The shell of a leader says which of them it wants to hear of, and fetches the notes after each slice
+of entries. Nothing of this is part of the replicated state. Where nobody waits, it costs one look
+into an empty dictionary per run of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
+from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+
+
+@value
+class WatchNote:
+    """What happened to a task: it ended, was buried, progressed (NONE), or went elsewhere.
+
+    ``tube`` is the number of the tube that it was in, ``moved_to`` the task that it is now.
+    """
+
+    tube: int
+    task: TaskView
+    outcome: TaskOutcome
+    moved_to: tuple[str, int] | None = None
+
+
+class _Watched:
+    """What is wanted of one tube: some tasks, and all from an id on while puts are in flight."""
+
+    __slots__ = ("floors", "ids")
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.floors: list[int] = []
+
+    def wants(self, task_id: int) -> bool:
+        return task_id in self.ids or any(task_id >= floor for floor in self.floors)
+
+
+class TaskWatch:
+    """The tasks that somebody waits for, by number of the tube.
+
+    Args:
+        body: reads the content of a task.
+    """
+
+    __slots__ = ("_body", "_ended", "_sessions", "_told", "tubes")
+
+    def __init__(self, body: Callable[[QueueTask], bytes]) -> None:
+        """Begin with none."""
+        self._body = body
+        self._told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
+        self.tubes: dict[int, _Watched] = {}
+        self._sessions: set[str] = set()
+        self._ended: list[tuple[str, bool]] = []
+
+    # ------------------------------------------------------------------------- what is wanted
+
+    def add(self, tube: int, task_id: int) -> None:
+        """Want to hear of a task; harmless where it is wanted already."""
+        self.tubes.setdefault(tube, _Watched()).ids.add(task_id)
+
+    def discard(self, tube: int, task_id: int) -> None:
+        """Want to hear of a task no more."""
+        watched = self.tubes.get(tube)
+        if watched is not None:
+            watched.ids.discard(task_id)
+            self._forget_idle(tube, watched)
+
+    def add_floor(self, tube: int, first_id: int) -> None:
+        """Want to hear of all tasks from an id on: those of a put whose ids are not known yet."""
+        self.tubes.setdefault(tube, _Watched()).floors.append(first_id)
+
+    def discard_floor(self, tube: int, first_id: int) -> None:
+        """Take an ``add_floor`` back."""
+        watched = self.tubes.get(tube)
+        if watched is not None and first_id in watched.floors:
+            watched.floors.remove(first_id)
+            self._forget_idle(tube, watched)
+
+    def _forget_idle(self, tube: int, watched: _Watched) -> None:
+        if not watched.ids and not watched.floors:
+            del self.tubes[tube]
+
+    def add_session(self, session_id: str) -> None:
+        """Want to hear of the end of a session, once; harmless where it is wanted already."""
+        self._sessions.add(session_id)
+
+    # ------------------------------------------------------------------------- what happens
+
+    def tell(self, task: QueueTask, outcome: TaskOutcome) -> None:
+        """Note that a task ends or is buried, or (NONE) that its progress has changed."""
+        watched = self.tubes.get(task.tube.number)
+        if watched is not None and watched.wants(task.id):
+            self._told.append((task, self._body(task), outcome, None))
+
+    def tell_moved(self, task: QueueTask, tube: str, task_id: int) -> None:
+        """Note that a task goes on as another task of another tube."""
+        watched = self.tubes.get(task.tube.number)
+        if watched is not None and watched.wants(task.id):
+            self._told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
+
+    def tell_emptied(
+        self, tube: QueueTube, find: Callable[[QueueTube, int], QueueTask | None]
+    ) -> None:
+        """Note that a tube loses all its tasks."""
+        watched = self.tubes.pop(tube.number, None)
+        if watched is None:
+            return
+        wanted = set(watched.ids)
+        for floor in watched.floors:
+            wanted.update(range(floor, tube.next_id))
+        for task_id in sorted(wanted):
+            task = find(tube, task_id)
+            if task is not None:
+                self._told.append((task, self._body(task), TaskOutcome.DELETED, None))
+
+    def tell_session(self, session_id: str, *, uncounted: bool) -> None:
+        """Note that a session ends; ``uncounted``: what it held was not worked on."""
+        if session_id in self._sessions:
+            self._sessions.discard(session_id)
+            self._ended.append((session_id, uncounted))
+
+    def fetch_sessions(self) -> list[tuple[str, bool]]:
+        """Return the sessions that have ended since the last call, and how."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def fetch(self) -> list[WatchNote]:
+        """Return the notes since the last call, in order, with the tasks as they are by now."""
+        if not self._told:
+            return []
+        told, self._told = self._told, []
+        return [
+            WatchNote(task.tube.number, _ended(task.view(body), outcome), outcome, moved_to)
+            for task, body, outcome, moved_to in told
+        ]
+
+
+def _ended(view: TaskView, outcome: TaskOutcome) -> TaskView:
+    if outcome is TaskOutcome.NONE:
+        return view
+    return replace(view, extras=replace(view.extras, outcome=outcome))

@@ -1,0 +1,137 @@
+"""Know which tasks are in memory, and find the others in the store.
+
+A tube holds the tasks of the work in hand; what waits is in the store. Whoever needs a task asks
+here, and need not know where it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.codecs.task_codec import read_task
+from taskraft_service.queue.entities.life_cycle import GONE
+from taskraft_service.queue.store.keys import body_key, task_id_of, task_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from taskraft_service.queue.entities.session import QueueSession
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.store.store import Store
+
+_tube_of: Final = attrgetter("tube")
+
+
+def by_tube(tasks: Sequence[QueueTask]) -> Iterable[tuple[QueueTube, Sequence[QueueTask]]]:
+    """Cut tasks into runs of one tube, for what is done once per run."""
+    first = tasks[0].tube
+    for task in tasks:  # a loop takes half as long here as a generator in ``all``
+        if task.tube is not first:
+            return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
+    return ((first, tasks),)
+
+
+class WorkingSet:
+    """The tasks in memory, and those that differ from what the store knows."""
+
+    def __init__(self, store: Store, sessions: Mapping[int, QueueSession]) -> None:
+        """Begin with none; the others are read from ``store``, their sessions found by number."""
+        self.store = store
+        self._sessions = sessions
+        self.dirty_tasks: list[QueueTask] = []
+        """Those that differ from their records."""
+        self.resident_bytes = 0
+        """Content in memory."""
+
+    def find(self, tube: QueueTube, task_id: int) -> QueueTask | None:
+        """Return a task that exists, read from the store where it is not in memory."""
+        task = tube.tasks.get(task_id)
+        if task is not None:
+            return None if task.state is GONE else task
+        if not 0 < task_id < tube.next_id:
+            return None
+        record = self.store.get(task_key(tube.number, task_id))
+        if record is None:
+            return None
+        return self.read(tube, task_id, record)
+
+    def bring(self, tube: QueueTube, task_id: int) -> QueueTask:
+        """Return a task that exists, and keep it in memory: it will be needed soon."""
+        task = tube.tasks.get(task_id)
+        if task is None:
+            task = self.find(tube, task_id)
+            assert task is not None, f"tube {tube.number} has no task {task_id}"
+            tube.tasks[task_id] = task
+            self.resident_bytes += len(task.body or b"")
+        return task
+
+    def read(self, tube: QueueTube, task_id: int, record: bytes) -> QueueTask:
+        """Return a task out of its record, not kept in memory."""
+        task, session_number = read_task(tube, task_id, record)
+        if session_number:
+            task.session = self._sessions.get(session_number)
+        return task
+
+    def body(self, task: QueueTask) -> bytes:
+        """Return a task's content, read from the store where it is not in memory."""
+        if task.body is not None:
+            return task.body
+        body = self.store.get(body_key(task.tube.number, task.id))
+        assert body is not None, f"task {task.id} of tube {task.tube.number} has no content"
+        return body
+
+    def tasks(self, tube: QueueTube, after_id: int = 0) -> Iterator[QueueTask]:
+        """Yield the tasks of a tube in order of their ids; the tube must not change meanwhile."""
+        resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
+        first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
+        for key, record in self.store.scan(first, stop):
+            task_id = task_id_of(key)
+            while resident and resident[0] < task_id:
+                yield from self._living(tube, resident.popleft())
+            if resident and resident[0] == task_id:
+                yield from self._living(tube, resident.popleft())
+            else:
+                yield self.read(tube, task_id, record)
+        for task_id in resident:
+            yield from self._living(tube, task_id)
+
+    def tasks_back(self, tube: QueueTube, last_id: int) -> Iterator[QueueTask]:
+        """Yield the tasks up to an id, the last first; the tube must not change meanwhile."""
+        resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
+        first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
+        for key, record in self.store.scan_back(first, stop):
+            task_id = task_id_of(key)
+            while resident and resident[-1] > task_id:
+                yield from self._living(tube, resident.pop())
+            if resident and resident[-1] == task_id:
+                yield from self._living(tube, resident.pop())
+            else:
+                yield self.read(tube, task_id, record)
+        for task_id in reversed(resident):
+            yield from self._living(tube, task_id)
+
+    def _living(self, tube: QueueTube, task_id: int) -> Iterator[QueueTask]:
+        task = tube.tasks[task_id]
+        if task.state is not GONE:
+            yield task
+
+    def evict(self, task: QueueTask) -> None:
+        """Drop a task that the store knows from memory."""
+        assert not task.dirty
+        del task.tube.tasks[task.id]
+        if task.body is not None:
+            self.resident_bytes -= len(task.body)
+
+    def touch_task(self, task: QueueTask) -> None:
+        """Note that a task differs from its record."""
+        if not task.dirty:
+            task.dirty = True
+            self.dirty_tasks.append(task)
+            tube = task.tube
+            if task.id not in tube.tasks:
+                tube.tasks[task.id] = task
+                self.resident_bytes += len(task.body or b"")

@@ -1,0 +1,118 @@
+"""Remember request ids and their answers, so that a repeated request has one effect.
+
+Ids live in two buckets by the time of the log: the current one and the one before. When the window
+has passed, or the bucket is full, a new bucket begins and the one before the last is deleted as a
+range. So an id is known for one to two windows, and the number of ids is bounded. What a batch of
+writes has taken along is looked up in the store; only newer ids are in memory.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.store.keys import REQUEST, prefix_stop, request_key
+from taskraft_service.queue.store.store import RangeDeletion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.store.store import Store, Write
+
+_hash = Struct(">Q")
+_record = Struct(">QqQQ")
+
+
+class IdempotencyTable:
+    """The remembered requests.
+
+    ``_current`` and ``_previous`` hold what the store does not know yet.
+    """
+
+    __slots__ = (
+        "_bucket",
+        "_count",
+        "_count_before",
+        "_current",
+        "_limits",
+        "_previous",
+        "_rotated",
+        "_started_ms",
+        "_store",
+    )
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        """Begin with none."""
+        self._store = store
+        self._limits = limits
+        self._bucket = 1
+        self._started_ms = 0
+        self._count = 0
+        self._count_before = 0
+        self._current: dict[str, bytes] = {}
+        self._previous: dict[str, bytes] = {}
+        self._rotated = False
+
+    def find(self, request_id: str) -> tuple[int, bytes] | None:
+        """Return hash and answer of a remembered request, or None."""
+        record = (
+            self._current.get(request_id)
+            or self._previous.get(request_id)
+            or (self._count and self._store.get(request_key(self._bucket, request_id)))
+            or (self._count_before and self._store.get(request_key(self._bucket - 1, request_id)))
+            or None
+        )
+        if record is None:
+            return None
+        return _hash.unpack_from(record)[0], record[_hash.size :]
+
+    def remember(self, request_id: str, request_hash: int, answer: bytes) -> None:
+        """Remember the answer of a request that is not known."""
+        self._current[request_id] = _hash.pack(request_hash) + answer
+        self._count += 1
+
+    def rotate(self, now_ms: int) -> None:
+        """Begin a new bucket when it is time; called once per entry."""
+        limits = self._limits
+        aged = now_ms - self._started_ms >= limits.request_window_ms
+        if not aged and self._count < max(limits.requests_max // 2, 1):
+            return
+        self._started_ms = now_ms
+        self._bucket += 1
+        self._count_before = self._count
+        self._count = 0
+        self._previous, self._current = self._current, {}
+        self._rotated = True
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        bucket = self._bucket
+        for number, fresh in ((bucket, self._current), (bucket - 1, self._previous)):
+            for request_id, record in fresh.items():
+                writes.append((request_key(number, request_id), record))
+            fresh.clear()
+        if self._rotated:
+            writes.append(RangeDeletion(REQUEST, request_key(bucket - 1, "")))
+            self._rotated = False
+
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        """Yield all that is remembered, in no order; for digests."""
+        start = len(request_key(0, ""))
+        for key, record in self._store.scan(
+            request_key(self._bucket - 1, ""), prefix_stop(REQUEST)
+        ):
+            yield key[start:].decode(), record
+        yield from self._previous.items()
+        yield from self._current.items()
+
+    def record(self) -> bytes:
+        """Return the requests' part of the meta record."""
+        return _record.pack(self._bucket, self._started_ms, self._count, self._count_before)
+
+    def restore(self, record: bytes, at: int) -> int:
+        """Take the requests' part of the meta record over; return where it ends."""
+        self._bucket, self._started_ms, self._count, self._count_before = _record.unpack_from(
+            record, at
+        )
+        return at + _record.size

@@ -1,0 +1,81 @@
+"""Know which tasks belong to which numbered set, in the store and what it does not know yet.
+
+The open tasks of a group are such a set, and so are the tasks that wait for the end of one task.
+Between two batches of writes the changes are in memory; a member that comes and goes in between is
+never written.
+"""
+
+from __future__ import annotations
+
+from heapq import merge
+from typing import TYPE_CHECKING, TypeAlias
+
+from taskraft_service.queue.store.keys import member_key, member_of, prefix_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.store.store import Store, Write
+
+SetMember: TypeAlias = tuple[int, int]
+"""Number of a tube, and id of a task in it."""
+
+FIRST: SetMember = (0, 0)
+
+
+class TaskSetIndex:
+    """The members of all sets of one kind, by the set's number.
+
+    A member is added to a set that it is not in; it may be discarded where it is not.
+    """
+
+    __slots__ = ("_fresh", "_prefix", "_store")
+
+    def __init__(self, store: Store, prefix: bytes) -> None:
+        """Begin with what the store holds under a prefix."""
+        self._store = store
+        self._prefix = prefix
+        self._fresh: dict[int, dict[SetMember, bool]] = {}
+        """By set: members that the store lacks (True), and that it has though they went (False)."""
+
+    def add(self, number: int, member: SetMember) -> None:
+        """Add a member."""
+        fresh = self._fresh.setdefault(number, {})
+        if fresh.get(member) is False:
+            del fresh[member]
+        else:
+            fresh[member] = True
+
+    def discard(self, number: int, member: SetMember) -> None:
+        """Remove a member."""
+        fresh = self._fresh.setdefault(number, {})
+        if fresh.get(member) is True:
+            del fresh[member]
+        else:
+            fresh[member] = False
+
+    def after(self, number: int, member: SetMember) -> Iterator[SetMember]:
+        """Yield the members of a set behind one in order; they must not change meanwhile."""
+        fresh = self._fresh.get(number, {})
+        added = sorted(one for one, is_there in fresh.items() if is_there and one > member)
+        start = member_key(self._prefix, number, (member[0], member[1] + 1))
+        stop = member_key(self._prefix, number + 1, FIRST)
+        stored = (member_of(key) for key, _ in self._store.scan(start, stop))
+        yield from merge(added, (one for one in stored if one not in fresh))
+
+    def keys(self) -> Iterator[bytes]:
+        """Yield the keys of all members of all sets, in order; for digests."""
+        known = {key for key, _ in self._store.scan(self._prefix, prefix_stop(self._prefix))}
+        for number, fresh in self._fresh.items():
+            for member, is_there in fresh.items():
+                key = member_key(self._prefix, number, member)
+                (known.add if is_there else known.discard)(key)
+        yield from sorted(known)
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``."""
+        for number, fresh in self._fresh.items():
+            for member, is_there in fresh.items():
+                key = member_key(self._prefix, number, member)
+                writes.append((key, b"" if is_there else None))
+        self._fresh.clear()

@@ -1,0 +1,1 @@
+"""Transitions of tasks, and what each end, move or change of a task entails."""

@@ -1,0 +1,116 @@
+"""End tasks: the one place that every task passes when it ends for good or is buried.
+
+A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
+depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
+task's extras; whoever only watches by ``Ledger.watcher``. Without extras and watcher the hot path
+of ``settle`` does the same in place, for a whole run of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, GONE, LIFE_CYCLE, Operation
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.transitions.transition import transition
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.life_cycle import EventKind
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.task_view import Failure
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
+
+SURPLUS: Final = "BURIED_MAX"
+"""Reason in the feed of a deletion that makes room for another burial."""
+
+
+def end(
+    ledger: QueueState,
+    task: QueueTask,
+    operation: Operation,
+    outcome: TaskOutcome,
+    kind: EventKind | None = None,
+    reason: str = "",
+) -> None:
+    """End a task: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
+
+    The caller has taken the task out of its order, and has set the retention of a kept task. For a
+    task that had ended before and was kept, only the transition happens.
+    """
+    if task.state in FINISHED:
+        transition(ledger, task.tube, (task,), operation, kind, reason)
+        return
+    if outcome is TaskOutcome.EXPIRED:
+        task.tube.counters.expire(task.state)
+    is_gone = LIFE_CYCLE[task.state, operation] is GONE
+    if not is_gone or task.extras.group:
+        task.extras = replace(task.extras, outcome=outcome)
+    if task.extras.dependents:
+        ledger.dependents.ended(task, outcome)
+    if is_gone and outcome is not TaskOutcome.PROCESSED:
+        leave_failure(ledger, task, outcome)
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, outcome)
+    transition(ledger, task.tube, (task,), operation, kind, reason, outcome)
+
+
+def leave_failure(ledger: QueueState, task: QueueTask, outcome: TaskOutcome) -> None:
+    """Let what is known of the failure of a task outlive it; one that has none leaves nothing."""
+    if task.extras.failure is not None:
+        ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
+
+
+def bury(
+    ledger: QueueState,
+    task: QueueTask,
+    operation: Operation,
+    failure: Failure | None,
+    reason: str,
+    kind: EventKind | None = None,
+) -> None:
+    """Bury a task that the caller has taken out of its order; a buried task has not ended."""
+    extras = task.extras
+    task.extras = replace(
+        extras,
+        failure=failure if failure is not None else extras.failure,
+        times_buried=extras.times_buried + 1,
+    )
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, TaskOutcome.BURIED_OUT)
+    transition(ledger, task.tube, (task,), operation, kind, reason, TaskOutcome.BURIED_OUT)
+    note_surplus(ledger, task.tube)
+
+
+def note_surplus(ledger: QueueState, tube: QueueTube) -> None:
+    """Note a tube that has more buried tasks than it may, if it has."""
+    if _has_surplus(tube):
+        ledger.surplus[tube.number] = tube
+
+
+def remove_surplus(ledger: QueueState, tasks_max: int) -> int:
+    """Remove buried tasks beyond the bounds of their tubes; return how many.
+
+    First what a kick would take first, of the oldest tube. That happens after each command, not
+    amid one, so that a command finds every task that it names; and at most so many in one entry.
+    """
+    removed = 0
+    while over := [number for number, tube in ledger.surplus.items() if _has_surplus(tube)]:
+        if removed == tasks_max:
+            break
+        tube = ledger.surplus[min(over)]
+        order = tube.buried.pop_least()
+        assert order is not None
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        end(ledger, task, Operation.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
+        removed += 1
+    ledger.surplus = {number: ledger.surplus[number] for number in over}
+    return removed
+
+
+def _has_surplus(tube: QueueTube) -> bool:
+    return 0 < tube.options.buried_max < tube.counters.states[BURIED]

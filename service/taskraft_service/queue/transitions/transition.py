@@ -1,0 +1,265 @@
+"""Carry out the transitions of tasks: the only module that changes the state of a task.
+
+``transition`` looks the target state up in ``LIFE_CYCLE`` and keeps everything consistent that
+depends on a task's state: leases, ready and buried orders, timers, counters, ready ages, groups,
+unique keys and the change feed. It decides nothing: callers check first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.life_cycle import (
+    BURIED,
+    DELAYED,
+    EVENT_KINDS,
+    GONE,
+    HELD,
+    LIFE_CYCLE,
+    OPEN,
+    READY,
+    TAKEN,
+    EventKind,
+    Operation,
+)
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
+from taskraft_service.queue.entities.tube_driver import (
+    MEMORY_BYTES_MAX,
+    RANK_MAX,
+    RANK_MIN,
+    arriving_task,
+)
+from taskraft_service.queue.feed.event import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.task_view import State
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.state.queue_state import QueueState
+
+IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
+"""Kinds of events that change a task without a new stay in its state."""
+NO_OUTCOME: Final = TaskOutcome.NONE
+TRUNCATE: Final = Operation.TRUNCATE
+_since_of: Final = attrgetter("since_ms")
+
+
+def transition(
+    ledger: QueueState,
+    tube: QueueTube,
+    tasks: Sequence[QueueTask],
+    operation: Operation,
+    kind: EventKind | None = None,
+    reason: str = "",
+    outcome: TaskOutcome = NO_OUTCOME,
+) -> None:
+    """Bring tasks of one tube, all in one state, to the state that ``LIFE_CYCLE`` names.
+
+    Before the call, the caller takes the tasks out of their order (``leave_order``) and sets what
+    the new state needs: deadlines, order, and for TAKEN the attempt and the session. A new task is
+    GONE before. A task that leaves TAKEN loses its lease here. After the call, the caller may
+    change only what no index depends on.
+
+    Args:
+        ledger: the state of the queue.
+        tube: the tube of the tasks.
+        tasks: at least one task.
+        operation: what is done to the tasks.
+        kind: kind of the events, if not the one of the operation.
+        reason: reason in the events.
+        outcome: how the tasks end or are buried, for the events.
+    """
+    before = tasks[0].state
+    after = LIFE_CYCLE[before, operation]
+    if kind is None:
+        kind = EVENT_KINDS[operation]
+    emit(ledger, tasks, kind, before, after, reason, outcome)
+    is_in_place = before is after and kind in IN_PLACE
+    payload_bytes = 0
+    if before is GONE:
+        payload_bytes = _insert(ledger, tube, tasks)
+    elif operation is not TRUNCATE and not is_in_place:
+        _leave(ledger, tube, tasks, before)
+    for task in tasks:
+        assert task.state is before
+        task.state = after
+    if after is GONE:
+        payload_bytes = _remove(ledger, tube, tasks)
+    elif after is TAKEN and not is_in_place:
+        _start_leases(ledger, tasks)
+    else:
+        _enter(ledger, tube, tasks, after, is_in_place=is_in_place)
+    if operation is not TRUNCATE:  # a truncated tube is out of reach and counts nothing
+        if not tube.dirty:
+            ledger.tubes.touch(tube)
+        tube.counters.count(kind, before, after, len(tasks), payload_bytes)
+    if ledger.groups.by_name and before is not after:
+        _tell_groups(ledger, tasks, kind, before, after)
+
+
+def _insert(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
+    """Keep new tasks in memory until they are written; return their payload bytes."""
+    residents = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in tasks:
+        residents[task.id] = task
+        payload_bytes += task.payload_bytes
+        if task.body is not None:
+            resident_bytes += len(task.body)
+    ledger.dirty_tasks += tasks
+    ledger.resident_bytes += resident_bytes
+    return payload_bytes
+
+
+def _leave(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], before: State) -> None:
+    """End what belongs to the state that tasks leave: their lease, delay or ready age."""
+    if before is TAKEN:
+        _end_leases(ledger, tube, tasks)
+    elif before is READY:
+        if len(tasks) == 1:
+            tube.ages.left(tasks[0].since_ms)
+        else:
+            tube.ages.all_left(list(map(_since_of, tasks)))
+
+
+def _end_leases(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
+    """Make the tokens of tasks stale, and let their sub-queues offer the next tasks."""
+    if tube.ready.counts_leases:
+        tube.ready.free(tasks)
+    leases = ledger.leases
+    for task in tasks:
+        token, session = task.token, task.session
+        del leases[token]
+        if session is not None:
+            del session.held[token]
+            task.session = None
+        task.token = 0
+        task.lease_until_ms = NEVER_MS
+        if task.extras is not NO_EXTRAS and task.extras.cancel_requested:
+            task.extras = replace(task.extras, cancel_requested=False)
+
+
+def _start_leases(ledger: QueueState, tasks: Sequence[QueueTask]) -> None:
+    """Give tasks tokens that no lease had before; their sessions hold them."""
+    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
+    for task in tasks:
+        if not task.dirty:  # a task that is taken is in memory already
+            task.dirty = True
+            ledger.dirty_tasks.append(task)
+        token += 1
+        task.token = token
+        task.since_ms = now_ms
+        task.visible_at_ms = NEVER_MS
+        leases[token] = task
+        session = task.session
+        if session is not None:
+            session.held[token] = task
+        if task.timer is not None or task.lease_until_ms < NEVER_MS or task.expire_at_ms < NEVER_MS:
+            ledger.timers.renew(task)
+    ledger.token = token
+
+
+def _enter(
+    ledger: QueueState,
+    tube: QueueTube,
+    tasks: Sequence[QueueTask],
+    after: State,
+    *,
+    is_in_place: bool,
+) -> None:
+    """Begin what belongs to a state in which tasks stay without a lease, or go on with theirs."""
+    now_ms = ledger.now_ms
+    is_ready = after is READY
+    has_driver = is_ready and tube.custom is not None
+    for task in tasks:
+        if not task.dirty:
+            ledger.touch_task(task)
+        if not is_in_place:
+            task.since_ms = now_ms
+        if after is not DELAYED and after is not HELD:
+            task.visible_at_ms = NEVER_MS
+        if has_driver:
+            assign_driver_rank(ledger, task)
+        elif after is BURIED:
+            tube.buried.add(task.buried_order)
+        if not is_ready or task.timer is not None or task.expire_at_ms < NEVER_MS:
+            ledger.timers.renew(task)
+    if is_ready:
+        tube.ready.add_all(tasks)
+        if not is_in_place:
+            tube.ages.came(now_ms, len(tasks))
+            ledger.tubes.totals.note_ready(tube)
+
+
+def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
+    """Let go of tasks that are gone; return the change of payload bytes, which is negative.
+
+    A task that the store knows stays in memory until the next batch of writes deletes its record.
+    """
+    residents = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in tasks:
+        payload_bytes -= task.payload_bytes
+        if task.timer is not None:
+            ledger.timers.cancel(task)
+        if task.extras is not NO_EXTRAS:
+            _remove_references(ledger, tube, task)
+        if task.written is not None and not task.dirty:
+            ledger.touch_task(task)
+        if task.body is not None:
+            resident_bytes += len(task.body)
+            task.body = None
+        if task.written is None:
+            del residents[task.id]
+    ledger.resident_bytes -= resident_bytes
+    return payload_bytes
+
+
+def _remove_references(ledger: QueueState, tube: QueueTube, task: QueueTask) -> None:
+    """Free the unique key of a task that is gone, and forget what it waits for."""
+    key = task.extras.unique_key
+    if key:
+        ledger.unique_keys.free(tube.number, key, task.id)
+    if task.extras.waiting is not None:
+        ledger.dependents.leave(task)
+
+
+def _tell_groups(
+    ledger: QueueState, tasks: Sequence[QueueTask], kind: EventKind, before: State, after: State
+) -> None:
+    """Let groups count tasks that were put, that ended, or that were buried or brought back."""
+    if before in OPEN and after in OPEN:
+        return
+    for task in tasks:
+        if task.extras is NO_EXTRAS or not task.extras.group:
+            continue
+        if before is GONE:
+            ledger.groups.came(task)
+        else:
+            ledger.groups.moved(task, kind, before, after)
+
+
+def assign_driver_rank(ledger: QueueState, task: QueueTask) -> None:
+    """Let the driver of a CUSTOM tube decide the rank of a task that becomes ready."""
+    tube = task.tube
+    assert tube.custom is not None
+    placement = tube.custom.place(arriving_task(task, ledger.now_ms), tube.memory)
+    rank, memory = placement.rank, placement.memory
+    assert RANK_MIN <= rank <= RANK_MAX, f"driver {tube.driver!r}: rank {rank}"
+    assert len(memory) <= MEMORY_BYTES_MAX, f"driver {tube.driver!r}: {len(memory)} bytes"
+    lane, _, task_id = task.order
+    task.order = (lane, rank, task_id)
+    tube.memory = memory
+
+
+def leave_order(task: QueueTask) -> None:
+    """Remove a task from the order of its state, before its order or its state changes."""
+    if task.state is READY:
+        task.tube.ready.discard(task)
+    elif task.state is BURIED:
+        task.tube.buried.discard(task.buried_order)

@@ -1,1 +1,0 @@
-"""Tubes: their options, counters and limits, and how they come, change and go."""

@@ -1,0 +1,453 @@
+"""Every operation in every state does what the life-cycle table says, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
+    Cancel,
+    Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
+)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
+from taskraft_service.queue.entities.life_cycle import (
+    LIFE_CYCLE,
+    STATES,
+    TTL_ENDS,
+    EventKind,
+    Operation,
+)
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+IMPLEMENTED = tuple(State)
+TOKEN = 1
+SESSION = "session-of-the-holder"
+COMMANDS = {
+    Operation.TAKE: Take(["tube"]),
+    Operation.TAKE_CHOSEN: Take(["tube"], task_id=1),
+    Operation.ACK: Settle([Ack([TOKEN])]),
+    Operation.ACK_KEEP: Settle([Ack([TOKEN], keep=Keep.DONE)]),
+    Operation.ACK_RETAIN: Settle([Ack([TOKEN], keep=Keep.ZOMBIE, retain_ms=100)]),
+    Operation.REJECT: Settle([Reject([TOKEN])]),
+    Operation.EXHAUST: Settle([Release([TOKEN], failure=Failure("broken", fatal=True))]),
+    Operation.EXHAUST_REMOVE: Settle([Release([TOKEN])]),
+    Operation.MOVE: Settle([Release([TOKEN], move_to="other")]),
+    Operation.MOVE_CHOSEN: Move("tube", ByIds([1]), "other"),
+    Operation.RELEASE: Settle([Release([TOKEN])]),
+    Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
+    Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
+    Operation.TOUCH: Settle([Touch([TOKEN], increment_ms=10)]),
+    Operation.BURY: Bury("tube", ByIds([1])),
+    Operation.KICK: Kick("tube", selector=ByIds([1])),
+    Operation.KICK_DELAYED: Kick("tube", selector=ByIds([1]), delay_ms=10),
+    Operation.DELETE: Delete("tube", ByIds([1])),
+    Operation.SNATCH: Snatch("tube", ByIds([1])),
+    Operation.SNATCH_DELAYED: Snatch("tube", ByIds([1]), delay_ms=10),
+    Operation.RESTART: Restart("tube", ByIds([1])),
+    Operation.RESTART_DELAYED: Restart("tube", ByIds([1]), delay_ms=10),
+    Operation.SWITCH_READY: Switch("tube", ByIds([1]), State.READY),
+    Operation.SWITCH_DELAYED: Switch("tube", ByIds([1]), State.DELAYED, 10),
+    Operation.SWITCH_BURIED: Switch("tube", ByIds([1]), State.BURIED),
+    Operation.SWITCH_DONE: Switch("tube", ByIds([1]), State.DONE),
+    Operation.SWITCH_ZOMBIE: Switch("tube", ByIds([1]), State.ZOMBIE, 10),
+    Operation.CANCEL: Cancel("tube", ByIds([1])),
+    Operation.UPDATE: UpdateTasks("tube", ByIds([1]), TaskUpdate(priority=1)),
+    Operation.UPDATE_DELAYED: UpdateTasks("tube", ByIds([1]), TaskUpdate(delay_ms=10)),
+    Operation.UPDATE_UNDELAYED: UpdateTasks("tube", ByIds([1]), TaskUpdate(delay_ms=0)),
+    Operation.SESSION_END: CloseSession(SESSION),
+    Operation.RELEASE_ALL: ReleaseAll("tube"),
+    Operation.TRUNCATE: TruncateTube("tube"),
+    Operation.GROUP_START: StartGroup("group"),
+}
+ONE_ATTEMPT = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
+WISHES = {
+    Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT},
+}
+EVENTS = {Operation.MOVE: 2, Operation.MOVE_CHOSEN: 2}
+"""Operations with more than one event: a move has one in each tube."""
+REPLACEMENTS = {Operation.REPLACE: 0, Operation.REPLACE_DELAYED: 10}
+CLOCK = {
+    Operation.DELAY_END: "delay_ms",
+    Operation.LEASE_END: "ttr_ms",
+    Operation.RETENTION_END: "retain_ms",
+}
+
+
+class Stage:
+    """A queue with one tube and, at most, one task in a chosen state."""
+
+    def __init__(self, state, scope=TtlScope.UNTAKEN, **wishes):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.index = 0
+        options = TubeOptions(
+            retain_ms=wishes.pop("retain_ms", 100),
+            ttl_scope=scope,
+            concurrency=wishes.pop("concurrency", 0),
+        )
+        self.do(
+            Startup(1, 60_000, "feed", 1),
+            CreateTube("tube", TubeKind.FIFOTTL, options),
+            CreateTube("other", TubeKind.FIFOTTL, TubeOptions()),
+            OpenSession(SESSION, ttr_ms=60_000),
+        )
+        if state is State.GONE:
+            return
+        if state is State.DELAYED:
+            wishes.setdefault("delay_ms", 50)
+        if state is State.HELD:
+            wishes["group"] = "group"
+        if "group" in wishes:
+            self.do(CreateGroup("group"))
+        self.do(Put("tube", [NewTask(b"", 0, **wishes)]))
+        if "group" in wishes and state is not State.HELD:
+            self.do(StartGroup("group"))
+        if state in (State.TAKEN, State.DONE, State.ZOMBIE):
+            self.do(Take(["tube"], SESSION))
+        if state in (State.DONE, State.ZOMBIE):
+            self.do(Settle([Ack([TOKEN], keep=Keep[state.name])]))
+        elif state is State.BURIED:
+            self.do(Bury("tube", ByIds([1])))
+        assert self.state() is state
+
+    def do(self, *commands, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def state(self):
+        (task,) = self.queue.get_tasks("tube", [1])
+        return State.GONE if task is None else task.state
+
+
+def test_table_has_no_states_that_are_not_implemented():
+    """What the contract has beyond them comes with its own operations."""
+    for (state, _), to_state in LIFE_CYCLE.items():
+        assert state in IMPLEMENTED
+        assert to_state in IMPLEMENTED
+
+
+@pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
+def test_operation_follows_the_table(state, operation):
+    """What the table does not list is refused, or finds nothing, and changes nothing."""
+    stage = Stage(state, **WISHES.get(operation, {}))
+    before = stage.queue.feed.views()[0].high_seq
+    (result,) = stage.do(COMMANDS[operation])
+    assert stage.state() is LIFE_CYCLE.get((state, operation), state)
+    events = stage.queue.feed.views()[0].high_seq - before
+    if (state, operation) not in LIFE_CYCLE:
+        assert events == 0
+        assert reasons(result) == [reason_why_not(state, operation)]
+    elif (state, operation) != (State.BURIED, Operation.BURY):
+        assert events == EVENTS.get(operation, 1)
+        assert not isinstance(result, Refusal)
+
+
+def reasons(result):
+    """Return why an operation did nothing; None: there was nothing to do it to."""
+    if isinstance(result, Refusal):
+        return [result.reason]
+    refused = [item.refusal.reason for item in getattr(result, "refused", ())]
+    has_found_none = getattr(result, "count", None) == 0 or getattr(result, "tasks", None) == []
+    return refused or [None] * has_found_none
+
+
+ALREADY = {
+    (State.READY, Operation.RESTART),
+    (State.READY, Operation.RESTART_DELAYED),
+    (State.TAKEN, Operation.RESTART),
+    (State.TAKEN, Operation.RESTART_DELAYED),
+    (State.READY, Operation.SWITCH_READY),
+    (State.BURIED, Operation.SWITCH_BURIED),
+    (State.DONE, Operation.SWITCH_DONE),
+}
+"""Where the task is as it is wanted: nothing is done, and nothing is wrong."""
+
+
+def reason_why_not(state, operation):
+    """Return what is said of a task in a state that an operation is not for."""
+    command = COMMANDS[operation]
+    if isinstance(command, Settle):
+        return Reason.LEASE_STALE
+    if isinstance(command, StartGroup):
+        return Reason.GROUP_NOT_FOUND
+    names_a_task = getattr(command, "selector", None) or getattr(command, "task_id", None)
+    if not names_a_task or (state, operation) in ALREADY:
+        return None
+    return Reason.TASK_NOT_FOUND if state is State.GONE else Reason.WRONG_STATE
+
+
+CLOCK_WALK = [
+    (State.DELAYED, Operation.DELAY_END),
+    (State.READY, Operation.LEASE_END),
+    (State.TAKEN, Operation.LEASE_END),
+    (State.BURIED, Operation.LEASE_END),
+    (State.READY, Operation.RETENTION_END),
+    (State.DONE, Operation.RETENTION_END),
+    (State.ZOMBIE, Operation.RETENTION_END),
+]
+
+
+@pytest.mark.parametrize(("state", "operation"), CLOCK_WALK)
+def test_clock_follows_the_table(state, operation):
+    """Each deadline ends only the states that it is for, and not a millisecond early."""
+    stage = Stage(state, **{CLOCK[operation]: 50})
+    stage.do(now_ms=1_049)
+    assert stage.state() is state
+    stage.do(now_ms=1_050)
+    assert stage.state() is LIFE_CYCLE.get((state, operation), state)
+
+
+@pytest.mark.parametrize("scope", TtlScope, ids=lambda scope: scope.name)
+@pytest.mark.parametrize("state", IMPLEMENTED[1:], ids=lambda state: state.name)
+def test_time_to_live_ends_the_states_of_its_scope(state, scope):
+    """Every state in every scope; a delay that does not prolong the life ends with it."""
+    stage = Stage(State.TAKEN if state is State.DELAYED else state, scope, ttl_ms=50)
+    if state is State.DELAYED:
+        release = Release([TOKEN], delay_ms=500, ttl_policy=TtlPolicy.KEEP_DEADLINE)
+        stage.do(Settle([release]))
+    stage.do(now_ms=1_049)
+    assert stage.state() is state
+    stage.do(now_ms=1_050)
+    ends = state in TTL_ENDS[scope] or state is State.DELAYED
+    ends = ends or (state, scope) == (State.TAKEN, TtlScope.UNTAKEN)
+    assert stage.state() is (State.GONE if ends else state)
+
+
+@pytest.mark.parametrize("operation", REPLACEMENTS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
+def test_replacement_follows_the_table(state, operation):
+    """A put with the key of a task changes it where the table says so, and else never."""
+    stage = Stage(state, unique_key=("key",))
+    new = NewTask(
+        b"new",
+        3,
+        delay_ms=REPLACEMENTS[operation],
+        unique_key=("key",),
+        on_conflict=OnConflict.REPLACE_IF_WAITING,
+    )
+    (result,) = stage.do(Put("tube", [new]))
+    replaced = (state, operation) in LIFE_CYCLE
+    assert list(result.existing) == ([0] if replaced else [])
+    if replaced:
+        assert list(result.ids) == [1]
+        assert stage.state() is LIFE_CYCLE[state, operation]
+    elif state is State.TAKEN:
+        assert result.refused[0].refusal.reason is Reason.KEY_TAKEN
+    else:
+        assert list(result.ids) == [1 if state is State.GONE else 2]
+
+
+MAKING_READY = [
+    (state, operation)
+    for (state, operation), to_state in LIFE_CYCLE.items()
+    if to_state is State.READY and operation in COMMANDS
+]
+ENDING_LEASES = [
+    operation
+    for (state, operation), to_state in LIFE_CYCLE.items()
+    if state is State.TAKEN and to_state is not State.TAKEN and operation in COMMANDS
+]
+
+
+def told_of(queue, command, do):
+    """Return the tubes that consumers hear of: before the entry, or right after it."""
+    told = queue.could_be_ready([command], 1_000)
+    do(command)
+    return told | set(queue.woken_tubes())
+
+
+@pytest.mark.parametrize(("state", "operation"), MAKING_READY)
+def test_consumers_hear_of_all_that_makes_a_task_ready(state, operation):
+    stage = Stage(state)
+    assert "tube" in told_of(stage.queue, COMMANDS[operation], stage.do)
+    assert stage.state() is State.READY
+
+
+@pytest.mark.parametrize("operation", ENDING_LEASES)
+@pytest.mark.parametrize(
+    "wrapped", [lambda command: command, lambda command: ExecuteBatch([command])]
+)
+def test_consumers_hear_of_all_that_lets_another_task_be_taken(operation, wrapped):
+    """In a tube that gives one task at a time: whatever ends the lease makes way for the next."""
+    stage = Stage(State.TAKEN, concurrency=1, **WISHES.get(operation, {}))
+    stage.do(Put("tube", [NewTask(b"", 0)]))
+    assert not stage.queue.has_ready("tube")
+    command = COMMANDS[operation]
+    if type(command) in (Settle, Bury, Delete):
+        command = wrapped(command)
+    told = told_of(stage.queue, command, stage.do)
+    assert "tube" in told or operation is Operation.TRUNCATE
+    assert ("other" in told) is (operation is Operation.MOVE)
+
+
+@pytest.mark.parametrize(("state", "operation"), CLOCK_WALK[:1] + CLOCK_WALK[2:3])
+def test_consumers_hear_of_deadlines_that_nobody_foresaw(state, operation):
+    """The shell looks ahead at what is in memory, and not past entries on their way."""
+    stage = Stage(state, **{CLOCK[operation]: 50})
+    stage.do(now_ms=1_049)
+    assert set(stage.queue.woken_tubes()) == set()
+    stage.do(now_ms=1_050)
+    assert set(stage.queue.woken_tubes()) == {"tube"}
+
+
+def test_consumers_hear_of_a_session_that_held_more_than_was_known():
+    stage = Stage(State.TAKEN)
+    stage.do(CloseSession(SESSION))
+    assert set(stage.queue.woken_tubes()) == {"tube"}
+
+
+def test_consumers_hear_of_a_revoked_group():
+    stage = Stage(State.HELD, concurrency=1)
+    stage.do(StartGroup("group"), Take(["tube"], SESSION), Put("tube", [NewTask(b"", 0)]))
+    assert told_of(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, "by the start"
+    assert not stage.queue.has_ready("tube")
+    assert told_of(stage.queue, CancelGroup("group", revoke=True), stage.do) == {"tube"}
+    assert stage.queue.has_ready("tube")
+
+
+def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
+    stage = Stage(State.HELD, delay_ms=50)
+    stage.do(StartGroup("group"), now_ms=1_049)
+    assert stage.state() is LIFE_CYCLE[State.HELD, Operation.GROUP_START_DELAYED]
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.READY
+
+
+@pytest.mark.parametrize(
+    ("end", "delay_ms", "operation"),
+    [
+        (Settle([Ack([TOKEN])]), 0, Operation.DEPENDENCIES_DONE),
+        (Settle([Ack([TOKEN])]), 10, Operation.DEPENDENCIES_DONE_DELAYED),
+        (Delete("other", ByIds([1])), 0, Operation.DEPENDENCY_FAILED),
+    ],
+)
+def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
+    """Only a task that is held waits for others; consumers hear of it when it does so no more."""
+    stage = Stage(State.GONE)
+    after = Dependencies((TaskReference("other", 1),))
+    held = NewTask(b"", 0, delay_ms=delay_ms, dependencies=after)
+    stage.do(Put("other", [NewTask(b"", 0)]), Put("tube", [held]), Take(["other"]))
+    assert stage.state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
+    foreseen = stage.queue.could_be_ready([end], 1_000)
+    assert ("tube" in foreseen) is isinstance(end, Settle), "so that it is taken in the same entry"
+    told = told_of(stage.queue, end, stage.do)
+    assert stage.state() is LIFE_CYCLE[State.HELD, operation]
+    assert ("tube" in told) is (operation is not Operation.DEPENDENCY_FAILED)
+
+
+def test_lease_ends_with_the_time_to_live():
+    """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
+    stage = Stage(State.TAKEN, ttl_ms=50)
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.GONE
+    kinds = [event.kind for _, event in stage.queue.feed.events(0, 0, 10)]
+    assert kinds == [EventKind.PUT, EventKind.TAKE, EventKind.TTR_EXPIRED, EventKind.TTL_EXPIRED]
+
+
+def test_delayed_task_outlives_its_time_to_live():
+    """A delay prolongs the life, so that the two never meet."""
+    stage = Stage(State.DELAYED, ttl_ms=10)
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.READY
+    stage.do(now_ms=1_060)
+    assert stage.state() is State.GONE
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "operation"), [(0, Operation.PUT), (10, Operation.PUT_DELAYED)]
+)
+def test_put_follows_the_table(delay_ms, operation):
+    """A put makes a task that was not there."""
+    stage = Stage(State.GONE)
+    stage.do(Put("tube", [NewTask(b"", 0, delay_ms=delay_ms)]))
+    assert stage.state() is LIFE_CYCLE[State.GONE, operation]
+
+
+def test_a_put_into_a_group_that_was_not_started_is_held():
+    assert Stage(State.HELD).state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
+
+
+def test_every_operation_is_walked():
+    """No operation was forgotten here."""
+    walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
+    walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED, *REPLACEMENTS}
+    walked |= {
+        Operation.DEPENDENCIES_DONE,
+        Operation.DEPENDENCIES_DONE_DELAYED,
+        Operation.DEPENDENCY_FAILED,
+    }
+    walked |= {operation for operation, *_ in BACKED_OFF} | {Operation.CANCEL_RETURNED}
+    assert walked == set(Operation)
+    assert STATES[State.HELD] is State.HELD
+
+
+def test_wrong_state_is_named():
+    """A refusal says what state the task is in."""
+    stage = Stage(State.TAKEN)
+    (result,) = stage.do(Bury("tube", ByIds([1])))
+    (item,) = result.refused
+    assert item.refusal.reason is Reason.WRONG_STATE
+    assert item.refusal.metadata["state"] == "TAKEN"
+
+
+BACKED_OFF = [
+    (Operation.LEASE_END_DELAYED, {"ttr_ms": 50}, (), 1_050),
+    (Operation.SESSION_END_DELAYED, {}, (CloseSession(SESSION),), 1_000),
+]
+
+
+@pytest.mark.parametrize(("operation", "wishes", "commands", "now_ms"), BACKED_OFF)
+def test_a_lost_lease_with_a_back_off_delays_the_task(operation, wishes, commands, now_ms):
+    retry = RetryPolicy(attempts_max=5, backoff_ms=1_000)
+    stage = Stage(State.TAKEN, retry=retry, **wishes)
+    stage.do(*commands, now_ms=now_ms)
+    assert stage.state() is LIFE_CYCLE[State.TAKEN, operation]
+
+
+def test_a_release_ends_a_task_whose_cancellation_was_requested():
+    stage = Stage(State.TAKEN)
+    stage.do(Cancel("tube", ByIds([1])), Settle([Release([TOKEN])]))
+    assert stage.state() is LIFE_CYCLE[State.TAKEN, Operation.CANCEL_RETURNED]
+
+
+@pytest.mark.parametrize("state", [State.TAKEN, State.DONE], ids=lambda state: state.name)
+def test_a_put_does_not_replace_a_task_that_an_earlier_item_only_met(state):
+    """The earlier item is answered with the task; the later one finds it as busy as it is."""
+    stage = Stage(state, unique_key=("key",))
+    among = UniqueAmong((State.READY, State.TAKEN, State.DONE))
+    items = [
+        NewTask(b"new", 3, unique_key=("key",), on_conflict=how, unique_among=among)
+        for how in (OnConflict.RETURN_EXISTING, OnConflict.REPLACE_IF_WAITING)
+    ]
+    (result,) = stage.do(Put("tube", items))
+    assert result.ids == [1, 0]
+    assert result.refused[0].refusal.reason is Reason.KEY_TAKEN
+    assert stage.state() is state

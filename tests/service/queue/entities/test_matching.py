@@ -1,0 +1,28 @@
+"""Texts with wildcards match as they read: pieces in order, with anything or nothing between."""
+
+import pytest
+
+from taskraft_service.queue.entities.matching import consists_of
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("", [""], ["a"]),
+        ("ab", ["ab"], ["a", "abc", "xab"]),
+        ("*", ["", "a", "*"], []),
+        ("a*", ["a", "ab"], ["", "ba"]),
+        ("*b", ["b", "ab"], ["", "ba"]),
+        ("a*a", ["aa", "aba"], ["a", "ab", "ba"]),
+        ("*b*", ["b", "abc", "bb"], ["", "ac"]),
+        ("a*b*c", ["abc", "axbxc", "abbc", "abcc"], ["ac", "acb", "axc", "abcd", "abxd"]),
+        ("a*bc*cd", ["abccd", "abcxcd"], ["abcd", "acdbc"]),
+        ("*x*x*", ["xx", "axbxc"], ["x", "axb"]),
+        ("ab*ab*ab", ["ababab"], ["abab", "ababa"]),
+        ("*a*b", ["ab", "aab", "xaxb"], ["ba", "b"]),
+    ],
+)
+def test_a_pattern_matches_what_it_reads_like(pattern, matching, others):
+    pieces = pattern.split("*")
+    assert [text for text in matching if not consists_of(text, pieces)] == []
+    assert [text for text in others if consists_of(text, pieces)] == []

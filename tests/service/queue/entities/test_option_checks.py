@@ -1,0 +1,165 @@
+"""Options out of range, unsuitable or contradictory are all named, each at its very bound."""
+
+from dataclasses import replace
+
+import pytest
+
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.option_checks import (
+    ATTEMPTS_MAX,
+    COUNT_MAX,
+    FACTOR_PERCENT_MAX,
+    SUBQUEUE_BYTES_MAX,
+    SUBQUEUE_WEIGHTS_MAX,
+    retry_violations,
+    violations,
+)
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import (
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+)
+
+FIFO, FIFOTTL, LIM, UTUBE = TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL
+
+
+def at_fault(kind=UTUBE, name="mail", needs_capacity=True, **options):
+    options = replace(TubeOptions(), **options)
+    return [path for path, _ in violations(name, kind, options, needs_capacity=needs_capacity)]
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("delay_ms", 0, None),
+        ("ttl_ms", 0, None),
+        ("ttr_ms", 0, None),
+        ("retain_ms", 0, None),
+        ("capacity_tasks", 0, None),
+        ("capacity_bytes", 0, None),
+        ("buried_max", 0, None),
+        ("concurrency", 0, COUNT_MAX),
+        ("rate_per_second", 0, COUNT_MAX),
+        ("subqueue_concurrency", 1, COUNT_MAX),
+    ],
+)
+def test_a_number_is_within_its_bounds(field, low, high):
+    assert at_fault(**{field: low}) == []
+    assert at_fault(**{field: low - 1}) == [field]
+    most = (1 << 62) if high is None else high
+    assert at_fault(**{field: most}) == []
+    if high is not None:
+        assert at_fault(**{field: most + 1}) == [field]
+
+
+def test_a_burst_is_within_its_bounds_and_needs_a_rate():
+    assert at_fault(rate_per_second=1, rate_burst=COUNT_MAX) == []
+    assert at_fault(rate_per_second=1, rate_burst=COUNT_MAX + 1) == ["rate_burst"]
+    assert at_fault(rate_burst=1) == ["rate_burst"]
+
+
+def test_the_rate_of_sub_queues_is_for_kinds_that_have_some():
+    rate, burst = "subqueue_rate_per_second", "subqueue_rate_burst"
+    for most in (COUNT_MAX, COUNT_MAX + 1):
+        beyond = [] if most == COUNT_MAX else [rate, burst]
+        assert at_fault(TubeKind.UTUBE, **{rate: most, burst: most}) == beyond
+    assert at_fault(TubeKind.UTUBETTL, **{burst: 1}) == [burst]
+    assert at_fault(TubeKind.FIFO, **{rate: 1}) == [rate]
+
+
+def test_weights_are_few_small_and_of_short_names():
+    assert at_fault(subqueue_weights=(("ä" * (SUBQUEUE_BYTES_MAX // 2), 1), ("b", COUNT_MAX))) == []
+    long = "ä" * (SUBQUEUE_BYTES_MAX // 2) + "a"
+    found = at_fault(subqueue_weights=((long, 1), ("b", 0), ("c", COUNT_MAX + 1)))
+    paths = [long[:32], "b", "c"]
+    assert found == [f"subqueue_weights[{path}]" for path in paths]
+    many = tuple((str(number), 1) for number in range(SUBQUEUE_WEIGHTS_MAX))
+    assert at_fault(subqueue_weights=many) == []
+    assert at_fault(subqueue_weights=(*many, ("one more", 1))) == ["subqueue_weights"]
+
+
+def test_priorities_agree():
+    assert at_fault(priority_min=5, priority=5, priority_max=5) == []
+    assert at_fault(priority_min=5, priority=4, priority_max=9) == ["priority"]
+    assert at_fault(priority_min=5, priority=10, priority_max=9) == ["priority"]
+    assert at_fault(priority_min=6, priority=5, priority_max=5) == ["priority_min"]
+
+
+def test_what_is_retained_needs_a_period():
+    assert at_fault(on_ack=OnAck.RETAIN, retain_ms=FOREVER_MS - 1) == []
+    assert at_fault(on_ack=OnAck.RETAIN, retain_ms=FOREVER_MS) == ["retain_ms"]
+    assert at_fault(on_ack=OnAck.KEEP, retain_ms=FOREVER_MS) == []
+
+
+def test_a_tube_is_not_its_own_dead_letter_tube():
+    assert at_fault(name="mail", dead_letter_tube="mail") == ["dead_letter_tube"]
+    assert at_fault(name="mail", dead_letter_tube="letters") == []
+
+
+def test_a_limited_tube_names_its_room_unless_its_profile_does_not_ask():
+    assert at_fault(LIM) == ["capacity_tasks"]
+    assert at_fault(LIM, needs_capacity=False) == []
+    assert at_fault(LIM, capacity_bytes=1) == at_fault(LIM, capacity_tasks=1) == []
+    assert at_fault(FIFOTTL) == []
+
+
+def test_what_means_nothing_in_a_kind_is_named_as_the_contract_does():
+    options = TubeOptions(
+        higher_first=True,
+        priority=1,
+        ttl_scope=TtlScope.ALL,
+        ttl_policy=TtlPolicy.RESET,
+        subqueue_concurrency=2,
+    )
+    found = dict(violations("mail", FIFO, options))
+    assert {path: text.split(" means ")[0] for path, text in found.items()} == {
+        "priority_order": "HIGHER_FIRST",
+        "priority": "1",
+        "ttl_scope": "ALL",
+        "ttl_policy": "RESET",
+        "subqueue_concurrency": "2",
+    }
+    assert at_fault(FIFOTTL, priority=1, subqueue_concurrency=2) == ["subqueue_concurrency"]
+    assert at_fault(TubeKind.UTUBE, priority=1, subqueue_concurrency=2) == ["priority"]
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("attempts_max", 0, ATTEMPTS_MAX),
+        ("backoff_ms", 0, 1_000),
+        ("backoff_ms_max", 0, 1 << 62),
+        ("factor_percent", 100, FACTOR_PERCENT_MAX),
+        ("jitter_percent", 0, 100),
+    ],
+)
+def test_a_retry_policy_is_within_its_bounds(field, low, high):
+    def wrong(number):
+        given = {"backoff_ms": 0, "backoff_ms_max": 1_000, field: number}
+        return {path for path, _ in retry_violations(RetryPolicy(**given), "")}
+
+    assert wrong(low) == wrong(high) == set()
+    assert field in wrong(low - 1)
+    if field != "backoff_ms_max":
+        assert wrong(high + 1)
+
+
+def test_a_retry_policy_agrees_with_itself_and_its_tube():
+    assert at_fault(retry=RetryPolicy(backoff_ms=7, backoff_ms_max=7)) == []
+    assert at_fault(retry=RetryPolicy(backoff_ms=8, backoff_ms_max=7)) == ["retry.backoff_ms_max"]
+    last = RetryPolicy(1, exhausted=Exhausted.DEAD_LETTER)
+    assert at_fault(retry=last) == ["retry.exhausted"]
+    assert at_fault(retry=last, dead_letter_tube="letters") == []
+    assert not [*retry_violations(last, None)], "whether a task's tube has one is not known"
+
+
+def test_everything_that_is_wrong_is_told_at_once():
+    found = at_fault(
+        FIFO, delay_ms=-1, concurrency=-1, rate_burst=3, retry=RetryPolicy(factor_percent=-1)
+    )
+    expected = ["concurrency", "delay_ms", "delay_ms", "rate_burst"]
+    assert sorted(path for path in found if "." not in path) == expected
+    assert set(found) - set(expected) == {"retry.factor_percent"}

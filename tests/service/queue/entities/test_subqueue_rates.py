@@ -1,0 +1,169 @@
+"""What is left of the rates of sub-queues: known while it matters, and forgotten after."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import SUBQUEUE_RATE
+from tests.service.queue.memory_store import MemoryStore
+
+NUMBER = 7
+OPTIONS = TubeOptions(subqueue_rate_per_second=10, subqueue_rate_burst=2)
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+@pytest.fixture
+def rates(store):
+    return SubqueueRates(NUMBER, store, OPTIONS)
+
+
+def collected(store, rates):
+    writes = []
+    rates.collect(writes)
+    store.write(writes)
+    return len(writes)
+
+
+def test_a_sub_queue_is_barred_until_it_is_readmitted_however_late_that_is(rates):
+    rates.use("a", 1_000)
+    assert rates.allows("a")
+    assert rates.due_ms() is None
+    rates.use("a", 1_000)
+    assert not rates.allows("a")
+    assert rates.due_ms() == 1_100
+    assert rates.due(1_099, 9) == []
+    assert rates.due(5_000, 9) == ["a"]
+    assert not rates.allows("a"), "its time has come, but nobody has said so"
+    rates.readmit("a", 5_000)
+    assert rates.allows("a")
+
+
+def test_those_whose_time_has_come_first_are_first(rates):
+    for at_ms, name in ((0, "late"), (0, "a"), (0, "b"), (10, "late")):
+        rates.use(name, at_ms)
+    rates.use("b", 5)
+    rates.use("a", 5)
+    assert rates.due(10_000, 2) == ["a", "b"]
+    assert rates.due(10_000, 2) == ["late"]
+
+
+def test_full_buckets_are_forgotten_in_memory_and_in_the_store(store, rates):
+    for number in range(100):
+        rates.use(f"s{number}", 1_000)
+    collected(store, rates)
+    assert len(store.pairs) == 100
+    for number in range(50):
+        rates.use("steady", 2_000 + number * 1_000)
+    collected(store, rates)
+    assert [key[:1] for key in store.pairs] == [SUBQUEUE_RATE]
+    assert len(rates._buckets) == 1
+
+
+def test_a_barred_bucket_is_never_forgotten(store):
+    """By the clock it is full again, but nobody has readmitted it."""
+    options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
+    rates = SubqueueRates(NUMBER, store, options)
+    rates.use("a", 0)
+    rates.use("b", 60_000)
+    assert not rates.allows("a")
+
+
+def test_nothing_is_written_twice(store, rates):
+    rates.use("a", 0)
+    assert collected(store, rates) == 1
+    assert collected(store, rates) == 0
+
+
+def test_what_the_store_has_is_taken_over(store, rates):
+    for name, at_ms in (("b", 0), ("a", 30), ("a", 40), ("", 50)):
+        rates.use(name, at_ms)
+    collected(store, rates)
+    again = SubqueueRates(NUMBER, store, OPTIONS)
+    again.restore()
+    assert list(again.digest_parts(60)) == list(rates.digest_parts(60))
+    assert again.due_ms() == rates.due_ms() == 130
+    assert list(again._buckets) == ["b", "a", ""], "the one not used for longest first"
+
+
+def test_a_bucket_that_is_full_is_as_one_that_is_not_known(rates):
+    rates.use("a", 0)
+    assert list(rates.digest_parts(99)) != []
+    assert list(rates.digest_parts(100)) == []
+
+
+def test_tubes_of_the_same_store_are_told_apart(store, rates):
+    rates.use("a", 0)
+    collected(store, rates)
+    other = SubqueueRates(NUMBER + 1, store, OPTIONS)
+    other.restore()
+    assert list(other.digest_parts(0)) == []
+
+
+def test_readmitted_sub_queues_come_in_steps_without_a_scan():
+    """Very many are barred until one time, and each entry deals with so many of them."""
+    queue = Queue(MemoryStore(), Limits(deadlines_per_entry_max=1_000))
+    options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
+    tasks = [NewTask(b"", 0, subqueue=str(number % 2_500)) for number in range(5_000)]
+    queue.apply(1, 0, [CreateTube("t", TubeKind.UTUBE, options), Put("t", tasks)])
+    (taken,) = queue.apply(2, 0, [Take(["t"], tasks_max=5_000)])
+    assert len(taken.tasks) == 2_500
+    queue.apply(3, 0, [Settle([Ack([task.token for task in taken.tasks])])])
+    assert not queue.has_ready("t")
+    ready = []
+    for index in range(4, 8):
+        assert queue.next_deadline_ms() == 1_000
+        queue.apply(index, 1_000, [])
+        ready.append(queue.ready_count("t"))
+        if ready[-1] == 2_500:
+            break
+    assert ready == [1_000, 2_000, 2_500]
+    assert queue.next_deadline_ms() is None
+
+
+def test_a_truncated_tube_goes_on_with_what_is_left_and_its_records_move_along():
+    store = MemoryStore()
+    queue = Queue(store, Limits())
+    options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
+    task = NewTask(b"", 0, subqueue="a")
+    queue.apply(1, 0, [CreateTube("t", TubeKind.UTUBE, options), Put("t", [task]), Take(["t"])])
+    store.write(queue.collect_writes())
+    queue.apply(2, 0, [TruncateTube("t"), Put("t", [task])])
+    queue.apply(3, 0, [])
+    store.write(queue.collect_writes())
+    rates = [key for key in store.pairs if key[:1] == SUBQUEUE_RATE]
+    assert rates == [SUBQUEUE_RATE + (2).to_bytes(4, "big") + b"a"]
+    queue = Queue(store, Limits())
+    assert not queue.has_ready("t")
+    assert queue.next_deadline_ms() == 1_000
+    queue.apply(4, 1_000, [])
+    assert queue.has_ready("t")
+
+
+def test_a_barred_sub_queue_that_gets_its_tasks_back_after_a_restart_goes_on_when_it_may():
+    """Nothing asks for its first task before the next batch of writes: that is not to say no."""
+    store = MemoryStore()
+    queue = Queue(store, Limits())
+    options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
+    task = NewTask(b"", 0, subqueue="a", ttr_ms=10)
+    queue.apply(1, 0, [CreateTube("t", TubeKind.UTUBETTL, options), Put("t", [task]), Take(["t"])])
+    store.write(queue.collect_writes())
+    queue = Queue(store, Limits())
+    queue.apply(2, 10, [])
+    store.write(queue.collect_writes())
+    queue.apply(3, 1_000, [])
+    assert queue.has_ready("t")
+    (taken,) = queue.apply(4, 1_000, [Take(["t"])])
+    assert [task.attempt for task in taken.tasks] == [2]

@@ -1,0 +1,185 @@
+"""Tubes whose order somebody else's driver decides."""
+
+import pytest
+
+from taskraft_service.queue.commands.circulation import Kick
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Reject, Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_driver import (
+    MEMORY_BYTES_MAX,
+    RANK_MAX,
+    Placement,
+    TubeDriverMissing,
+)
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
+
+KIND_UNSUITABLE = Reason.KIND_UNSUITABLE
+SMALL = Limits(head_entries_max=2, resident_bytes_max=1)
+
+
+class Newest:
+    """The task that became ready last goes first; failed ones go last. Remembers how many came."""
+
+    name = "newest"
+    version = 3
+
+    def refuse(self, arrival):
+        return "too large" if arrival.payload_bytes > 10 else ""
+
+    def place(self, arrival, memory):
+        come = int(memory or b"0") + 1
+        rank = arrival.attempt * 1_000 - come
+        return Placement(rank, b"%d" % come)
+
+
+class Stage:
+    def __init__(self, driver=None, store=None):
+        self.driver = driver or Newest()
+        self.store = store or MemoryStore()
+        self.queue = self.open()
+        self.index = 1
+        custom = TubeKind.CUSTOM
+        create = CreateTube("t", custom, TubeOptions(), driver="newest", driver_version=3)
+        self.do(Startup(1, 0, "f", 1), create)
+
+    def open(self):
+        return Queue(self.store, SMALL, drivers={self.driver.name: self.driver})
+
+    def do(self, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, 1_000 + self.index, commands)
+
+    def put(self, *bodies, **wishes):
+        (result,) = self.do(Put("t", [NewTask(body, len(body), **wishes) for body in bodies]))
+        return result
+
+    def taken(self, tasks_max=99):
+        (result,) = self.do(Take(["t"], tasks_max=tasks_max))
+        return result.tasks
+
+    def reopen(self):
+        before = self.queue.digest()
+        self.store.write(self.queue.collect_writes())
+        self.queue = self.open()
+        assert self.queue.digest() == before
+
+
+def bodies(tasks):
+    return [task.body for task in tasks]
+
+
+def test_the_driver_decides_the_order():
+    stage = Stage()
+    stage.put(b"1", b"2")
+    stage.put(b"3")
+    assert bodies(stage.taken()) == [b"3", b"2", b"1"]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_order_and_memory_outlive_a_restart(times):
+    stage = Stage()
+    for _ in range(times):
+        stage.put(b"1", b"2", b"3", b"4", b"5")
+        stage.reopen()
+    assert bodies(stage.taken(2)) == [b"5", b"4"]
+    stage.put(b"6")
+    assert bodies(stage.taken(2)) == [b"6", b"3"]
+
+
+def test_a_task_that_comes_back_is_placed_anew():
+    stage = Stage()
+    stage.put(b"1", b"2")
+    (second,) = stage.taken(1)
+    stage.do(Settle([Release([second.token])]))
+    assert bodies(stage.taken()) == [b"1", b"2"]
+
+
+def test_delayed_and_kicked_tasks_are_placed_when_they_become_ready():
+    stage = Stage()
+    stage.put(b"late", delay_ms=2)
+    stage.put(b"now")
+    stage.do()
+    assert bodies(stage.taken()) == [b"late", b"now"]
+    stage.do(Kick("t", 9))
+
+
+def test_a_task_that_is_changed_while_it_is_ready_is_placed_anew():
+    stage = Stage()
+    stage.put(b"1", b"2")
+    stage.do(UpdateTasks("t", ByIds([1]), TaskUpdate(priority=5)))
+    assert bodies(stage.taken()) == [b"1", b"2"]
+
+
+def test_what_the_driver_refuses_is_refused_item_by_item():
+    stage = Stage()
+    result = stage.put(b"ok", b"x" * 11)
+    assert list(result.ids) == [1, 0]
+    (refused,) = result.refused
+    assert refused.refusal.reason is Reason.KIND_UNSUITABLE
+    assert refused.refusal.message == "too large"
+
+
+def test_the_driver_is_asked_for_what_comes_from_another_tube_too():
+    stage = Stage()
+    retry = RetryPolicy(exhausted=Exhausted.DEAD_LETTER)
+    options = TubeOptions(retry=retry, dead_letter_tube="t")
+    stage.do(CreateTube("source", TubeKind.FIFO, options))
+    tasks = [NewTask(body, len(body)) for body in (b"ok", b"x" * 11, b"y" * 11)]
+    stage.do(Put("source", tasks))
+    (taken,) = stage.do(Take(["source"], tasks_max=3))
+    tokens = [task.token for task in taken.tasks]
+    (moved,) = stage.do(Settle([Release(tokens[:2], move_to="t")]))
+    assert [(one.item, one.refusal.reason) for one in moved.refused] == [(1, KIND_UNSUITABLE)]
+    (whole,) = stage.do(Settle([Release(tokens[1:], move_to="t")], atomic=True))
+    assert whole.reason is KIND_UNSUITABLE
+    stage.do(Settle([Reject(tokens[2:])]))  # no room for it among the dead letters: it is buried
+    assert bodies(stage.taken()) == [b"ok"]
+    (counts,) = stage.queue.statistics(["source"])
+    assert counts.states[State.BURIED] == 1
+
+
+def test_a_truncated_tube_begins_with_an_empty_memory():
+    stage = Stage()
+    stage.put(b"1")
+    stage.do(TruncateTube("t"))
+    stage.put(b"2")
+    stage.reopen()
+    assert bodies(stage.taken()) == [b"2"]
+    stage.do(DropTube("t", force=True))
+    stage.reopen()
+
+
+def test_a_node_without_the_driver_neither_applies_nor_opens():
+    create = CreateTube("t", TubeKind.CUSTOM, TubeOptions(), driver="newest", driver_version=3)
+    with pytest.raises(TubeDriverMissing, match="'newest' in version 3; installed here: none"):
+        Queue(MemoryStore(), SMALL).apply(1, 1, [create])
+    stage = Stage()
+    stage.reopen()
+    newer = Newest()
+    newer.version = 4
+    with pytest.raises(TubeDriverMissing, match="in version 3; installed here: newest 4"):
+        Queue(stage.store, SMALL, drivers={"newest": newer})
+
+
+@pytest.mark.parametrize(
+    "placement", [Placement(RANK_MAX + 1, b""), Placement(0, b"x" * (MEMORY_BYTES_MAX + 1))]
+)
+def test_a_driver_out_of_its_bounds_stops_the_node(placement):
+    driver = Newest()
+    driver.place = lambda _arrival, _memory: placement
+    stage = Stage(driver)
+    with pytest.raises(AssertionError, match="driver 'newest'"):
+        stage.put(b"1")

@@ -1,0 +1,146 @@
+"""Waiting tasks are read many at a time, and only as many as memory has room for."""
+
+from __future__ import annotations
+
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.keys import TASK
+from tests.service.queue.memory_store import MemoryStore
+
+TASKS = 40
+
+
+class CountingStore(MemoryStore):
+    """Counts how often it is asked for one thing, and how often for many."""
+
+    def __init__(self, pairs=None):
+        super().__init__(pairs)
+        self.asked = 0
+        self.looks: list[bytes] = []
+
+    def get(self, key):
+        self.asked += 1
+        return super().get(key)
+
+    def get_many(self, keys):
+        self.looks.append(keys[0][:1])
+        return super().get_many(keys)
+
+    def scan(self, start, stop):
+        self.looks.append(start[:1])
+        return super().scan(start, stop)
+
+
+def with_backlog(*commands, **limits):
+    """Return a reopened queue with a tube of waiting tasks, and its store."""
+    queue = Queue(MemoryStore(), Limits())
+    tube = CreateTube("mail", TubeKind.UTUBETTL, TubeOptions())
+    plain = CreateTube("plain", TubeKind.FIFOTTL, TubeOptions())
+    queue.apply(1, 1_000, [Startup(1, 0, "feed", 1), tube, plain, *commands])
+    store = CountingStore()
+    store.write(queue.collect_writes())
+    queue = Queue(store, Limits(**limits))
+    store.asked = 0
+    store.looks.clear()
+    return queue, store
+
+
+def tasks(count, **wishes):
+    return [NewTask(b"body", 4, **wishes) for _ in range(count)]
+
+
+def resident(queue, tube):
+    return len(queue._ledger.tubes[tube].tasks)
+
+
+def test_a_take_reads_what_comes_behind_with_one_look():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=10)
+    (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=8)])
+    assert [task.id for task in result.tasks] == list(range(1, 9))
+    assert store.asked == 0
+    assert 8 < resident(queue, "plain") <= 20
+
+
+def test_a_tube_in_use_is_read_ahead_and_takes_read_nothing():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=1, ahead_tasks_max=30)
+    queue.apply(2, 2_000, [Take(["plain"])])
+    store.write(queue.collect_writes())
+    queue.read_ahead()
+    assert resident(queue, "plain") >= 30
+    store.pairs = {key: value for key, value in store.pairs.items() if key[:1] != b"t"}
+    (result,) = queue.apply(3, 3_000, [Take(["plain"], tasks_max=20)])
+    assert len(result.tasks) == 20
+
+
+def test_without_room_nothing_is_read_before_its_turn():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), resident_bytes_max=3, read_tasks_max=10)
+    queue.apply(2, 2_000, [Take(["plain"])])
+    queue.apply(3, 3_000, [Take(["plain"], tasks_max=30)])
+    assert resident(queue, "plain") == 31
+    store.write(queue.collect_writes())
+    queue.read_ahead()
+    assert resident(queue, "plain") == 31
+
+
+def test_deadlines_that_are_due_together_are_read_together():
+    queue, store = with_backlog(Put("plain", tasks(TASKS, delay_ms=500)))
+    queue.apply(2, 5_000, [])
+    assert store.asked == 0
+    assert queue.ready_count("plain") == TASKS
+
+
+def test_tasks_far_apart_are_asked_for_by_their_keys():
+    far = [task for number in range(TASKS) for task in tasks(1, priority=-(number % 2))]
+    queue, store = with_backlog(Put("plain", far), read_tasks_max=4)
+    (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS // 2)])
+    assert [task.id for task in result.tasks] == list(range(2, TASKS + 1, 2))
+    assert store.asked == 0
+
+
+def test_a_take_of_more_than_is_read_ahead_looks_once_at_all_of_it():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=2)
+    (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS)])
+    assert len(result.tasks) == TASKS
+    assert store.asked == 0
+    assert store.looks.count(TASK) == 1
+
+
+def test_what_is_read_of_subqueues_is_shared_between_those_in_use():
+    names = [f"queue{number}" for number in range(4)]
+    puts = [Put("mail", tasks(TASKS, subqueue=name)) for name in names]
+    queue, store = with_backlog(*puts, ahead_tasks_max=TASKS, subqueue_entries_max=2)
+    queue.apply(2, 2_000, [Take(["mail"], tasks_max=4)])
+    store.write(queue.collect_writes())
+    queue.read_ahead()
+    of_queue = [0] * 4
+    for task_id in queue._ledger.tubes["mail"].tasks:
+        of_queue[(task_id - 1) // TASKS] += 1
+    assert min(of_queue) >= TASKS // 4
+
+
+def test_deadlines_far_apart_in_time_and_place_are_read_some_at_a_time():
+    delays = [500 + 37 * number % TASKS * 100 for number in range(TASKS)]
+    delayed = [task for delay in delays for task in tasks(1, delay_ms=delay)]
+    queue, store = with_backlog(Put("plain", delayed), read_tasks_max=10)
+    for step in range(TASKS):
+        queue.apply(2 + step, 1_500 + step * 100, [])
+        assert queue.ready_count("plain") == step + 1
+    assert store.asked == 0
+    assert store.looks.count(TASK) <= TASKS // 10
+
+
+def test_a_tube_that_was_emptied_meanwhile_is_not_read():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), removals_beside_max=1, read_tasks_max=1)
+    queue.apply(2, 2_000, [Take(["plain"])])
+    store.write(queue.collect_writes())
+    queue.apply(3, 3_000, [TruncateTube("plain")])
+    ((emptied, _),) = queue._ledger.removals.values()
+    before = len(emptied.tasks)
+    queue.read_ahead()
+    assert len(emptied.tasks) == before
