@@ -10,9 +10,9 @@ from taskraft_service.queue.entities.life_cycle import EVENT_KINDS, LIFE_CYCLE, 
 
 PACKAGE = Path(taskraft_service.__file__).parent
 WRITERS = {
-    "queue/tasks/task.py": {"__init__"},
-    "queue/tasks/task_codec.py": {"read_task"},
-    "queue/tasks/transitions.py": {"transition"},
+    "queue/entities/task.py": {"__init__"},
+    "queue/codecs/task_codec.py": {"read_task"},
+    "queue/transitions/transition.py": {"transition"},
 }
 """Functions that may set the state of a task, by module."""
 OTHERS = {"group", "self"}
@@ -35,7 +35,7 @@ def test_only_the_transition_and_the_codec_set_the_state_of_a_task():
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
         for function, variable in assignments(ast.parse(path.read_text())):
-            is_task = variable not in OTHERS or name == "queue/tasks/task.py"
+            is_task = variable not in OTHERS or name == "queue/entities/task.py"
             if is_task and function not in WRITERS.get(name, ()):
                 strange.append(f"{name}: {function} sets {variable}.state")
     assert strange == []
