@@ -88,11 +88,11 @@ def main() -> None:
     for name, caller in callers.items():
 
         def settle_own(caller: Caller = caller) -> None:
-            caller.check(settle)
+            caller.authorize(settle)
             assert own_settlements(queues, settle, caller) is settle
 
-        measure(f"put of {BATCH}, {name}", partial(caller.check, put))
-        measure(f"take of {BATCH}, {name}", partial(caller.check, take))
+        measure(f"put of {BATCH}, {name}", partial(caller.authorize, put))
+        measure(f"take of {BATCH}, {name}", partial(caller.authorize, take))
         measure(f"settle of {BATCH}, {name}", settle_own)
     measure(
         f"a token among {PRINCIPALS} (per call: times {BATCH})",

@@ -1,1 +1,1 @@
-"""Who calls, and what they may do: principals, roles on tubes, and the rule of every method."""
+"""Authentication and authorization: principals, grants, and the permissions of each request."""

@@ -1,40 +1,51 @@
-"""Find out who calls, before anything of the request is parsed."""
+"""Authenticate the caller of a request before the request is parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
-import grpc.aio
-
-from taskraft_service.access.caller import ANONYMOUS, AuthenticatedCaller, Caller, NodeCaller
-from taskraft_service.access.denial import Unauthenticated
+from taskraft_service.access.caller import (
+    ANONYMOUS,
+    AuthenticatedCaller,
+    Caller,
+    NodeCaller,
+    Unauthenticated,
+)
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
-
-Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 AUTHORIZATION_KEY: Final = "authorization"
 PRINCIPAL_KEY: Final = "x-taskraft-principal"
-"""Who made a call that a node passes on. Believed on the port of the peers only."""
+"""Principal of a forwarded call. Accepted on the peer port only."""
 _SCHEME: Final = "bearer "
-_CREDENTIALS_NEEDED: Final = "a token or a certificate of a known principal is needed"
+_CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a known principal"
+
+
+class CallContext(Protocol):
+    """What an authenticator reads of a call; a gRPC library's call context has these methods."""
+
+    def invocation_metadata(self) -> Any:  # noqa: ANN401 - iterable of pairs; typed by no library
+        """Return the metadata of the call as pairs; None if there is none."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Return the properties of the TLS peer."""
 
 
 class Authenticator(Protocol):
-    """Lets callers in."""
+    """Authenticates callers."""
 
-    def admit(self, context: Context) -> Caller:
-        """Return who makes a call.
+    def authenticate(self, context: CallContext) -> Caller:
+        """Return the caller of a request.
 
         Raises:
-            NotKnown: that cannot be told.
+            Unauthenticated: the call has no valid credentials.
         """
 
 
 class OpenAuthenticator:
-    """Lets everybody in: a node without rights."""
+    """Accepts every call as anonymous: a node without authentication."""
 
-    def admit(self, context: Context) -> Caller:
+    def authenticate(self, context: CallContext) -> Caller:
         """See ``Authenticator``."""
         del context
         return ANONYMOUS
@@ -44,18 +55,18 @@ OPEN_AUTHENTICATOR: Final = OpenAuthenticator()
 
 
 class ClientAuthenticator:
-    """The port for clients: a token decides, else the certificate of the connection."""
+    """Authenticates calls on the client port by bearer token, otherwise by client certificate."""
 
     def __init__(self, current: ReloadedPrincipals) -> None:
         self._current = current
 
-    def admit(self, context: Context) -> Caller:
+    def authenticate(self, context: CallContext) -> Caller:
         """See ``Authenticator``."""
         principals = self._current.principals
         text = metadata_of(context, AUTHORIZATION_KEY)
         if text:
             if text[: len(_SCHEME)].lower() != _SCHEME:
-                raise Unauthenticated("the authorization is not a bearer token")
+                raise Unauthenticated("the authorization metadata is not a bearer token")
             found = principals.of_token(text[len(_SCHEME) :].strip())
         else:
             found = principals.of_certificate(certificate_names(context))
@@ -66,25 +77,25 @@ class ClientAuthenticator:
 
 
 class PeerAuthenticator:
-    """The port of the peers: a node says for whom it passes a call on, or speaks for itself.
+    """Authenticates calls on the peer port: a member names the principal of a forwarded call.
 
     Args:
-        current: the principals in force; None: this node tells nobody apart.
-        node_of: returns which node of the cluster has made a connection.
-        is_member: tells whether a node is a member; others may only ask to become one.
+        current: the principals in force; None on a node without authentication.
+        node_of: returns the name of the node that opened the connection.
+        is_member: tells whether a node is a member; other nodes may only ask to become one.
     """
 
     def __init__(
         self,
         current: ReloadedPrincipals | None,
-        node_of: Callable[[Context], str],
+        node_of: Callable[[CallContext], str],
         is_member: Callable[[str], bool],
     ) -> None:
         self._current = current
         self._node_of = node_of
         self._is_member = is_member
 
-    def admit(self, context: Context) -> Caller:
+    def authenticate(self, context: CallContext) -> Caller:
         """See ``Authenticator``."""
         node = self._node_of(context)
         if not self._is_member(node):
@@ -97,18 +108,18 @@ class PeerAuthenticator:
         if not name:
             return NodeCaller(node)
         if self._current.principals.principal(name) is None:
-            raise Unauthenticated(f'the leader knows no principal "{name}"')
+            raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
         return AuthenticatedCaller(name, "", self._current)
 
 
-def metadata_of(context: Context, key: str) -> str:
-    """Return a text of a call's metadata; empty if there is none, or more than one."""
+def metadata_of(context: CallContext, key: str) -> str:
+    """Return a text of a call's metadata; empty unless the key occurs exactly once."""
     found = [text for name, text in context.invocation_metadata() or () if name == key]
     return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
 
-def certificate_names(context: Context) -> Iterable[str]:
-    """Return the names in the certificate of a connection; the common name if it has no others."""
+def certificate_names(context: CallContext) -> Iterable[str]:
+    """Return the subject alternative names of the client certificate, or else its common name."""
     shown = context.auth_context()
     names = shown.get("x509_subject_alternative_name") or shown.get("x509_common_name") or ()
     return [name.decode(errors="replace") for name in names]

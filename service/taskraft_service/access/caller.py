@@ -1,67 +1,92 @@
-"""Stand for who makes a call, and answer what they may do: by the principals now in force."""
+"""Represent the caller of a request and authorize it against the principals in force.
+
+Denied requests, and requests that were executed with the permission to manage, go to the audit log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+import structlog
 from google.protobuf.message import Message
 
 from taskraft.v1 import cluster_service_pb2
-from taskraft_service.access import audit
-from taskraft_service.access.denial import PermissionDenied, Unauthenticated
 from taskraft_service.access.permission_rules import required_permissions
-from taskraft_service.access.permissions import ALL_TUBES, Verb
+from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Verb
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
+
+audit_log: Final = structlog.get_logger("taskraft.audit")
+
+
+class Unauthenticated(Exception):
+    """The call has no credentials or invalid ones; the request was not parsed."""
+
+
+class PermissionDenied(Exception):
+    """The caller lacks a permission.
+
+    Attributes:
+        principal: the name of the caller.
+        verb: the missing permission.
+        name: the tube, group or schedule; "*" stands for all tubes, empty for any tube.
+    """
+
+    def __init__(self, principal: str, verb: str, name: str) -> None:
+        scope = {ALL_TUBES: "on all tubes", ANY_TUBE: "on any tube"}.get(name, f'on "{name}"')
+        super().__init__(f'principal "{principal}" lacks the permission to {verb} {scope}')
+        self.principal = principal
+        self.verb = verb
+        self.name = name
 
 
 class Caller(Protocol):
-    """Who makes a call."""
+    """The caller of a request."""
 
     @property
     def name(self) -> str:
-        """The principal; empty where nobody is told from another."""
+        """The name of the principal; empty without authentication."""
 
     @property
-    def is_limited(self) -> bool:
-        """Tell whether rights have to be looked at: nothing is, where there are none."""
+    def is_restricted(self) -> bool:
+        """Return whether permissions apply; False on a node without authentication."""
 
     @property
     def version(self) -> int:
-        """Number of the rights in force; streams look again when it has grown."""
+        """Version of the principals in force; a stream authorizes again when it has grown."""
 
-    def confirm(self) -> None:
-        """Make sure, during a stream, that the credentials it began with are still valid.
+    def revalidate(self) -> None:
+        """Check during a stream that the credentials are still valid.
 
         Raises:
-            NotKnown: they are not.
+            Unauthenticated: the credentials were withdrawn.
         """
 
     def may(self, verb: Verb, name: str) -> bool:
-        """Tell whether the caller may do something to a tube, group or schedule."""
+        """Return whether the caller has a permission on a tube, group or schedule."""
 
     def owns(self, owner: str) -> bool:
-        """Tell whether something that ``owner`` made is the caller's."""
+        """Return whether an object with this owner belongs to the caller."""
 
-    def check(self, request: Message) -> Sequence[str]:
-        """Let a request pass; return the names on which it needs the right to manage.
+    def authorize(self, request: Message) -> Sequence[str]:
+        """Check all permissions of a request; return the names that it needs to manage.
 
         Raises:
-            NotAllowed: the caller lacks a right that it needs.
+            PermissionDenied: the caller lacks a permission.
         """
 
-    def managed(self, request: Message, names: Sequence[str]) -> None:
-        """Note that a request was done which needed the right to manage."""
+    def log_managed(self, request: Message, names: Sequence[str]) -> None:
+        """Write to the audit log that a request with the permission to manage was executed."""
 
 
 class AnonymousCaller:
-    """Every caller of a node without rights: all may do everything."""
+    """The caller of a node without authentication, who has all permissions."""
 
     name = ""
-    is_limited = False
+    is_restricted = False
     version = 0
 
-    def confirm(self) -> None:
+    def revalidate(self) -> None:
         """See ``Caller``."""
 
     def may(self, verb: Verb, name: str) -> bool:
@@ -74,12 +99,12 @@ class AnonymousCaller:
         del owner
         return True
 
-    def check(self, request: Message) -> Sequence[str]:
+    def authorize(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
         del request
         return ()
 
-    def managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str]) -> None:
         """See ``Caller``."""
 
 
@@ -87,15 +112,15 @@ ANONYMOUS: Final = AnonymousCaller()
 
 
 class AuthenticatedCaller:
-    """One of the principals.
+    """A caller that authenticated as a principal.
 
     Args:
-        name: of the principal.
-        credential: with which it came; empty where another node has seen to that.
+        name: the name of the principal.
+        credential: the credential that was used; empty if another node authenticated the caller.
         current: the principals in force.
     """
 
-    is_limited = True
+    is_restricted = True
 
     def __init__(self, name: str, credential: str, current: ReloadedPrincipals) -> None:
         self.name = name
@@ -107,52 +132,52 @@ class AuthenticatedCaller:
         """See ``Caller``."""
         return self._current.version
 
-    def confirm(self) -> None:
+    def revalidate(self) -> None:
         """See ``Caller``."""
         principal = self._current.principals.principal(self.name)
         if principal is None or (
             self._credential and self._credential not in principal.credentials
         ):
-            raise Unauthenticated("these credentials are not valid any more")
+            raise Unauthenticated("the credentials of this stream were withdrawn")
 
     def may(self, verb: Verb, name: str) -> bool:
         """See ``Caller``."""
         principal = self._current.principals.principal(self.name)
-        return principal is not None and principal.rights.allow(verb, name)
+        return principal is not None and principal.permissions.allow(verb, name)
 
     def owns(self, owner: str) -> bool:
         """See ``Caller``."""
         return owner == self.name
 
-    def check(self, request: Message) -> Sequence[str]:
+    def authorize(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
         names: list[str] = []
         for verb, name in required_permissions(request):
             if not self.may(verb, name):
-                audit.denied(self.name, request, verb.value, name)
+                _log_denied(self.name, request, verb.value, name)
                 raise PermissionDenied(self.name, verb.value, name)
             if verb is Verb.MANAGE:
                 names.append(name)
         return names
 
-    def managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str]) -> None:
         """See ``Caller``."""
-        audit.managed(self.name, request, names)
+        _log_managed(self.name, request, names)
 
 
 class NodeCaller:
-    """A node of the cluster that speaks for itself: it may ask to be made a member, no more."""
+    """A node that calls on its own behalf; it may only ask to become a member."""
 
     PREFIX: Final = "node/"
-    """Begins its name; no principal has such a one."""
-    is_limited = True
+    """Prefix of the caller's name; no principal's name contains a slash."""
+    is_restricted = True
     version = 0
 
     def __init__(self, node: str) -> None:
         self._node = node
         self.name = self.PREFIX + node
 
-    def confirm(self) -> None:
+    def revalidate(self) -> None:
         """See ``Caller``."""
 
     def may(self, verb: Verb, name: str) -> bool:
@@ -164,16 +189,28 @@ class NodeCaller:
         """See ``Caller``."""
         return owner == self.name
 
-    def check(self, request: Message) -> Sequence[str]:
+    def authorize(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
         if (
             not isinstance(request, cluster_service_pb2.AddMemberRequest)
             or request.name != self._node
         ):
-            audit.denied(self.name, request, Verb.MANAGE.value, ALL_TUBES)
+            _log_denied(self.name, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
         return (ALL_TUBES,)
 
-    def managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str]) -> None:
         """See ``Caller``."""
-        audit.managed(self.name, request, names)
+        _log_managed(self.name, request, names)
+
+
+def _log_denied(principal: str, request: Message, verb: str, name: str) -> None:
+    audit_log.warning("denied", principal=principal, call=_method(request), verb=verb, name=name)
+
+
+def _log_managed(principal: str, request: Message, names: Sequence[str]) -> None:
+    audit_log.info("managed", principal=principal, call=_method(request), names=names)
+
+
+def _method(request: Message) -> str:
+    return request.DESCRIPTOR.name.removesuffix("Request")

@@ -1,10 +1,10 @@
-"""Keep callers away from leases and sessions that are not theirs.
+"""Prevent callers from using leases and sessions of another principal.
 
-Tokens of leases grow, so they can be guessed, also those of takes that are being done at this
-moment. What is not the caller's is therefore not just looked up but taken out of the request before
-it is proposed: its negative in its place is a lease that never was, and is answered like any other
-stale one, at the same place of the list. It is proposed under the hash of what came, so that a
-repetition, whose leases have ended by its first time, gets the first answer.
+Lease tokens are sequential, so a caller can guess the token of a take that is still in flight. A
+lookup is therefore not enough. Before a request is proposed, each foreign token is replaced by its
+negative, which no lease ever has. The queue answers that item with LEASE_STALE at the same
+position, as for an expired lease. The changed request is proposed under the hash of the original,
+so a retry, whose leases the first call has ended, gets the first answer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.queue import Queue
 
 NO_SESSION: Final = str(uuid.UUID(int=0))
+"""Id that no session has."""
 
 
 def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
-    """Tell whether a session exists and is the caller's."""
+    """Return whether a session exists and belongs to the caller."""
     view = queue.session(session_id)
     return view is not None and caller.owns(view.owner)
 
@@ -32,10 +33,10 @@ def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
 def foreign_leases(
     queues: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
 ) -> frozenset[int]:
-    """Return the tokens that are no leases, or not the caller's.
+    """Return the tokens that are no leases, or that belong to another principal.
 
-    A lease is the caller's if its session is, or, where it has none, if the caller may take from
-    its tube; a right to the tube that was withdrawn ends both.
+    A lease belongs to the owner of its session. A lease without a session belongs to every caller
+    who may take from its tube. A caller who may no longer take from the tube loses both kinds.
     """
     tokens = (token for settlement in settlements for token in settlement.tokens)
     return queues.strange_leases(tokens, lambda tube: caller.may(Verb.TAKE, tube), caller.owns)
@@ -44,45 +45,45 @@ def foreign_leases(
 def own_settlements(
     queues: QueueLocator, request: pb.SettleTasksRequest, caller: Caller
 ) -> pb.SettleTasksRequest:
-    """Return a request with the leases of the caller only; the same one if there are no others."""
-    if not caller.is_limited:
+    """Return the request with foreign tokens negated; the same object if there are none."""
+    if not caller.is_restricted:
         return request
-    strange = foreign_leases(queues, request.settlements, caller)
-    if not strange:
+    foreign = foreign_leases(queues, request.settlements, caller)
+    if not foreign:
         return request
     own = pb.SettleTasksRequest()
     own.CopyFrom(request)
-    _negate_tokens(own.settlements, strange)
+    _negate_tokens(own.settlements, foreign)
     return own
 
 
 def own_batch(
     queues: QueueLocator, request: pb.ExecuteBatchRequest, caller: Caller
 ) -> pb.ExecuteBatchRequest:
-    """Return a batch whose settlements are about leases of the caller only."""
-    if not caller.is_limited:
+    """Return the batch with foreign tokens negated; the same object if there are none."""
+    if not caller.is_restricted:
         return request
     settlements = [
         settlement
         for operation in request.operations
         for settlement in operation.settle.settlements
     ]
-    strange = foreign_leases(queues, settlements, caller)
-    if not strange:
+    foreign = foreign_leases(queues, settlements, caller)
+    if not foreign:
         return request
     own = pb.ExecuteBatchRequest()
     own.CopyFrom(request)
     for operation in own.operations:
         if operation.HasField("settle"):
-            _negate_tokens(operation.settle.settlements, strange)
+            _negate_tokens(operation.settle.settlements, foreign)
     return own
 
 
 def own_sessions(
     queue: Queue, request: session_service_pb2.KeepSessionsRequest, caller: Caller
 ) -> session_service_pb2.KeepSessionsRequest:
-    """Return a request that names a session of nobody in place of each that is not the caller's."""
-    if not caller.is_limited:
+    """Return the request with each foreign session id replaced by ``NO_SESSION``."""
+    if not caller.is_restricted:
         return request
     own = session_service_pb2.KeepSessionsRequest(request_id=request.request_id)
     own.session_ids.extend(
@@ -94,8 +95,8 @@ def own_sessions(
 def own_session(
     queue: Queue, request: session_service_pb2.CloseSessionRequest, caller: Caller
 ) -> session_service_pb2.CloseSessionRequest:
-    """Return a request that names a session of nobody if the session is not the caller's."""
-    if not caller.is_limited or owns_session(queue, request.session_id, caller):
+    """Return the request, with a foreign session id replaced by ``NO_SESSION``."""
+    if not caller.is_restricted or owns_session(queue, request.session_id, caller):
         return request
     own = session_service_pb2.CloseSessionRequest()
     own.CopyFrom(request)
@@ -103,9 +104,9 @@ def own_session(
     return own
 
 
-def _negate_tokens(settlements: Sequence[pb.Settlement], strange: frozenset[int]) -> None:
+def _negate_tokens(settlements: Sequence[pb.Settlement], foreign: frozenset[int]) -> None:
     for settlement in settlements:
-        if not strange.isdisjoint(settlement.tokens):
+        if not foreign.isdisjoint(settlement.tokens):
             settlement.tokens[:] = [
-                -abs(token) if token in strange else token for token in settlement.tokens
+                -abs(token) if token in foreign else token for token in settlement.tokens
             ]

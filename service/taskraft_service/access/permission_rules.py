@@ -1,8 +1,8 @@
-"""Say for every request which rights it needs: the one table, by the type of the request.
+"""List the permissions that each request needs, in one table keyed by request type.
 
-A request without a rule needs the rights to everything, and a test walks through
-all methods of the contract to find one. What a request says of leases and sessions is not here: it
-depends on the state (``taskraft_service.access.leases``).
+A request type without a rule needs all permissions; a test checks that every method of the contract
+has a rule. Leases and sessions in a request are checked by ``taskraft_service.access.leases``,
+because their owners depend on the state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskraft_service.languages.patterns import is_pattern
 
 M = TypeVar("M", bound=Message)
 RequiredPermission: TypeAlias = tuple[Verb, str]
-"""What is to be done, and to which tube, group or schedule."""
+"""A permission, and the tube, group or schedule it is needed on."""
 Rule: TypeAlias = Callable[[Message], Iterable[RequiredPermission]]
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
@@ -43,7 +43,7 @@ def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
 
 
 def _take(sources: Iterable[task.TakeSource]) -> Iterator[RequiredPermission]:
-    """A pattern stands for those of its tubes from which the caller may take."""
+    """Require named tubes; a pattern matches only tubes that the caller may take from."""
     yield TAKE, ANY_TUBE
     for source in sources:
         if not is_pattern(source.tube):
@@ -58,7 +58,7 @@ def _settle(settlements: Iterable[task.Settlement]) -> Iterator[RequiredPermissi
 
 
 def _move(request: task.MoveTasksRequest) -> Iterator[RequiredPermission]:
-    """What goes back may go back to any tube: what it says does not tell."""
+    """Require all tubes for a move to the origins, because the request does not name them."""
     yield MANAGE, request.tube
     yield PUT, request.move_to or ALL_TUBES
 
@@ -107,7 +107,7 @@ def _schedule(wanted: schedule.Schedule) -> Iterator[RequiredPermission]:
 
 
 def _read_changes(request: feed.ReadChangesRequest) -> Iterator[RequiredPermission]:
-    """Without tubes the feed is that of all tubes."""
+    """Require all tubes if the request names none."""
     for name in request.tubes or (ALL_TUBES,):
         yield READ, name
 
@@ -115,7 +115,7 @@ def _read_changes(request: feed.ReadChangesRequest) -> Iterator[RequiredPermissi
 def _for(
     kind: type[M], rule: Callable[[M], Iterable[RequiredPermission]]
 ) -> tuple[type[Message], Rule]:
-    """Return a row of the table."""
+    """Return a row of the table, with the request's type checked."""
 
     def needs(request: Message) -> Iterable[RequiredPermission]:
         assert isinstance(request, kind)
@@ -125,12 +125,12 @@ def _for(
 
 
 def _all(*needs: RequiredPermission) -> Callable[[Message], Iterable[RequiredPermission]]:
-    """Return the rule of requests that need the same whatever they say."""
+    """Return a rule that does not depend on the content of the request."""
     return lambda _request: needs
 
 
-_KNOWN: Final = _all()
-"""All who are known may do it."""
+_AUTHENTICATED: Final = _all()
+"""Every authenticated caller is allowed."""
 _TAKERS: Final = _all((TAKE, ANY_TUBE))
 _READERS: Final = _all((READ, ANY_TUBE))
 _CLUSTER: Final = _all((MANAGE, ALL_TUBES))
@@ -159,11 +159,11 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(tube.DropTubeRequest, lambda request: [(MANAGE, request.name)]),
         _for(tube.TruncateTubeRequest, lambda request: [(MANAGE, request.name)]),
         _for(tube.ReleaseAllRequest, lambda request: [(MANAGE, request.name)]),
-        # The answers hold only what the caller may read.
+        # The answers contain only objects that the caller may read.
         _for(tube.ListTubesRequest, _READERS),
         _for(tube.GetStatisticsRequest, _READERS),
         _for(schedule.ListSchedulesRequest, _READERS),
-        # Only the caller's own sessions: each belongs to the principal that opened it.
+        # These requests reach only sessions that the caller opened.
         _for(session.OpenSessionRequest, _TAKERS),
         _for(session.KeepSessionsRequest, _TAKERS),
         _for(session.CloseSessionRequest, _TAKERS),
@@ -180,8 +180,8 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(feed.ReadChangesRequest, _read_changes),
         _for(feed.ResolveTimestampRequest, _READERS),
         _for(feed.CommitCursorRequest, lambda request: [(READ, request.consumer)]),
-        _for(cluster.GetServerInfoRequest, _KNOWN),
-        _for(cluster.GetClusterStateRequest, _KNOWN),
+        _for(cluster.GetServerInfoRequest, _AUTHENTICATED),
+        _for(cluster.GetClusterStateRequest, _AUTHENTICATED),
         _for(cluster.AddMemberRequest, _CLUSTER),
         _for(cluster.PromoteMemberRequest, _CLUSTER),
         _for(cluster.RemoveMemberRequest, _CLUSTER),
@@ -189,12 +189,12 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(cluster.ConfigureRequest, _CLUSTER),
     )
 )
-"""What each request needs."""
+"""The rule of each request type."""
 
-_NOT_RULED: Final = _CLUSTER
-"""A request that nobody has thought of is for those who may do everything."""
+_DEFAULT_RULE: Final = _CLUSTER
+"""Rule of a request type that is missing in the table."""
 
 
 def required_permissions(request: Message) -> Iterable[RequiredPermission]:
-    """Return what a request needs, all of it."""
-    return RULES.get(type(request), _NOT_RULED)(request)
+    """Return all permissions that a request needs."""
+    return RULES.get(type(request), _DEFAULT_RULE)(request)

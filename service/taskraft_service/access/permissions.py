@@ -1,7 +1,7 @@
-"""Say what a principal may do: roles on patterns of names.
+"""Decide what a principal may do, from roles on patterns of tube names.
 
-The names are those of tubes; groups and schedules have theirs in the same space, so a producer for
-"billing.*" may make the group "billing.2026" and nobody else's.
+Groups and schedules share the name space of tubes: a producer for "billing.*" may create the group
+"billing.2026", but no group outside the pattern.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 from taskraft_service.languages.patterns import TubePattern
 
 ALL_TUBES: Final = "*"
-"""As the name of a need: every tube there is or may be."""
+"""Scope of a permission: all existing and future tubes."""
 ANY_TUBE: Final = ""
-"""As the name of a need: some tube, whichever."""
+"""Scope of a permission: at least one tube."""
 CACHED_DECISIONS_MAX: Final = 10_000
-"""Answers remembered for one principal; names come from requests, so they are not few by nature."""
+"""Maximum number of cached decisions of one principal; requests choose the cached names."""
 
 
 class Verb(Enum):
-    """What can be done to a tube."""
+    """A permission on a tube, group or schedule."""
 
     PUT = "put"
     TAKE = "take"
-    """Take tasks and settle the leases of them."""
+    """Take tasks and settle their leases."""
     READ = "read"
-    """See tasks, options, counts and the change feed."""
+    """Read tasks, options, statistics and the change feed."""
     MANAGE = "manage"
-    """Make, change and empty tubes, and change tasks that others put or hold."""
+    """Create, change, truncate and drop tubes, and change tasks of other callers."""
 
 
 ROLES: Final[Mapping[str, frozenset[Verb]]] = {
@@ -39,7 +39,7 @@ ROLES: Final[Mapping[str, frozenset[Verb]]] = {
     "reader": frozenset({Verb.READ}),
     "admin": frozenset(Verb),
 }
-"""What each role may do. An admin everywhere ("*") may change the cluster as well."""
+"""Permissions of each role. An admin on all tubes ("*") may also change the cluster."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,22 +51,22 @@ class Grant:
 
 
 class Permissions:
-    """What the grants of one principal add up to. Unchangeable; answers are remembered."""
+    """The union of the grants of one principal. Immutable, with a cache of decisions."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._patterns: dict[Verb, list[TubePattern]] = {}
         for grant in grants:
             for verb in ROLES[grant.role]:
                 self._patterns.setdefault(verb, []).extend(map(TubePattern, grant.tubes))
-        self._answers: dict[tuple[Verb, str], bool] = {}
+        self._decisions: dict[tuple[Verb, str], bool] = {}
 
     def allow(self, verb: Verb, name: str) -> bool:
-        """Tell whether something may be done to a tube, ``ALL_TUBES`` or ``ANY_TUBE``."""
-        known = self._answers.get((verb, name))
-        if known is None:
+        """Return whether the grants cover a permission on a tube, ``ALL_TUBES`` or ``ANY_TUBE``."""
+        allowed = self._decisions.get((verb, name))
+        if allowed is None:
             patterns = self._patterns.get(verb, ())
-            known = any(name == ANY_TUBE or pattern.matches(name) for pattern in patterns)
-            if len(self._answers) >= CACHED_DECISIONS_MAX:
-                self._answers.clear()
-            self._answers[verb, name] = known
-        return known
+            allowed = any(name == ANY_TUBE or pattern.matches(name) for pattern in patterns)
+            if len(self._decisions) >= CACHED_DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[verb, name] = allowed
+        return allowed

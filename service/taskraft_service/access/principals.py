@@ -1,9 +1,9 @@
-"""Read the file that names the principals, their credentials and their grants.
+"""Read the access file: principals with their credentials and grants.
 
-TOML, or JSON of the same shape::
+The file is TOML, or JSON of the same structure::
 
     [principals.billing]
-    tokens = ["sha256:5e88..."]        # of the token, which stands nowhere on the server
+    tokens = ["sha256:5e88..."]        # digest of the token; the server stores no tokens
     certificates = ["billing.example"] # names in a client's certificate
     [[principals.billing.grants]]
     role = "producer"
@@ -35,7 +35,7 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class AccessFileInvalid(Exception):
-    """The file cannot be used; the text says why, in one line."""
+    """The access file is unusable; the text names the reason in one line."""
 
 
 class _Shape(BaseModel):
@@ -58,30 +58,30 @@ class _FileShape(_Shape):
 
 
 def digest_of(token: str) -> str:
-    """Return how a token is named in the file.
+    """Return the digest of a token, as written in the access file.
 
-    One round of SHA-256 is enough for a token with 256 random bits: there is no list of likely ones
-    to try. Passwords are not tokens.
+    One round of SHA-256 is enough for a token of 256 random bits, because no dictionary of likely
+    tokens exists. Passwords must not be used as tokens.
     """
     return DIGEST_PREFIX + hashlib.sha256(token.encode()).hexdigest()
 
 
 @dataclass(slots=True, frozen=True)
 class Principal:
-    """Somebody who may call; ``credentials`` are digests of tokens and names in certificates."""
+    """A principal; ``credentials`` are digests of tokens and names in client certificates."""
 
     name: str
-    rights: Permissions
+    permissions: Permissions
     credentials: frozenset[str]
 
 
 class Principals:
-    """The principals of one version of the file. Unchangeable."""
+    """The principals of one version of the access file. Immutable."""
 
     def __init__(self, principals: Mapping[str, Principal]) -> None:
         self._principals = principals
-        # Found by a part of the digest and compared in whole: what the time of a look-up tells is
-        # about a digest, from which nobody gets to the token.
+        # Look up by a prefix of the digest, then compare the whole digest in constant time. The
+        # duration of the lookup can leak only a digest, which does not reveal the token.
         self._by_digest: dict[str, tuple[str, Principal]] = {}
         self._by_certificate: dict[str, Principal] = {}
         for principal in principals.values():
@@ -95,11 +95,11 @@ class Principals:
         return len(self._principals)
 
     def principal(self, name: str) -> Principal | None:
-        """Return a principal by its name."""
+        """Return the principal of a name; None if there is none."""
         return self._principals.get(name)
 
     def of_token(self, token: str) -> tuple[Principal, str] | None:
-        """Return who has a token, and the credential that it is."""
+        """Return the principal of a token, with the digest of the token; None if there is none."""
         digest = digest_of(token)
         known, principal = self._by_digest.get(_lookup(digest), ("", None))
         if principal is None or not hmac.compare_digest(known, digest):
@@ -107,7 +107,7 @@ class Principals:
         return principal, known
 
     def of_certificate(self, names: Iterable[str]) -> tuple[Principal, str] | None:
-        """Return who has a certificate with these names; None also where they tell of two."""
+        """Return the one principal of these certificate names; None without exactly one."""
         found = {
             principal.name: (principal, name)
             for name in names
@@ -121,10 +121,10 @@ def _lookup(digest: str) -> str:
 
 
 def read_principals(path: Path) -> Principals:
-    """Read the file.
+    """Read the access file.
 
     Raises:
-        AccessInvalid: it is not there, malformed, or gives two principals the same credential.
+        AccessFileInvalid: the file is missing or malformed, or two principals share a credential.
     """
     try:
         text = path.read_text()
@@ -135,7 +135,7 @@ def read_principals(path: Path) -> Principals:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        # Not the input: it may be a token that somebody wrote where its digest belongs.
+        # Omit the input: it may be a token that was written in place of its digest.
         raise AccessFileInvalid(f"{path}: {place}: {first['msg']}") from None
     except ValueError as error:
         raise AccessFileInvalid(f"{path}: {error}") from error
@@ -151,17 +151,17 @@ def _principals(shape: _FileShape) -> Mapping[str, Principal]:
     for name, each in shape.principals.items():
         if not _PRINCIPAL.fullmatch(name):
             raise AccessFileInvalid(
-                f'"{name}" is no name of a principal (1 to 64 of A-Z a-z 0-9 _ . @ -)'
+                f'"{name}" is not a valid principal name: use 1 to 64 of A-Z a-z 0-9 _ . @ -'
             )
         credentials = frozenset((*each.tokens, *each.certificates))
         _check_holders(holders, name, credentials)
-        rights = Permissions([Grant(grant.role, grant.tubes) for grant in each.grants])
-        principals[name] = Principal(name, rights, credentials)
+        permissions = Permissions([Grant(grant.role, grant.tubes) for grant in each.grants])
+        principals[name] = Principal(name, permissions, credentials)
     return principals
 
 
 def _check_holders(holders: dict[str, str], name: str, credentials: Iterable[str]) -> None:
-    """Make sure that a credential tells of one principal only."""
+    """Check that no two principals share a credential."""
     known: Sequence[str] = sorted(credentials)
     for credential in known:
         is_digest = credential.startswith(DIGEST_PREFIX)
@@ -169,4 +169,6 @@ def _check_holders(holders: dict[str, str], name: str, credentials: Iterable[str
         other = holders.setdefault(key, name)
         if other != name:
             kind = "token" if is_digest else "certificate"
-            raise AccessFileInvalid(f'"{other}" and "{name}" have the same {kind}')
+            raise AccessFileInvalid(
+                f'principals "{other}" and "{name}" have the same {kind}; give each its own'
+            )

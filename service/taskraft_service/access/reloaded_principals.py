@@ -1,4 +1,4 @@
-"""Hold the principals in force, and take the next ones when their file changes."""
+"""Hold the principals in force, and reload the access file when it changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ReloadedPrincipals:
     """The principals in force.
 
     Args:
-        path: the file; must be readable and well-formed now.
+        path: the access file.
 
     Raises:
-        AccessInvalid: it is not.
+        AccessFileInvalid: the access file cannot be read or is malformed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,20 +28,26 @@ class ReloadedPrincipals:
         self._files = WatchedFiles((path,))
         self.principals: Principals = read_principals(path)
         self.version = 1
-        """Grows with every reading of the file, so that streams know when to look again."""
+        """Grows with every reload, so that streams know when to authorize again."""
 
     def refresh(self, *, always: bool = False) -> None:
-        """Take over the file if it has changed; one that cannot be used changes nothing.
+        """Reload the access file if it has changed; an invalid file is logged and ignored.
 
-        Rights that stay although they should go are told of as an error, not repaired: without
-        any principals nobody could be let in.
+        An invalid file keeps the previous principals in force, because without any principals no
+        caller could connect.
+
+        Args:
+            always: reload even if the file looks unchanged.
         """
         if not self._files.changed() and not always:
             return
         try:
             self.principals = read_principals(self._path)
         except AccessFileInvalid as error:
-            log.error("the rights in force stay: the file cannot be used", reason=str(error))  # noqa: TRY400 - one line, no traceback
+            log.error(  # noqa: TRY400 - one line, no traceback
+                "the access file is invalid; the previous principals stay in force",
+                reason=str(error),
+            )
             return
         self.version += 1
-        log.info("new rights are in force", principals=len(self.principals))
+        log.info("the access file was reloaded", principals=len(self.principals))

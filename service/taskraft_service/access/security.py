@@ -1,12 +1,14 @@
-"""Hold what decides who may connect to a node and what they may do, and keep it up to date."""
+"""Hold the certificates and principals of a node, and reload their files when they change."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import grpc
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from taskraft_replication.errors import PeerRefused
 from taskraft_replication.peers.security import PeerSecurity
@@ -14,20 +16,20 @@ from taskraft_replication.tls.files import CurrentTls
 from taskraft_service.access.authenticator import (
     OPEN_AUTHENTICATOR,
     Authenticator,
+    CallContext,
     ClientAuthenticator,
-    Context,
     PeerAuthenticator,
 )
-from taskraft_service.access.denial import Unauthenticated
+from taskraft_service.access.caller import Unauthenticated
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.config.server_config import ServerConfig
 
 RELOAD_CHECK_SECONDS: Final = 5.0
-"""How often files are looked at. Those that Kubernetes mounts change without any signal."""
+"""Interval between checks of the files. Files that Kubernetes mounts change without a signal."""
 
 
 class PeerServices(grpc.GenericRpcHandler):
-    """Services on the port for peers. The port opens before they exist: it has nobody then."""
+    """Services on the peer port, which opens before the services exist."""
 
     def __init__(self) -> None:
         self.handlers: Sequence[grpc.GenericRpcHandler] = ()
@@ -35,7 +37,7 @@ class PeerServices(grpc.GenericRpcHandler):
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Return what serves a method, None: nothing does."""
+        """Return the handler of a method; None if no service has the method."""
         for handler in self.handlers:
             found = handler.service(handler_call_details)
             if found is not None:
@@ -44,13 +46,13 @@ class PeerServices(grpc.GenericRpcHandler):
 
 
 class NodeSecurity:
-    """Certificates and rights of a node.
+    """Certificates and principals of a node.
 
     Args:
         config: names the files.
 
     Raises:
-        TlsUnusable, AccessInvalid: one of the files cannot be used.
+        TlsUnusable, AccessFileInvalid: one of the files is unusable.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -59,48 +61,75 @@ class NodeSecurity:
         self.peer = (
             None if peer is None else PeerSecurity(peer, config.cluster_id, config.node_name)
         )
-        self.rights = None if config.access_file is None else ReloadedPrincipals(config.access_file)
+        path = config.access_file
+        self.principals = None if path is None else ReloadedPrincipals(path)
         self.reflects = config.reflects
-        self.door = PeerServices()
+        self.peer_services = PeerServices()
 
     @property
-    def client_gate(self) -> Authenticator:
-        """What callers on the port for clients pass."""
-        return OPEN_AUTHENTICATOR if self.rights is None else ClientAuthenticator(self.rights)
+    def client_authenticator(self) -> Authenticator:
+        """The authenticator of the client port."""
+        if self.principals is None:
+            return OPEN_AUTHENTICATOR
+        return ClientAuthenticator(self.principals)
 
-    def peer_gate(self, is_member: Callable[[str], bool]) -> Authenticator | None:
-        """Return what callers on the port for peers pass; None: nothing is served there to them."""
+    def peer_authenticator(self, is_member: Callable[[str], bool]) -> Authenticator | None:
+        """Return the authenticator of the peer port; None without TLS between nodes.
+
+        Without TLS between nodes the peer port serves no client calls.
+        """
         peer = self.peer
         if peer is None:
             return None
 
-        def node_of(context: Context) -> str:
+        def node_of(context: CallContext) -> str:
             try:
                 return peer.node_of(context.auth_context())
             except PeerRefused as error:
                 raise Unauthenticated(str(error)) from error
 
-        return PeerAuthenticator(self.rights, node_of, is_member)
+        return PeerAuthenticator(self.principals, node_of, is_member)
 
     def refresh(self, *, always: bool = False) -> bool:
-        """Take over what has changed; tell whether channels to peers need new credentials.
+        """Reload changed files; return whether channels to peers need new credentials.
 
         Args:
-            always: read the rights also if their file looks as before.
+            always: reload the access file even if it looks unchanged.
         """
-        if self.rights is not None:
-            self.rights.refresh(always=always)
+        if self.principals is not None:
+            self.principals.refresh(always=always)
         if self.client is not None:
             self.client.refresh()
         return self.peer is not None and self.peer.current.refresh()
 
-    async def keep(self, peers_renewed: Callable[[], None]) -> None:
-        """Look for changes, for ever.
+    async def watch_files(self, peers_renewed: Callable[[], None]) -> None:
+        """Reload changed files periodically, without end.
 
         Args:
-            peers_renewed: opens the channels to peers anew.
+            peers_renewed: called when channels to peers need new credentials.
         """
         while True:
             await asyncio.sleep(RELOAD_CHECK_SECONDS)
             if self.refresh():
                 peers_renewed()
+
+
+class CertificateCollector(Collector):
+    """Prometheus collector of the expiry times of the certificates in force."""
+
+    def __init__(self, security: NodeSecurity) -> None:
+        self._security = security
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one series per port that has a certificate."""
+        family = GaugeMetricFamily(
+            "taskraft_certificate_expires_timestamp_seconds",
+            "When the certificate of a port expires.",
+            labels=["port"],
+        )
+        peer = self._security.peer
+        ports = {"client": self._security.client, "peer": None if peer is None else peer.current}
+        for port, current in ports.items():
+            if current is not None:
+                family.add_metric([port], current.tls.expires_at.timestamp())
+        yield family

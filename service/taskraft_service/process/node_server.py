@@ -74,7 +74,7 @@ class NodeServer:
         Raises:
             ReplicationError: the log or the directory cannot be used; one line says why.
             StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
-            TlsUnusable, AccessInvalid: a certificate, or the file of rights, cannot be used.
+            TlsUnusable, AccessFileInvalid: a certificate, or the file of rights, cannot be used.
             OSError: a port or a directory cannot be had.
         """
         security = NodeSecurity(config)
@@ -85,7 +85,7 @@ class NodeServer:
             place = await resolve_member_identity(config, security.peer)
             machine = open_machine(config, place, failpoints)
             undo.callback(machine.abandon)
-            transport = GrpcTransport(security.peer, (security.door,))
+            transport = GrpcTransport(security.peer, (security.peer_services,))
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(
@@ -115,7 +115,7 @@ class NodeServer:
         await parts.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
         self._background.start(parts.housekeeping.run_periodically(parts.leadership))
-        self._background.start(self.security.keep(self._peers_renewed))
+        self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = parts.leadership.wait_for_change
         peer = self.security.peer
         move = AddressAnnouncer(config, self.place, lambda: self.node.roster, peer, roster_changed)
@@ -145,7 +145,7 @@ class NodeServer:
     async def _end(self) -> None:
         """Finish the calls in hand, then close everything."""
         parts = self.parts
-        if not await parts.endpoint.drained(self.config.stop_grace_ms / 1000):
+        if not await parts.endpoint.wait_idle(self.config.stop_grace_ms / 1000):
             log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
         await self._grpc.stop(CLOSING_SECONDS)
         parts.proposer.stop()

@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 
 from taskraft_replication.background import Background
-from taskraft_service.access.certificate_metrics import CertificateCollector
+from taskraft_service.access.security import CertificateCollector
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.node import NodeCollector

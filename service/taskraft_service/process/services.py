@@ -35,14 +35,18 @@ def client_server(parts: NodeComponents) -> grpc.aio.Server:
     node that passes a call on is believed when it says for whom.
     """
     offered, security = servicers(parts), parts.security
-    gate = security.client_gate
-    handlers = [parts.endpoint.handler(one, gate) for one in offered]
+    authenticator = security.client_authenticator
+    handlers = [parts.endpoint.generic_handler(one, authenticator) for one in offered]
     server = build_server(handlers, parts.health, parts.config.calls_max)
     if security.reflects:
         reflect(server, [one.service.full_name for one in offered])
-    gate_of_peers = security.peer_gate(lambda node: parts.members.named(node) is not None)
-    if gate_of_peers is not None:
-        security.door.handlers = [parts.endpoint.handler(one, gate_of_peers) for one in offered]
+    peer_authenticator = security.peer_authenticator(
+        lambda node: parts.members.named(node) is not None
+    )
+    if peer_authenticator is not None:
+        security.peer_services.handlers = [
+            parts.endpoint.generic_handler(one, peer_authenticator) for one in offered
+        ]
     return server
 
 
@@ -60,10 +64,10 @@ def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
             parts.waiters,
             parts.unlogged_calls,
             creates_tubes=lambda: parts.settings.creates_tubes,
-        ).servicer(),
-        SessionService(mutations, reading).servicer(),
-        GroupService(mutations, reading, disk).servicer(),
-        ScheduleService(mutations, reading, disk, parts.clock.now_ms).servicer(),
+        ).methods(),
+        SessionService(mutations, reading).methods(),
+        GroupService(mutations, reading, disk).methods(),
+        ScheduleService(mutations, reading, disk, parts.clock.now_ms).methods(),
         _feed(parts, mutations, reading),
         ClusterService(
             parts.config,
@@ -73,7 +77,7 @@ def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
             reading,
             ConfigureHandler(mutations, parts.settings).method(),
             parts.members,
-        ).servicer(),
+        ).methods(),
     )
 
 
@@ -98,7 +102,7 @@ def _tasks(
         TakeHandler(mutations, reading, known, parts.waiters, parts.unlogged_calls),
         TaskReadHandlers(reading, parts.unlogged_calls),
         TaskSettings(parts.config.payload_bytes_max, parts.settings),
-    ).servicer(subscribe.subscribe)
+    ).methods(subscribe.subscribe)
 
 
 def _feed(
@@ -114,4 +118,4 @@ def _feed(
         parts.apply_notifier,
         parts.members.all,
         leader_name,
-    ).servicer()
+    ).methods()

@@ -48,7 +48,7 @@ def write_principals(path, grants=GRANTS, **certificates):
 
 
 class Secured:
-    """A node behind a gate."""
+    """A node behind a authenticator."""
 
     def __init__(self, server, authority, stack):
         self.server = server

@@ -155,7 +155,7 @@ async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
     await create(root, MAIL)
     stream = await subscribed(mailer, MAIL)
     assert (await stream.read()).opened.session_id
-    three.follower.server.security.rights.principals = Principals({})
+    three.follower.server.security.principals.principals = Principals({})
     await stream.write(pb.SubscribeRequest(heartbeat=True))
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 

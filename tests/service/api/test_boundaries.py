@@ -24,7 +24,7 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 def put(**fields):
     request = pb.PutTasksRequest(**{"tube": "t", "tasks": [{}], **fields})
     raw = request.SerializeToString()
-    return lambda: task_checks.put_violations(request, raw, PAYLOAD_BYTES_MAX).raise_any()
+    return lambda: task_checks.put_violations(request, raw, PAYLOAD_BYTES_MAX).raise_if_any()
 
 
 def spec(**fields):
@@ -49,12 +49,12 @@ def credit(tasks, tasks_open=0, byte_count=0):
 def settle(*tokens, **action):
     settlement = pb.Settlement(tokens=tokens or [1], **(action or {"ack": {}}))
     request = pb.SettleTasksRequest(settlements=[settlement])
-    return lambda: settle_violations(request, PAYLOAD_BYTES_MAX).raise_any()
+    return lambda: settle_violations(request, PAYLOAD_BYTES_MAX).raise_if_any()
 
 
 def chosen(kind, violations, *arguments, **fields):
     request = kind(**{"tube": "t", "selector": deepcopy(IDS), **fields})
-    return lambda: violations(request, *arguments).raise_any()
+    return lambda: violations(request, *arguments).raise_if_any()
 
 
 def delete(**fields):

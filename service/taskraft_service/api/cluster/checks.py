@@ -43,15 +43,15 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("directory_id", "not the identity of a data directory")
     if request.cluster_id not in ("", cluster_id):
         violations.add("cluster_id", f'this is cluster "{cluster_id}"')
-    violations.request_id(request.request_id)
-    violations.raise_any()
+    violations.check_request_id(request.request_id)
+    violations.raise_if_any()
 
 
 def check_request_id(request_id: str) -> None:
     """Refuse a request_id that is too long."""
     violations = Violations()
-    violations.request_id(request_id)
-    violations.raise_any()
+    violations.check_request_id(request_id)
+    violations.raise_if_any()
 
 
 def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:

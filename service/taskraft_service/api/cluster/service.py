@@ -81,7 +81,7 @@ class ClusterService:
         self._members = members
         self._membership = MembershipChanges(config.cluster_id, raft, leadership)
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -89,13 +89,13 @@ class ClusterService:
                 UnaryMethod(
                     "GetServerInfo",
                     pb.GetServerInfoRequest,
-                    ExecutionSite.HERE,
+                    ExecutionSite.ANY_NODE,
                     self.get_server_info,
                 ),
                 UnaryMethod(
                     "GetClusterState",
                     pb.GetClusterStateRequest,
-                    ExecutionSite.HERE,
+                    ExecutionSite.ANY_NODE,
                     self.get_cluster_state,
                 ),
                 UnaryMethod(
@@ -118,8 +118,8 @@ class ClusterService:
                 ),
                 self._configure,
             ),
-            streams={},
-            readings={},
+            bidirectional={},
+            server_streaming={},
         )
 
     async def get_server_info(

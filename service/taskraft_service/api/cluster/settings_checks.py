@@ -20,7 +20,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 def check_configure(request: cluster_service_pb2.ConfigureRequest) -> None:
     """Refuse settings of which one is out of range: then none is changed."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
+    wrong.check_request_id(request.request_id)
     settings = request.settings
     ranges = {
         "failover_grace_ms": (0, limits.SESSION_TTR_MAX_MS),
@@ -30,12 +30,12 @@ def check_configure(request: cluster_service_pb2.ConfigureRequest) -> None:
     }
     for name, (low, high) in ranges.items():
         if settings.HasField(name):  # type: ignore[arg-type]  # the names are fields of it
-            wrong.in_range(f"settings.{name}", getattr(settings, name), low, high)
+            wrong.check_range(f"settings.{name}", getattr(settings, name), low, high)
     if settings.HasField("auto_create_kind") and settings.auto_create_kind not in AUTO_KINDS:
         names = ", ".join(_Kind.Kind.Name(kind) for kind in AUTO_KINDS)
         wrong.add("settings.auto_create_kind", f"{settings.auto_create_kind} is not one of {names}")
     check_profile(wrong, "settings.auto_create_profile", settings.auto_create_profile)
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def check_profile(wrong: Violations, path: str, name: str) -> None:

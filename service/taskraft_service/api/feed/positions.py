@@ -28,7 +28,7 @@ class FeedPositionHandlers:
         """Return the methods."""
         return (
             UnaryMethod(
-                "ResolveTimestamp", pb.ResolveTimestampRequest, ExecutionSite.HERE, self.resolve
+                "ResolveTimestamp", pb.ResolveTimestampRequest, ExecutionSite.ANY_NODE, self.resolve
             ),
             UnaryMethod("CommitCursor", pb.CommitCursorRequest, ExecutionSite.LEADER, self.commit),
         )
@@ -39,8 +39,8 @@ class FeedPositionHandlers:
         """Find the first events at or after a time, one partition in a turn of the event loop."""
         at_ms = call.request.at_ms
         wrong = Violations()
-        wrong.not_negative("at_ms", at_ms)
-        wrong.raise_any()
+        wrong.check_not_negative("at_ms", at_ms)
+        wrong.raise_if_any()
         cursor = pb.FeedCursor(feed_id=self._reading.applied.feed.feed_id)
         for view in self._reading.applied.feed.views():
             feed = self._reading.applied.feed
@@ -76,15 +76,15 @@ def check_cursor(wrong: Violations, cursor: pb.FeedCursor, partitions: int) -> N
     """Check that a position is one in partitions that there are."""
     for partition, seq in sorted(cursor.next_seq.items()):
         field = f"cursor.next_seq[{partition}]"
-        wrong.in_range(field, partition, 0, partitions - 1)
-        wrong.not_negative(field, seq)
+        wrong.check_range(field, partition, 0, partitions - 1)
+        wrong.check_not_negative(field, seq)
 
 
 def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
     """Refuse a position that no feed has."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.name("consumer", request.consumer)
-    wrong.in_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
+    wrong.check_request_id(request.request_id)
+    wrong.check_name("consumer", request.consumer)
+    wrong.check_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
     check_cursor(wrong, request.cursor, partitions)
-    wrong.raise_any()
+    wrong.raise_if_any()

@@ -18,9 +18,9 @@ from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.feed.answers import chunk_message, partition_message, rows_max
 from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
-from taskraft_service.api.rpc.context import ServicerContext
 from taskraft_service.api.rpc.methods import (
     ExecutionSite,
+    MessageStream,
     ServiceMethods,
     UnaryCall,
     UnaryMethod,
@@ -65,7 +65,7 @@ class FeedService:
         self._nodes = nodes
         self._leader_name = leader_name
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -73,15 +73,17 @@ class FeedService:
                 UnaryMethod(
                     "DescribeFeed",
                     pb.DescribeFeedRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.describe_feed,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
-                UnaryMethod("WatchFeed", pb.WatchFeedRequest, ExecutionSite.HERE, self.watch_feed),
+                UnaryMethod(
+                    "WatchFeed", pb.WatchFeedRequest, ExecutionSite.ANY_NODE, self.watch_feed
+                ),
                 *self._positions.methods(),
             ),
-            streams={},
-            readings={"ReadChanges": self.read_changes},
+            bidirectional={},
+            server_streaming={"ReadChanges": self.read_changes},
         )
 
     async def describe_feed(
@@ -89,8 +91,8 @@ class FeedService:
     ) -> pb.DescribeFeedResponse:
         """Describe the partitions and who serves them."""
         wrong = Violations()
-        wrong.consistency(call.request.consistency)
-        wrong.raise_any()
+        wrong.check_consistency(call.request.consistency)
+        wrong.raise_if_any()
         queue = await self._reading.queue(call.request.consistency)
         leader = self._leader_name()
         return pb.DescribeFeedResponse(
@@ -113,9 +115,9 @@ class FeedService:
         """Wait until a partition holds more than the caller knows."""
         request = call.request
         wrong = Violations()
-        wrong.not_negative("wait_ms", request.wait_ms)
+        wrong.check_not_negative("wait_ms", request.wait_ms)
         check_cursor(wrong, request.cursor, len(self._reading.applied.feed.views()))
-        wrong.raise_any()
+        wrong.raise_if_any()
         _same_feed(self._reading.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)
 
@@ -133,10 +135,10 @@ class FeedService:
 
     # ------------------------------------------------------------------------------ reading
 
-    async def read_changes(self, raw: bytes, context: ServicerContext, caller: Caller) -> None:
+    async def read_changes(self, raw: bytes, stream: MessageStream, caller: Caller) -> None:
         """Stream a range of one partition, or follow it for ever."""
         request = parse_request(pb.ReadChangesRequest, raw)
-        caller.check(request)
+        caller.authorize(request)
         self._check(request)
         most = rows_max(request)
         at = request.from_seq
@@ -146,7 +148,7 @@ class FeedService:
             self._go_on(request, caller)
             chunk = self._next_chunk(request, at, stop, most)
             if chunk is not None:
-                await context.write(chunk_message(request, chunk).SerializeToString())
+                await stream.write(chunk_message(request, chunk).SerializeToString())
                 at = chunk.next_seq
             elif request.to_seq:
                 # Everything that this node has applied was sent; it does not have the rest.
@@ -165,9 +167,9 @@ class FeedService:
         """
         if self._apply_notifier.ended:
             raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-        if caller.is_limited:
-            caller.confirm()
-            caller.check(request)
+        if caller.is_restricted:
+            caller.revalidate()
+            caller.authorize(request)
 
     def _has_beyond(self, partition: int, seq: int) -> bool:
         return self._high_seq(partition) > seq
@@ -177,24 +179,24 @@ class FeedService:
 
     def _check(self, request: pb.ReadChangesRequest) -> None:
         wrong = Violations()
-        wrong.not_negative("from_seq", request.from_seq)
-        wrong.not_negative("to_seq", request.to_seq)
-        wrong.not_negative("wait_ms", request.wait_ms)
+        wrong.check_not_negative("from_seq", request.from_seq)
+        wrong.check_not_negative("to_seq", request.to_seq)
+        wrong.check_not_negative("wait_ms", request.wait_ms)
         if request.chunk_bytes_max:
             low, high = limits.CHUNK_BYTES_MIN, limits.CHUNK_BYTES_MAX
-            wrong.in_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
-        wrong.choice("encoding", request.encoding, pb.ReadChangesRequest.Encoding.values())
-        wrong.at_most("tubes", request.tubes, limits.NAMES_MAX)
-        wrong.at_most("kinds", request.kinds, limits.NAMES_MAX)
+            wrong.check_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
+        wrong.check_choice("encoding", request.encoding, pb.ReadChangesRequest.Encoding.values())
+        wrong.check_count("tubes", request.tubes, limits.NAMES_MAX)
+        wrong.check_count("kinds", request.kinds, limits.NAMES_MAX)
         for place, name in enumerate(request.tubes):
-            wrong.tube(f"tubes[{place}]", name)
+            wrong.check_tube(f"tubes[{place}]", name)
         for place, kind in enumerate(request.kinds):
-            wrong.choice(f"kinds[{place}]", kind, _KINDS)
+            wrong.check_choice(f"kinds[{place}]", kind, _KINDS)
         queue = self._reading.applied
-        wrong.in_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
+        wrong.check_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
         if 0 < request.to_seq < request.from_seq:
             wrong.add("to_seq", f"{request.to_seq} is before from_seq")
-        wrong.raise_any()
+        wrong.raise_if_any()
         _same_feed(queue, request.feed_id)
 
     async def _arrival(self, request: pb.ReadChangesRequest, at: int) -> None:

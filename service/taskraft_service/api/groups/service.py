@@ -11,7 +11,7 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.api.groups.checks import check_create_group, check_get_group
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import CallRefused, error_message
-from taskraft_service.api.rpc.violations import check_name
+from taskraft_service.api.rpc.violations import check_named_request
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
@@ -32,7 +32,7 @@ class GroupService:
         self._reading = reading
         self._disk = disk
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -47,13 +47,13 @@ class GroupService:
                 UnaryMethod(
                     "GetGroup",
                     pb.GetGroupRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.get,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
             ),
-            streams={},
-            readings={},
+            bidirectional={},
+            server_streaming={},
         )
 
     async def create(self, call: UnaryCall[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
@@ -66,14 +66,14 @@ class GroupService:
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; what does not fit into one entry goes on after the answer."""
-        check_name(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(START_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
-        check_name(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(CANCEL_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)

@@ -1,11 +1,16 @@
-"""Serve the methods of the contract: one path for draining, forwarding, counting and errors."""
+"""Serve the methods of the contract on grpc.aio.
+
+Every call takes the same steps: authentication, size limit, drain check, execution here or
+forwarding to the leader, mapping of errors to statuses, and call counts. Only this module,
+``forwarding`` and ``api.server`` know grpc.aio, so another gRPC server can take their place.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -15,38 +20,45 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.context import ServicerContext, check_size, deadline_of
-from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
-from taskraft_service.api.rpc.forwarding_metadata import hop_count, trace_context, waited_seconds
+from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding_metadata import (
+    WAITED_KEY,
+    hop_count,
+    trace_context,
+    waited_seconds,
+)
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
     ServerStreamHandler,
     ServiceMethods,
     StreamHandler,
 )
-from taskraft_service.api.rpc.refusals import refused_for
 from taskraft_service.api.rpc.status import (
     CODES,
+    PUSHBACK_KEY,
     RETRY_DELAY_MS,
     RETRYABLE_REASONS,
     STATUS_KEY,
     CallRefused,
     reason_name,
+    refused_for,
     rpc_status,
 )
 from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 log: Final = structlog.get_logger(__name__)
 
+ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+
 LEADER_KEY: Final = "x-taskraft-leader"
-PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 EXECUTION_ATTEMPTS_MAX: Final = 8
-"""How often a call follows a leadership that moves before it gives up."""
+"""Maximum number of nodes and leaderships that one call tries before it is refused."""
 
 
 @dataclass(slots=True)
 class CallCounts:
-    """Calls since the process started, by method and outcome; read by the metrics."""
+    """Finished calls since the process started, by method and outcome; the metrics read them."""
 
     by_outcome: dict[tuple[str, str], int]
 
@@ -56,179 +68,229 @@ class CallCounts:
         self.by_outcome[key] = self.by_outcome.get(key, 0) + 1
 
 
+class GrpcMessageStream:
+    """A ``MessageStream`` over the context of a grpc.aio call."""
+
+    __slots__ = ("_context", "write")
+
+    def __init__(self, context: ServicerContext) -> None:
+        self._context = context
+        # An attribute instead of a method saves a coroutine for each message.
+        self.write: Callable[[bytes], Awaitable[None]] = context.write
+
+    @property
+    def metadata(self) -> Mapping[str, str | bytes]:
+        """See ``MessageStream``."""
+        return dict(self._context.invocation_metadata() or ())
+
+    @property
+    def deadline(self) -> float | None:
+        """See ``MessageStream``."""
+        return _deadline(self._context)
+
+    async def read(self) -> bytes | None:
+        """See ``MessageStream``."""
+        raw: object = await self._context.read()
+        if not isinstance(raw, bytes):
+            return None
+        if len(raw) > MESSAGE_BYTES_MAX:
+            raise _message_too_large(raw)
+        return raw
+
+
 class GrpcEndpoint:
-    """Puts servicers on a gRPC server.
+    """Builds the gRPC handlers of a service, and counts the calls in progress.
 
     Args:
-        forwarder: passes calls on.
-        defect_met: hears of each exception that is no answer to a caller.
+        forwarder: forwards calls to the leader.
+        bug_found: called with each exception that is a bug of the server.
     """
 
     def __init__(
-        self, forwarder: Forwarder, defect_met: Callable[[Exception], None] = lambda _: None
+        self, forwarder: Forwarder, bug_found: Callable[[Exception], None] = lambda _: None
     ) -> None:
-        self._defect_met = defect_met
+        self._bug_found = bug_found
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self._in_hand = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._in_progress = 0
+        self._idle: asyncio.Event | None = None
+        """Set when no call is in progress; exists only while ``wait_idle`` waits."""
         self.draining = False
         self.counts = CallCounts({})
 
-    def handler(
-        self, servicer: ServiceMethods, gate: Authenticator = OPEN_AUTHENTICATOR
+    def generic_handler(
+        self, methods: ServiceMethods, authenticator: Authenticator = OPEN_AUTHENTICATOR
     ) -> grpc.GenericRpcHandler:
-        """Return the handlers of all methods of a service, behind a gate."""
-        unary = {rpc.name: rpc for rpc in servicer.unary}
+        """Return the handlers of all methods of a service, behind an authenticator."""
+        unary = {method.name: method for method in methods.unary}
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
-        for method in servicer.service.methods:
-            path = f"/{servicer.service.full_name}/{method.name}"
-            if method.name in servicer.streams:
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(
-                    self._streaming(path, servicer.streams[method.name], gate)
+        for method in methods.service.methods:
+            name = method.name
+            path = f"/{methods.service.full_name}/{name}"
+            if name in methods.bidirectional:
+                handlers[name] = grpc.stream_stream_rpc_method_handler(
+                    self._bidirectional(path, methods.bidirectional[name], authenticator)
                 )
-            elif method.name in servicer.readings:
-                handlers[method.name] = grpc.unary_stream_rpc_method_handler(
-                    self._reading(path, servicer.readings[method.name], gate)
+            elif name in methods.server_streaming:
+                handlers[name] = grpc.unary_stream_rpc_method_handler(
+                    self._server_streaming(path, methods.server_streaming[name], authenticator)
                 )
             else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(path, unary[method.name], gate)
+                handlers[name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(path, unary[name], authenticator)
                 )
-        return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
+        return grpc.method_handlers_generic_handler(methods.service.full_name, handlers)
 
-    # ------------------------------------------------------------------------------ calls in hand
+    # -------------------------------------------------------------------------- calls in progress
 
-    def _take_up(self) -> None:
-        self._in_hand += 1
-        self._idle.clear()
-
-    def _put_down(self) -> None:
-        self._in_hand -= 1
-        if not self._in_hand:
+    def _call_finished(self) -> None:
+        self._in_progress -= 1
+        if self._idle is not None and not self._in_progress:
             self._idle.set()
 
-    async def drained(self, patience: float) -> bool:
-        """Wait until no call is in hand, for at most ``patience`` seconds; tell whether that is so.
+    async def wait_idle(self, timeout_seconds: float) -> bool:
+        """Wait until no call is in progress; return False if the timeout came first.
 
-        Calls of other services (a watch of the health, say) never end and do not count.
+        Calls of other services, such as health watches, may never end and do not count.
         """
+        if not self._in_progress:
+            return True
+        self._idle = asyncio.Event()
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
         except TimeoutError:
             return False
+        finally:
+            self._idle = None
         return True
 
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
-        self, path: str, rpc: AnyUnaryMethod, gate: Authenticator
+        self, path: str, method: AnyUnaryMethod, authenticator: Authenticator
     ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
+        counts = self.counts.by_outcome
+        ok = (path, "OK")
+
         async def handle(raw: bytes, context: ServicerContext) -> bytes:
-            self._take_up()
+            self._in_progress += 1
             try:
-                caller = gate.admit(context)
-                answer = await self._answer(path, rpc, raw, context, caller)
-            except Exception as error:
+                caller = authenticator.authenticate(context)
+                answer = await self._execute(path, method, raw, context, caller)
+            except Exception as error:  # noqa: BLE001 - every error gets a status
                 await self._abort(path, context, error)
-                raise
             finally:
-                self._put_down()
-            self.counts.count(path, "OK")
+                self._call_finished()
+            counts[ok] = counts.get(ok, 0) + 1
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             return answer
 
         return handle
 
-    async def _answer(
-        self, path: str, rpc: AnyUnaryMethod, raw: bytes, context: ServicerContext, caller: Caller
+    async def _execute(
+        self,
+        path: str,
+        method: AnyUnaryMethod,
+        raw: bytes,
+        context: ServicerContext,
+        caller: Caller,
     ) -> bytes:
-        """Answer here or let the leader answer, following it while leadership moves."""
-        check_size(raw)
-        deadline = deadline_of(context)
+        """Execute a unary call here or on the leader, and follow changes of leadership."""
+        if len(raw) > MESSAGE_BYTES_MAX:
+            raise _message_too_large(raw)
+        now = asyncio.get_running_loop().time()
+        # The stub types say float; a call without a deadline has None.
+        left = cast("float | None", context.time_remaining())
+        deadline = None if left is None else now + left
         metadata = dict(context.invocation_metadata() or ())
-        begun = asyncio.get_running_loop().time() - waited_seconds(metadata)
+        arrived_at = now - waited_seconds(metadata) if WAITED_KEY in metadata else now
         for _ in range(EXECUTION_ATTEMPTS_MAX):
             if self.draining:
                 raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-            if self._leadership.serves or rpc.is_local(raw):
+            if self._leadership.serves or method.runs_on_any_node(raw):
                 try:
-                    return await rpc.serve(raw, deadline, caller, begun)
+                    return await method.execute(raw, deadline, caller, arrived_at)
                 except (NotProposed, NotRaftLeader):
-                    # Leadership moved before anything was written: the new leader answers.
+                    # Leadership was lost before anything was written; the new leader executes.
                     pass
             if hop_count(metadata):
-                if await self._forwarder.serves_soon(deadline):
+                if await self._forwarder.wait_until_serving(deadline):
                     continue
                 break
             try:
-                repeatable = rpc.is_repeatable(raw)
-                return await self._forwarder.unary(
+                return await self._forwarder.forward(
                     path,
                     raw,
                     deadline,
-                    repeatable=repeatable,
+                    idempotent=method.is_idempotent(raw),
                     principal=caller.name,
                     trace=trace_context(metadata),
-                    begun=begun,
+                    arrived_at=arrived_at,
                 )
             except ThisNodeLeads:
                 pass
         address = self._leadership.address
         raise CallRefused(
-            error_pb2.Error.NOT_LEADER, "this node does not lead", {"leader": address}
+            error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )
 
-    def _streaming(
-        self, path: str, method: StreamHandler, gate: Authenticator
+    def _bidirectional(
+        self, path: str, handler: StreamHandler, authenticator: Authenticator
     ) -> Callable[[object, ServicerContext], Awaitable[None]]:
         async def handle(_requests: object, context: ServicerContext) -> None:
-            await self._run(path, context, lambda: method(context, gate.admit(context)))
+            async def run() -> None:
+                caller = authenticator.authenticate(context)
+                await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
+                await handler(GrpcMessageStream(context), caller)
+
+            await self._run_stream(path, context, run)
 
         return handle
 
-    def _reading(
-        self, path: str, method: ServerStreamHandler, gate: Authenticator
+    def _server_streaming(
+        self, path: str, handler: ServerStreamHandler, authenticator: Authenticator
     ) -> Callable[[bytes, ServicerContext], Awaitable[None]]:
         async def handle(raw: bytes, context: ServicerContext) -> None:
-            await self._run(path, context, lambda: method(raw, context, gate.admit(context)))
+            async def run() -> None:
+                caller = authenticator.authenticate(context)
+                await handler(raw, GrpcMessageStream(context), caller)
+
+            await self._run_stream(path, context, run)
 
         return handle
 
-    async def _run(
-        self, path: str, context: ServicerContext, work: Callable[[], Awaitable[None]]
+    async def _run_stream(
+        self, path: str, context: ServicerContext, run: Callable[[], Awaitable[object]]
     ) -> None:
-        self._take_up()
+        self._in_progress += 1
         try:
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
-            await work()
+            await run()
         except Exception as error:  # noqa: BLE001 - every error gets a status
             await self._abort(path, context, error)
         else:
             self.counts.count(path, "OK")
         finally:
-            self._put_down()
+            self._call_finished()
 
     # ------------------------------------------------------------------------------ errors
 
-    async def _abort(self, path: str, context: ServicerContext, error: Exception) -> None:
-        """End a call with the status of an error; does not return."""
+    async def _abort(self, path: str, context: ServicerContext, error: Exception) -> NoReturn:
+        """End a call with the status of an error."""
         leader = (LEADER_KEY, self._leadership.address)
-        if isinstance(error, grpc.aio.AioRpcError):
-            # The leader's own answer to a call that was passed on.
-            packed = [(key, text) for key, text in error.trailing_metadata() or ()]
-            kept = [item for item in packed if item[0] in (STATUS_KEY, PUSHBACK_KEY)]
-            self.counts.count(path, error.code().name)
-            await context.abort(error.code(), error.details() or "", (*kept, leader))
         if isinstance(error, grpc.aio.AbortError):
             raise error
+        if isinstance(error, LeaderAnsweredError):
+            self.counts.count(path, error.code.name)
+            await context.abort(error.code, error.message, (*error.metadata, leader))
         refused = refused_for(error)
         if refused is None:
-            log.error("a call failed by a defect", method=path, exc_info=error)
-            self._defect_met(error)
-            refused = CallRefused(error_pb2.Error.INTERNAL_ERROR, "a defect of the server")
+            log.error("a call failed because of a bug", method=path, exc_info=error)
+            self._bug_found(error)
+            refused = CallRefused(
+                error_pb2.Error.INTERNAL_ERROR, "the server has a bug; see its log"
+            )
         self.counts.count(path, reason_name(refused.reason))
         metadata: list[tuple[str, str | bytes]] = [
             leader,
@@ -237,3 +299,21 @@ class GrpcEndpoint:
         if refused.reason in RETRYABLE_REASONS:
             metadata.append((PUSHBACK_KEY, str(refused.retry_ms or RETRY_DELAY_MS)))
         await context.abort(CODES[refused.reason], refused.message, tuple(metadata))
+
+
+def _deadline(context: ServicerContext) -> float | None:
+    # The stub types say float; a call without a deadline has None.
+    left = cast("float | None", context.time_remaining())
+    return None if left is None else asyncio.get_running_loop().time() + left
+
+
+def _message_too_large(raw: bytes) -> CallRefused:
+    """Return the refusal of a message above the limit of the contract.
+
+    gRPC's own limit is higher, so the caller gets this error whenever memory allows it.
+    """
+    return CallRefused(
+        error_pb2.Error.PAYLOAD_TOO_LARGE,
+        f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
+        {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},
+    )

@@ -1,8 +1,8 @@
-"""Pass calls on to the leader, as the bytes in which they came.
+"""Forward calls to the leader as raw bytes.
 
-A plain stub behind a plain load balancer works because of this. Each call is passed on for itself;
-joining the calls of many clients into one message would go into ``Forwarder.unary``, which sees raw
-requests of one method and returns raw answers.
+Forwarding lets a plain gRPC stub behind a plain load balancer call any node. Each call is forwarded
+on its own. ``Forwarder.forward`` sees the raw requests and answers of one method, so a batch of
+many clients' calls into one message would be built there.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
+from taskraft_service.access.caller import Caller, Unauthenticated
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
     TraceContext,
     forwarding_metadata,
+    trace_context,
 )
+from taskraft_service.api.rpc.methods import MessageStream
 from taskraft_service.api.rpc.status import (
     DOMAIN,
-    RETRY_DELAY_MS,
+    PUSHBACK_KEY,
     STATUS_KEY,
     CallRefused,
     reason_name,
@@ -34,22 +37,22 @@ from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
-_CLOSING_SECONDS: Final = 60.0
-"""How long calls may go on over a channel whose credentials were renewed."""
+_CLOSE_GRACE_SECONDS: Final = 60.0
+"""Maximum time that calls may continue on a channel with replaced credentials."""
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 1_000
 _CONNECT_MS: Final = 2_000
-"""How long it may take to connect: several times there and back, on a busy machine."""
+"""Maximum time of one connection attempt; a TLS handshake takes several round trips."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-    # Not a pause, whatever its name: how long an attempt may take, with TLS and all.
+    # Despite its name, this option limits how long one attempt may take, including TLS.
     ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", _RECONNECT_MAX_MS),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # All nodes of a test or dev cluster have the same subchannel pool otherwise.
+    # Without this option, all nodes in one process share one subchannel pool.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
@@ -61,15 +64,40 @@ _NOT_PROPOSED: Final = frozenset(
         error_pb2.Error.DRAINING,
     )
 )
-"""Reasons with which a node says that it has not begun: the call may go to another."""
+"""Reasons that prove that the node did not propose the call, so another node may be tried."""
 
 
 class ThisNodeLeads(Exception):
-    """This node has become the leader while the call waited: it answers itself."""
+    """This node became the leader while a call waited to be forwarded; execute the call here."""
+
+
+class LeaderAnsweredError(Exception):
+    """The leader answered a forwarded call with an error, which this node relays to the client.
+
+    Attributes:
+        code: the gRPC status code.
+        message: the text of the status.
+        metadata: the trailing metadata with the details of the status.
+    """
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        super().__init__(error.details() or "")
+        self.code = error.code()
+        self.message = error.details() or ""
+        self.metadata = tuple(
+            (key, value)
+            for key, value in error.trailing_metadata() or ()
+            if key in (STATUS_KEY, PUSHBACK_KEY)
+        )
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the leader was lost or did not serve."""
+        return self.code is grpc.StatusCode.UNAVAILABLE
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
-    """Return the reason that a node of ours gave; empty if the error is not from one."""
+    """Return the taskraft reason of a failed call; empty if no taskraft node sent the error."""
     for detail in _details_of(error):
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN:
@@ -78,19 +106,19 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 
 
 def _details_of(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
-    """Yield the details of the status with which a call has failed."""
+    """Yield the details of the status of a failed call."""
     for key, packed in error.trailing_metadata() or ():
         if key == STATUS_KEY and isinstance(packed, bytes):
             yield from status_pb2.Status.FromString(packed).details
 
 
 class Forwarder:
-    """Channels to the other nodes, each kept once it is open.
+    """Forwards calls to the leader, over one channel per node that stays open.
 
     Args:
-        leadership: who leads.
-        election_ms: the longest election timeout; calls wait twice as long for a leader.
-        security: certificates of the nodes: with them, calls go to the leader's port for peers.
+        leadership: tracks the leader.
+        election_ms: the longest election timeout; a call waits for a leader twice as long.
+        security: TLS between nodes. With it, calls go to the leader's peer port.
     """
 
     def __init__(
@@ -99,10 +127,10 @@ class Forwarder:
         self.leadership = leadership
         self._security = security
         self._closing: set[asyncio.Task[None]] = set()
-        self._patience = 2 * election_ms / 1000
+        self._leader_wait_seconds = 2 * election_ms / 1000
         self._channels: dict[str, grpc.aio.Channel] = {}
         self.calls = 0
-        """Calls passed on since the process started."""
+        """Unary calls forwarded since the process started."""
 
     async def close(self) -> None:
         """Close all channels."""
@@ -113,10 +141,10 @@ class Forwarder:
             await channel.close()
 
     def renew(self) -> None:
-        """Use new channels, with the credentials in force; calls on the old ones may end there."""
+        """Open new channels with the current credentials; calls on the old channels may finish."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
-            closing = asyncio.get_running_loop().create_task(channel.close(_CLOSING_SECONDS))
+            closing = asyncio.get_running_loop().create_task(channel.close(_CLOSE_GRACE_SECONDS))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
@@ -132,44 +160,42 @@ class Forwarder:
             )
         return channel
 
-    async def serves_soon(self, deadline: float | None) -> bool:
-        """Tell whether this node leads, once it has begun to serve."""
+    async def wait_until_serving(self, deadline: float | None) -> bool:
+        """Return whether this node leads; waits until its leadership has started to serve."""
         limit = self._limit(deadline)
         return self.leadership.is_leader and await self.leadership.wait_until_settled(limit)
 
     def _limit(self, deadline: float | None) -> float:
-        """Return until when a call may wait for a leader."""
-        limit = asyncio.get_running_loop().time() + self._patience
+        """Return until when a call may wait for a leader, as a time of the event loop."""
+        limit = asyncio.get_running_loop().time() + self._leader_wait_seconds
         return limit if deadline is None else min(limit, deadline)
 
     async def leader_channel(self, deadline: float | None) -> grpc.aio.Channel:
         """Return an open channel to the leader.
 
         Args:
-            deadline: of the call, as a time of the loop.
+            deadline: the deadline of the call, as a time of the event loop.
 
         Raises:
-            ServeHere: this node leads and serves by now.
-            Refused: NO_LEADER: none was found and reached within two election timeouts.
+            ThisNodeLeads: this node leads and serves.
+            CallRefused: NO_LEADER, no leader was found and reached within two election timeouts.
         """
         limit = self._limit(deadline)
         while await self.leadership.wait_until_settled(limit):
             if self.leadership.is_leader:
                 raise ThisNodeLeads
             leader = self.leadership.leader
-            assert leader is not None, "settled, and not led from here"
+            assert leader is not None, "another node leads once leadership has settled"
             channel = self._channel(leader)
-            if await self._reach(channel, limit):
+            if await self._connect(channel, limit):
                 return channel
-        raise CallRefused(
-            error_pb2.Error.NO_LEADER, "there is no leader at present", retry_ms=RETRY_DELAY_MS
-        )
+        raise CallRefused(error_pb2.Error.NO_LEADER, "the cluster has no reachable leader; retry")
 
-    async def _reach(self, channel: grpc.aio.Channel, limit: float) -> bool:
-        """Wait until a channel is open, or leadership changes; tell whether it is open.
+    async def _connect(self, channel: grpc.aio.Channel, limit: float) -> bool:
+        """Wait until a channel is open or leadership changes; return whether the channel is open.
 
-        Calls are given to open channels only: a call that fails then may have had an effect, one
-        that could not be sent surely has none.
+        Calls are sent on open channels only. A call that could not be sent had no effect, but a
+        call that fails on an open channel may have had one.
         """
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return True
@@ -182,80 +208,108 @@ class Forwarder:
             opening.cancel()
             change.cancel()
 
-    async def unary(
+    async def forward(
         self,
         method: str,
         raw: bytes,
         deadline: float | None,
         *,
-        repeatable: bool,
+        idempotent: bool,
         principal: str = "",
         trace: TraceContext = (),
-        begun: float | None = None,
+        arrived_at: float | None = None,
     ) -> bytes:
-        """Pass a call on to the leader and return its answer.
+        """Forward a unary call to the leader and return its answer.
 
         Args:
-            method: full name, "/taskraft.v1.TaskService/PutTasks".
+            method: the full name, such as "/taskraft.v1.TaskService/PutTasks".
             raw: the request.
-            deadline: of the call, as a time of the loop.
-            repeatable: a second try has no second effect (a read, or a request_id was given).
-            principal: who made the call; empty where nobody is told apart.
-            trace: the caller's trace context, from ``trace_of``.
-            begun: when the call came, as a time of the loop; None: now.
+            deadline: the deadline of the call, as a time of the event loop.
+            idempotent: a retry has no second effect: a read, or a call with a request_id.
+            principal: the principal of the caller; empty without authentication.
+            trace: the trace context of the call.
+            arrived_at: when the call arrived, as a time of the event loop; None means now.
 
         Raises:
-            ServeHere: this node has become the leader.
-            Refused: NO_LEADER; COMMIT_UNKNOWN if the leader was lost during the call.
-            AioRpcError: the leader's own error.
+            ThisNodeLeads: this node became the leader.
+            CallRefused: NO_LEADER, or COMMIT_UNKNOWN if the leader was lost during the call.
+            LeaderAnsweredError: the leader answered with an error.
         """
         self.calls += 1
         loop = asyncio.get_running_loop()
-        begun = loop.time() if begun is None else begun
+        arrived_at = loop.time() if arrived_at is None else arrived_at
         while True:
             channel = await self.leader_channel(deadline)
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
-            waited = (WAITED_KEY, str(int((loop.time() - begun) * 1000)))
+            waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
             metadata = (*forwarding_metadata(principal, trace), waited)
             try:
-                answer = await call(raw, timeout=left, metadata=metadata)
+                return await call(raw, timeout=left, metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                if not await self._may_repeat(error, repeatable=repeatable):
-                    raise
-            else:
-                return answer
+                if not await self._may_retry(error, idempotent=idempotent):
+                    raise LeaderAnsweredError(error) from error
 
-    async def _may_repeat(self, error: grpc.aio.AioRpcError, *, repeatable: bool) -> bool:
-        """Tell whether a failed call may be tried again; refuse where nothing is known of it."""
+    async def _may_retry(self, error: grpc.aio.AioRpcError, *, idempotent: bool) -> bool:
+        """Return whether to retry a failed call; False means that the leader's error stands.
+
+        Raises:
+            CallRefused: COMMIT_UNKNOWN, the call may have had an effect and is not idempotent.
+        """
         reason = reason_of(error)
         if reason in _NOT_PROPOSED:
-            # The node that we believe to lead knows better; ask again when we have heard more.
+            # The node that this node believes to lead does not; wait for newer information.
             pause = asyncio.get_running_loop().time() + _RECONNECT_MS / 1000
             await self.leadership.changed(pause)
             return True
         if reason or error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
-        if repeatable:
+        if idempotent:
             return True
         raise CallRefused(
-            error_pb2.Error.COMMIT_UNKNOWN, "the leader was lost during the call"
+            error_pb2.Error.COMMIT_UNKNOWN,
+            "the leader was lost during the call; the call may have had an effect",
         ) from error
 
-    async def stream(
-        self,
-        method: str,
-        requests: AsyncIterator[bytes],
-        deadline: float | None,
-        principal: str = "",
-        trace: TraceContext = (),
-    ) -> grpc.aio.StreamStreamCall[bytes, bytes]:
-        """Open the same stream on the leader.
+    async def relay(self, method: str, first: bytes, stream: MessageStream, caller: Caller) -> None:
+        """Open the same stream on the leader and copy the messages in both directions.
+
+        Args:
+            method: the full name of the method.
+            first: the client's first message, which was already read.
+            stream: the client's stream.
+            caller: the client; its credentials are checked again with each message.
 
         Raises:
-            ServeHere: this node has become the leader.
-            Refused: NO_LEADER.
+            ThisNodeLeads: this node became the leader before the stream was opened.
+            CallRefused: NO_LEADER.
+            Unauthenticated: the caller's credentials were withdrawn.
+            LeaderAnsweredError: the leader ended the stream with an error.
         """
-        channel = await self.leader_channel(deadline)
-        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-        return call(requests, metadata=forwarding_metadata(principal, trace))
+        withdrawn: list[Unauthenticated] = []
+
+        async def requests() -> AsyncIterator[bytes]:
+            yield first
+            while (raw := await stream.read()) is not None:
+                try:
+                    caller.revalidate()
+                except Unauthenticated as error:
+                    withdrawn.append(error)
+                    return
+                yield raw
+
+        metadata = forwarding_metadata(caller.name, trace_context(stream.metadata))
+        channel = await self.leader_channel(stream.deadline)
+        open_stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            method
+        )
+        upstream = open_stream(requests(), metadata=metadata)
+        try:
+            async for raw in upstream:
+                await stream.write(raw)
+            if withdrawn:
+                raise withdrawn[0]
+        except grpc.aio.AioRpcError as error:
+            raise LeaderAnsweredError(error) from error
+        finally:
+            upstream.cancel()

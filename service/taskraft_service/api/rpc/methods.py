@@ -1,7 +1,8 @@
-"""Say what a method of the contract is: its request, who answers it, and how.
+"""Describe the methods of a gRPC service without naming the gRPC library.
 
-Handlers get raw bytes from gRPC and give raw bytes back, so that a follower passes a request on
-without parsing it, the log keeps it as it came, and a malformed one gets our own error.
+Handlers see calls and streams of raw bytes; ``endpoint`` connects them to grpc.aio. Requests stay
+raw bytes at the edge for three reasons: a follower forwards a request without parsing it, the log
+stores a request as received, and a malformed request gets an error of this service.
 """
 
 from __future__ import annotations
@@ -16,122 +17,144 @@ from google.protobuf.message import DecodeError, Message
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.context import ServicerContext
 from taskraft_service.api.rpc.status import CallRefused
 
 M = TypeVar("M", bound=Message)
 
 
 class ExecutionSite(Enum):
-    """Who answers a method."""
+    """Which node may execute a method."""
 
     LEADER = "leader"
-    """The leader: a mutation, or a read that needs it."""
-    FRESH = "fresh"
-    """The leader, unless the request's consistency says LOCAL."""
-    HERE = "here"
-    """Any node."""
+    """Only the leader: mutations, and reads of state that only the leader has."""
+    BY_CONSISTENCY = "by consistency"
+    """Any node if the request accepts local state, otherwise the leader."""
+    ANY_NODE = "any node"
 
 
 @dataclass(slots=True)
 class UnaryCall(Generic[M]):
-    """One call in hand; its instants are times of the event loop.
+    """One unary call.
 
-    ``deadline`` None: the caller set none. ``begun``: when it came to the first node that it met.
+    ``deadline`` and ``arrived_at`` are times of the event loop. ``deadline`` is None if the caller
+    set none. ``arrived_at`` is when the first node received the call, before any forwarding.
     """
 
     request: M
     raw: bytes
     deadline: float | None
     caller: Caller
-    begun: float
+    arrived_at: float
 
 
 @dataclass(slots=True, frozen=True)
 class UnaryMethod(Generic[M]):
-    """One method: its request, who answers it, and how."""
+    """One unary method: its name, request type, execution site and handler."""
 
     name: str
     request: type[M]
-    route: ExecutionSite
-    answer: Callable[[UnaryCall[M]], Awaitable[Message | bytes]]
-    local: Callable[[M], bool] = lambda _request: False
-    """With FRESH: tells whether a request may be answered from this node's own state."""
-    reads: bool = False
-    """With LEADER: changes nothing, so that a second try has no effect."""
+    site: ExecutionSite
+    handler: Callable[[UnaryCall[M]], Awaitable[Message | bytes]]
+    accepts_local_state: Callable[[M], bool] = lambda _request: False
+    """For BY_CONSISTENCY: return whether the state of any node is enough for a request."""
+    is_read: bool = False
+    """For LEADER: the method changes nothing, so a retry has no effect."""
 
-    async def serve(
-        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
+    async def execute(
+        self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
     ) -> bytes:
-        """Parse the request, see to the caller's rights, answer it, and write the answer.
+        """Parse and authorize the request, call the handler, and encode the answer.
 
         Raises:
-            Refused: the call is answered with an error.
-            NotAllowed: the caller may not make it.
+            CallRefused: the call is answered with an error.
+            PermissionDenied: the caller lacks a permission.
         """
         request = parse_request(self.request, raw)
-        managed = caller.check(request)
-        answer = await self.answer(UnaryCall(request, raw, deadline, caller, begun))
+        managed = caller.authorize(request)
+        answer = await self.handler(UnaryCall(request, raw, deadline, caller, arrived_at))
         if managed:
-            caller.managed(request, managed)
+            caller.log_managed(request, managed)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
-    def is_local(self, raw: bytes) -> bool:
-        """Tell whether any node may answer this request."""
-        return self.route is ExecutionSite.HERE or (
-            self.route is ExecutionSite.FRESH and self.local(parse_request(self.request, raw))
+    def runs_on_any_node(self, raw: bytes) -> bool:
+        """Return whether any node may execute this request."""
+        return self.site is ExecutionSite.ANY_NODE or (
+            self.site is ExecutionSite.BY_CONSISTENCY
+            and self.accepts_local_state(parse_request(self.request, raw))
         )
 
-    def is_repeatable(self, raw: bytes) -> bool:
-        """Tell whether a second try has no second effect."""
+    def is_idempotent(self, raw: bytes) -> bool:
+        """Return whether a retry of this request has no second effect."""
         request = parse_request(self.request, raw)
         return (
-            self.reads
-            or self.route is not ExecutionSite.LEADER
+            self.is_read
+            or self.site is not ExecutionSite.LEADER
             or bool(getattr(request, "request_id", ""))
         )
 
 
 class AnyUnaryMethod(Protocol):
-    """A method whatever its request is."""
+    """A unary method of any request type; see ``UnaryMethod``."""
 
     @property
     def name(self) -> str:
         """The name of the method, without its service."""
 
-    async def serve(
-        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
+    async def execute(
+        self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
     ) -> bytes:
         """See ``UnaryMethod``."""
 
-    def is_local(self, raw: bytes) -> bool:
+    def runs_on_any_node(self, raw: bytes) -> bool:
         """See ``UnaryMethod``."""
 
-    def is_repeatable(self, raw: bytes) -> bool:
+    def is_idempotent(self, raw: bytes) -> bool:
         """See ``UnaryMethod``."""
 
 
-StreamHandler: TypeAlias = Callable[[ServicerContext, Caller], Awaitable[None]]
-"""Reads raw requests from the context and writes raw answers to it."""
-ServerStreamHandler: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[None]]
-"""Gets one raw request and writes raw answers to the context."""
+class MessageStream(Protocol):
+    """The server's side of one streaming call: raw messages in and out."""
+
+    @property
+    def metadata(self) -> Mapping[str, str | bytes]:
+        """The metadata that the client sent with the call."""
+
+    @property
+    def deadline(self) -> float | None:
+        """The deadline of the call, as a time of the event loop; None if the client set none."""
+
+    async def read(self) -> bytes | None:
+        """Return the client's next message; None once the client has closed its side.
+
+        Raises:
+            CallRefused: PAYLOAD_TOO_LARGE, the message is too large.
+        """
+
+    def write(self, raw: bytes, /) -> Awaitable[None]:
+        """Send a message; returns when flow control accepts the next one."""
+
+
+StreamHandler: TypeAlias = Callable[[MessageStream, Caller], Awaitable[None]]
+"""Handles a bidirectional call: reads raw requests from the stream and writes raw answers."""
+ServerStreamHandler: TypeAlias = Callable[[bytes, MessageStream, Caller], Awaitable[None]]
+"""Handles a server-streaming call: gets one raw request and writes raw answers."""
 
 
 @dataclass(slots=True, frozen=True)
 class ServiceMethods:
-    """The methods of one service, all of them."""
+    """All methods of one service."""
 
     service: ServiceDescriptor
     unary: Sequence[AnyUnaryMethod]
-    streams: Mapping[str, StreamHandler]
-    readings: Mapping[str, ServerStreamHandler]
+    bidirectional: Mapping[str, StreamHandler]
+    server_streaming: Mapping[str, ServerStreamHandler]
 
 
 def parse_request(message: type[M], raw: bytes) -> M:
-    """Return the request.
+    """Return the parsed request.
 
     Raises:
-        Refused: INVALID_FIELD, with our own text instead of the parser's.
+        CallRefused: INVALID_FIELD, with the text of this service instead of the parser's.
     """
     try:
         return message.FromString(raw)
@@ -139,6 +162,6 @@ def parse_request(message: type[M], raw: bytes) -> M:
         name = message.DESCRIPTOR.full_name
         raise CallRefused(
             error_pb2.Error.INVALID_FIELD,
-            f"the request is not a {name}",
+            f"the request is not a valid {name}",
             {"message": name},
         ) from error

@@ -1,7 +1,7 @@
-"""Cut lists into pages that do not shift: a token says behind which element the next begins.
+"""Cut lists into pages that do not shift: a page token names the key after which the page begins.
 
-It holds a mark of its list too: with another list, filter or order it is refused, since the next
-page would belong to neither.
+The token also holds a fingerprint of its list. A token is refused with another list, filter or
+order, because the next page would belong to neither list.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from taskraft_service.api.rpc.status import CallRefused
 
 T = TypeVar("T")
 
-MALFORMED: Final = "not a token of an earlier answer"
-_MARK_BYTES: Final = 6
+TOKEN_MALFORMED: Final = "not a token from an earlier answer of this list"  # noqa: S105 - no password
+_FINGERPRINT_BYTES: Final = 6
 
 
 def list_fingerprint(*parts: str) -> str:
-    """Return what tells one list from another."""
-    digest = blake2b(digest_size=_MARK_BYTES)
+    """Return a short hash that tells one list from another."""
+    digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()
 
 
 def token_after(key: str) -> str:
-    """Return the token of the page behind ``key``."""
+    """Return the token of the page after ``key``."""
     return base64.urlsafe_b64encode(key.encode()).decode()
 
 
 def key_of_token(token: str) -> str:
-    """Return the key behind which a page begins; empty for the first page.
+    """Return the key after which a page begins; empty for the first page.
 
     Raises:
-        Refused: the token was not made by this service.
+        CallRefused: the token was not made by this service.
     """
     key = _key_or_none(token)
     if key is None:
@@ -48,7 +48,7 @@ def key_of_token(token: str) -> str:
 
 
 def is_page_token(token: str) -> bool:
-    """Tell whether a text has the form of the tokens that are made here."""
+    """Return whether a text has the form of a page token."""
     return _key_or_none(token) is not None
 
 
@@ -60,33 +60,34 @@ def _key_or_none(token: str) -> str | None:
 
 
 def page_token_refused() -> CallRefused:
-    """Return the refusal of a page token that no answer ever held."""
+    """Return the refusal of a page token that no answer of this list contained."""
     return CallRefused(
         error_pb2.Error.INVALID_FIELD,
-        f"page_token: {MALFORMED}",
+        f"page_token: {TOKEN_MALFORMED}",
         {"field": "page_token"},
-        (("page_token", MALFORMED),),
+        (("page_token", TOKEN_MALFORMED),),
     )
 
 
 def page_of(
-    ordered: Sequence[T], key: Callable[[T], str], size: int, token: str, mark: str
+    ordered: Sequence[T], key: Callable[[T], str], size: int, token: str, fingerprint: str
 ) -> tuple[Sequence[T], str]:
-    """Return a page of a list that is in order of its keys, and the token of the next page.
+    """Return a page of a list that is ordered by key, and the token of the next page.
 
-    Elements with equal keys come on one page, which may be longer than ``size`` by that.
+    Elements with equal keys are on one page, so a page may be longer than ``size``. The token is
+    empty on the last page.
 
     Raises:
-        Refused: the token is malformed, or was made for another list than that of ``mark``.
+        CallRefused: the token is malformed, or its fingerprint is not ``fingerprint``.
     """
     start = 0
     if token:
-        own_mark, _, last = key_of_token(token).partition(":")
-        if own_mark != mark:
+        own_fingerprint, _, last = key_of_token(token).partition(":")
+        if own_fingerprint != fingerprint:
             raise page_token_refused()
         start = bisect_right(ordered, last, key=key)
     end = min(start + size, len(ordered))
     while start < end < len(ordered) and key(ordered[end]) == key(ordered[end - 1]):
         end += 1
     page = ordered[start:end]
-    return page, token_after(f"{mark}:{key(page[-1])}") if end < len(ordered) else ""
+    return page, token_after(f"{fingerprint}:{key(page[-1])}") if end < len(ordered) else ""

@@ -1,7 +1,7 @@
-"""Turn reasons into gRPC statuses: the one table, and the details that go with each.
+"""Map error reasons to gRPC statuses with their details.
 
-Every failed call carries exactly one google.rpc.ErrorInfo (domain "taskraft.v1"), RetryInfo where
-waiting helps, and BadRequest with all violations where fields are at fault (AIP-193).
+Every failed call carries exactly one google.rpc.ErrorInfo (domain "taskraft.v1"). A retryable
+reason adds RetryInfo, and invalid fields add BadRequest with the violations (AIP-193).
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
+from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
+from taskraft_service.access.caller import PermissionDenied, Unauthenticated
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.wire import WireMalformed
 
 DOMAIN: Final = "taskraft.v1"
 STATUS_KEY: Final = "grpc-status-details-bin"
+PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 RETRY_DELAY_MS: Final = 200
-"""What callers are told to wait when the service itself does not know better."""
+"""Default wait before a retry, in ms, sent to the caller in RetryInfo."""
 
 _Reason = error_pb2.Error
 _Code = grpc.StatusCode
@@ -66,7 +71,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.NOT_ALLOWED: _Code.PERMISSION_DENIED,
     _Reason.INTERNAL_ERROR: _Code.INTERNAL,
 }
-"""What each reason means for gRPC. Checked by a test to cover the whole contract."""
+"""gRPC status code of each reason. A test checks that the table covers the whole contract."""
 
 RETRYABLE_REASONS: Final = frozenset(
     {
@@ -82,24 +87,24 @@ RETRYABLE_REASONS: Final = frozenset(
         _Reason.MEMBERS_CHANGING,
     }
 )
-"""Reasons that carry RetryInfo."""
-
+"""Reasons whose errors carry RetryInfo."""
 
 VIOLATIONS_BYTES_MAX: Final = 4 * 1024
-"""Clients accept 8 KiB of trailing metadata by default, some of them counted in base64."""
+"""Maximum size of BadRequest. Clients accept 8 KiB of trailing metadata by default, and some count
+the base64 encoding."""
 VIOLATION_OVERHEAD_BYTES: Final = 3
-"""What one violation costs besides itself."""
+"""Encoding overhead of one violation inside BadRequest."""
 
 
 class CallRefused(Exception):
-    """A call that is answered with an error; raised by the handlers of this package only.
+    """The call is answered with an error status; raised by the handlers of this package only.
 
     Attributes:
         reason: number of the taskraft.v1.Error.Reason.
         message: one sentence for people.
         metadata: the variables of the message, for programs.
-        violations: with INVALID_FIELD: path and description of each.
-        retry_ms: how long to wait before the next try.
+        violations: with INVALID_FIELD, the path and the description of each invalid field.
+        retry_ms: recommended wait before a retry, in ms; sent only with a retryable reason.
     """
 
     def __init__(
@@ -119,7 +124,7 @@ class CallRefused(Exception):
 
 
 def refused_by_queue(refusal: Refusal) -> CallRefused:
-    """Return the exception for a refusal of the queue core."""
+    """Return the exception for a command that the queue refused."""
     violations = refusal.violations
     if (
         not violations
@@ -130,13 +135,39 @@ def refused_by_queue(refusal: Refusal) -> CallRefused:
     return CallRefused(int(refusal.reason), refusal.message, refusal.metadata, violations)
 
 
+def refused_for(error: Exception) -> CallRefused | None:
+    """Return the exception to answer an internal error with; None if the error is a bug."""
+    match error:
+        case CallRefused():
+            return error
+        case Unauthenticated():
+            return CallRefused(_Reason.NO_CREDENTIALS, str(error))
+        case PermissionDenied():
+            missing = {"principal": error.principal, "verb": error.verb, "tube": error.name}
+            return CallRefused(_Reason.NOT_ALLOWED, str(error), missing)
+        case LeaderOverloaded():
+            return CallRefused(_Reason.OVERLOADED, str(error))
+        case OutcomeUnknown():
+            return CallRefused(_Reason.COMMIT_UNKNOWN, f"the outcome is unknown: {error}")
+        case ReadUnconfirmed():
+            return CallRefused(_Reason.NO_LEADER, "no quorum confirms the read")
+        case NotProposed() | NotRaftLeader():
+            return CallRefused(_Reason.NOT_LEADER, "this node is not the leader")
+        case Stopped():
+            return CallRefused(_Reason.DRAINING, "this node is stopping")
+        case WireMalformed():
+            return CallRefused(_Reason.INVALID_FIELD, "the request is not a valid message")
+        case _:
+            return None
+
+
 def reason_name(reason: int) -> str:
-    """Return the stable name of a reason."""
+    """Return the name of a reason, which never changes."""
     return _Reason.Reason.Name(_Reason.Reason.ValueType(reason))
 
 
 def rpc_status(error: CallRefused) -> status_pb2.Status:
-    """Return the status with its details."""
+    """Return the google.rpc.Status of a refused call, with its details."""
     details: list[any_pb2.Any] = []
 
     def add(
@@ -165,7 +196,7 @@ def rpc_status(error: CallRefused) -> status_pb2.Status:
 
 
 def _bad_request(violations: Sequence[tuple[str, str]]) -> error_details_pb2.BadRequest:
-    """Return the first violations, as many as a client of any language can receive."""
+    """Return the leading violations that fit into ``VIOLATIONS_BYTES_MAX``."""
     detail = error_details_pb2.BadRequest()
     size_bytes = 0
     for field, description in violations:
@@ -178,7 +209,7 @@ def _bad_request(violations: Sequence[tuple[str, str]]) -> error_details_pb2.Bad
 
 
 def error_message(refusal: Refusal) -> error_pb2.Error:
-    """Return a refusal as a message, for answers that refuse single items."""
+    """Return a refusal of the queue as a message, for answers that refuse single items."""
     reason = error_pb2.Error.Reason.ValueType(int(refusal.reason))
     return error_pb2.Error(reason=reason, message=refusal.message, metadata=refusal.metadata)
 
@@ -192,12 +223,12 @@ def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemErro
 
 
 def tube_not_found(name: str) -> CallRefused:
-    """Return the refusal of a call that names a tube which does not exist."""
+    """Return the exception for a call that names a tube that does not exist."""
     return CallRefused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
 
 
 def task_not_found(item: int, task_id: int) -> error_pb2.ItemError:
-    """Say that an item of a list names a task which does not exist, or not any more."""
+    """Return the error of a list item whose task does not exist."""
     error = error_pb2.Error(
         reason=_Reason.TASK_NOT_FOUND,
         message=f"there is no task {task_id}",

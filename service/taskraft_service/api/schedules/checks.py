@@ -20,12 +20,12 @@ _CHOICES: Final = {
 def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
     """Refuse a schedule that breaks a limit, or whose times cannot be reckoned."""
     wrong = Violations()
-    wrong.request_id(request_id)
-    wrong.name("schedule.name", schedule.name)
-    wrong.tube("schedule.tube", schedule.tube)
-    wrong.in_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)
+    wrong.check_request_id(request_id)
+    wrong.check_name("schedule.name", schedule.name)
+    wrong.check_tube("schedule.tube", schedule.tube)
+    wrong.check_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)
     for field, known in _CHOICES.items():
-        wrong.choice(f"schedule.{field}", getattr(schedule, field), known)
+        wrong.check_choice(f"schedule.{field}", getattr(schedule, field), known)
     for expression, time_zone in ((schedule.cron, ""), (ANY_TIME, schedule.time_zone)):
         try:
             cron(expression, time_zone)
@@ -33,4 +33,4 @@ def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
             position = {"position": str(error.position)}
             wrong.add(f"schedule.{error.field}", str(error), position)
     check_stored_spec(wrong, "schedule.spec", schedule.spec)
-    wrong.raise_any()
+    wrong.raise_if_any()

@@ -14,7 +14,7 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import error_message
-from taskraft_service.api.rpc.violations import check_name
+from taskraft_service.api.rpc.violations import check_named_request
 from taskraft_service.api.schedules.checks import check_schedule
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
@@ -60,7 +60,7 @@ class ScheduleService:
         self._disk = disk
         self._now_ms = now_ms
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -77,13 +77,13 @@ class ScheduleService:
                 UnaryMethod(
                     "ListSchedules",
                     pb.ListSchedulesRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.list_schedules,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
             ),
-            streams={},
-            readings={},
+            bidirectional={},
+            server_streaming={},
         )
 
     async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
@@ -120,7 +120,7 @@ class ScheduleService:
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""
-        check_name(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)

@@ -39,7 +39,7 @@ class SessionService:
         self._mutations = mutations
         self._reading = reading
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -56,13 +56,13 @@ class SessionService:
                 UnaryMethod(
                     "ListSessions",
                     pb.ListSessionsRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.list_sessions,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
             ),
-            streams={},
-            readings={},
+            bidirectional={},
+            server_streaming={},
         )
 
     async def open_session(self, call: UnaryCall[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
-
-import grpc
-import grpc.aio
 
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.denial import Unauthenticated
-from taskraft_service.api.rpc.context import ServicerContext, deadline_of, read_message
-from taskraft_service.api.rpc.endpoint import LEADER_KEY
-from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
-from taskraft_service.api.rpc.forwarding_metadata import hop_count, trace_context
-from taskraft_service.api.rpc.methods import parse_request
+from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding_metadata import hop_count
+from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.existence import ExistenceCheck
@@ -98,30 +92,29 @@ class SubscribeHandler:
         self._give_back = LeaseReturns(mutations.submitter)
         self._payload_bytes_max = payload_bytes_max
 
-    async def subscribe(self, context: ServicerContext, caller: Caller) -> None:
-        """Serve one stream here, or let the leader serve it."""
-        await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
-        first = await read_message(context)
+    async def subscribe(self, stream: MessageStream, caller: Caller) -> None:
+        """Serve a stream on the leader; on a follower, relay the stream to the leader."""
+        first = await stream.read()
         if first is None:
             return
-        passed_on = hop_count(dict(context.invocation_metadata() or ()))
-        if passed_on:
-            await self._forwarder.serves_soon(deadline_of(context))
+        was_forwarded = hop_count(stream.metadata) > 0
+        if was_forwarded:
+            await self._forwarder.wait_until_serving(stream.deadline)
         while not self._leadership.serves:
-            if passed_on:
-                raise NotProposed("this node does not lead")
+            if was_forwarded:
+                raise NotProposed("this node is not the leader")
             try:
-                await self._pass_on(first, context, caller)
+                await self._relay(first, stream, caller)
             except ThisNodeLeads:
                 continue
             return
-        await self._serve(first, context, caller)
+        await self._serve(first, stream, caller)
 
     # ------------------------------------------------------------------------------ a leader's
 
-    async def _serve(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
+    async def _serve(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
         message = parse_request(pb.SubscribeRequest, first)
-        caller.check(message)
+        caller.authorize(message)
         task_checks.check_message(message, 0, is_first=True)
         opened = message.open
         await self._known.tubes([source.tube for source in opened.sources])
@@ -135,7 +128,7 @@ class SubscribeHandler:
             self._waiters.add(subscription)
             link = SubscribeStream(
                 subscription,
-                context,
+                stream,
                 self._submitter,
                 self._waiters,
                 self._reading,
@@ -195,47 +188,27 @@ class SubscribeHandler:
                 return
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    # ------------------------------------------------------------------------------ a follower's
+    # ------------------------------------------------------------------------------ on a follower
 
-    async def _pass_on(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
-        """Open the same stream on the leader and carry messages both ways.
+    async def _relay(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
+        """Relay the stream to the leader; send GoAway if the leader is lost.
 
         Raises:
-            ServeHere: this node has become the leader.
-            Refused: NO_LEADER.
-            NotKnown: the caller's credentials were withdrawn.
+            ThisNodeLeads: this node became the leader before the stream was opened.
+            CallRefused: NO_LEADER.
+            Unauthenticated: the caller's credentials were withdrawn.
+            LeaderAnsweredError: the leader ended the stream with an error.
         """
-        withdrawn: list[Unauthenticated] = []
-
-        async def requests() -> AsyncIterator[bytes]:
-            yield first
-            while (raw := await read_message(context)) is not None:
-                try:
-                    caller.confirm()
-                except Unauthenticated as error:
-                    withdrawn.append(error)
-                    return
-                yield raw
-
-        trace = trace_context(dict(context.invocation_metadata() or ()))
-        upstream = await self._forwarder.stream(
-            PATH, requests(), deadline_of(context), caller.name, trace
-        )
         try:
-            async for raw in upstream:
-                await context.write(raw)
-            if withdrawn:
-                raise withdrawn[0]
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            await self._forwarder.relay(PATH, first, stream, caller)
+        except LeaderAnsweredError as error:
+            if not error.is_unavailable:
                 raise
-            # The leader is gone: the client shall come back, not see a broken stream.
+            # GoAway tells the client to reconnect; a broken stream would look like a failure.
             lost = error_pb2.Error(reason=error_pb2.Error.NO_LEADER, message="the leader was lost")
             go_away = pb.SubscribeResponse.GoAway(error=lost, retry_ms=RETRY_DELAY_MS)
             message = pb.SubscribeResponse(go_away=go_away)
-            await context.write(message.SerializeToString())
-        finally:
-            upstream.cancel()
+            await stream.write(message.SerializeToString())
 
 
 def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:

@@ -11,10 +11,8 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.leases import own_settlements
-from taskraft_service.api.rpc.context import ServicerContext, read_message
-from taskraft_service.api.rpc.methods import parse_request
-from taskraft_service.api.rpc.refusals import refused_for
-from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.rpc.methods import MessageStream, parse_request
+from taskraft_service.api.rpc.status import CallRefused, refused_for
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.subscription_state import SubscriptionState, settled_message
@@ -54,7 +52,7 @@ class SubscribeStream:
     def __init__(
         self,
         subscription: SubscriptionState,
-        context: ServicerContext,
+        stream: MessageStream,
         submitter: CommandSubmitter,
         waiters: Waiters,
         reading: QueueReader,
@@ -64,7 +62,7 @@ class SubscribeStream:
         self._payload_bytes_max = payload_bytes_max
         self._caller = subscription.caller
         self._subscription = subscription
-        self._context = context
+        self._stream = stream
         self._submitter = submitter
         self._waiters = waiters
         self._settles: deque[tuple[str, asyncio.Future[AppliedCommand] | CallRefused]] = deque()
@@ -123,7 +121,7 @@ class SubscribeStream:
 
     async def _read(self, first: bytes) -> None:
         self._take_in(first, is_first=True)
-        while (raw := await read_message(self._context)) is not None:
+        while (raw := await self._stream.read()) is not None:
             self._heard_at = self._loop.time()
             self._take_in(raw, is_first=False)
             while len(self._settles) >= SETTLES_IN_HAND_MAX:
@@ -132,9 +130,9 @@ class SubscribeStream:
 
     def _take_in(self, raw: bytes, *, is_first: bool) -> None:
         message = parse_request(pb.SubscribeRequest, raw)
-        if self._caller.is_limited:
-            self._caller.confirm()
-            self._caller.check(message)
+        if self._caller.is_restricted:
+            self._caller.revalidate()
+            self._caller.authorize(message)
         check_message(message, self._subscription.tasks_open, is_first=is_first)
         if message.HasField("filter"):
             self._subscription.filter(message.filter)
@@ -165,9 +163,9 @@ class SubscribeStream:
 
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
         wrong = Violations()
-        wrong.request_id(message.request_id)
+        wrong.check_request_id(message.request_id)
         check_settlements(wrong, message.settlements, self._payload_bytes_max)
-        wrong.raise_any()
+        wrong.raise_if_any()
         settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
         if message.request_id:
             name = wire.length_delimited(_REQUEST_ID, message.request_id.encode())
@@ -204,7 +202,7 @@ class SubscribeStream:
                 self._arm_beat(HEARTBEAT_MS)
                 raw += beat().SerializeToString()
             if raw:
-                await self._context.write(raw)
+                await self._stream.write(raw)
 
     def _arm_beat(self, after_ms: int) -> None:
         """Let the next heartbeat follow so long after the last one."""

@@ -115,8 +115,8 @@ def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
 def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None:
     """Refuse a batch that breaks a limit; the violations of all operations come together."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.some("operations", request.operations, BATCH_OPERATIONS_MAX)
+    wrong.check_request_id(request.request_id)
+    wrong.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
     tasks = 0
     for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
         path = f"operations[{place}]"
@@ -128,7 +128,7 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
             tasks += len(operation.put.tasks)
     if tasks > limits.PUT_TASKS_MAX:
         wrong.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def _check_operation(

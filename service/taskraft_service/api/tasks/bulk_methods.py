@@ -56,22 +56,22 @@ def selector_methods(
     """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
-        checks.kick_violations(request, payload_bytes_max).raise_any()
+        checks.kick_violations(request, payload_bytes_max).raise_if_any()
         if brings_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_update(request: pb.UpdateTasksRequest) -> None:
-        checks.update_violations(request, payload_bytes_max).raise_any()
+        checks.update_violations(request, payload_bytes_max).raise_if_any()
         if brings_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_move(request: pb.MoveTasksRequest) -> None:
-        checks.move_violations(request, payload_bytes_max).raise_any()
+        checks.move_violations(request, payload_bytes_max).raise_if_any()
         if brings_content(request.update):
             disk.check_tubes((request.move_to or request.tube,))
 
     def limited(violations: Callable[[M], Violations]) -> Callable[[M], None]:
-        return lambda request: violations(request).raise_any()
+        return lambda request: violations(request).raise_if_any()
 
     def method(
         name: str, codec: CommandCodec[M], check: Callable[[M], None], answer: Answer

@@ -43,7 +43,7 @@ class ConsumerSources:
 
     def allowed(self, tubes: Sequence[str]) -> tuple[str, ...]:
         """Return the tubes without those to which the right was withdrawn meanwhile."""
-        if self._caller.is_limited:
+        if self._caller.is_restricted:
             return tuple(tube for tube in tubes if self.allows(tube))
         return tuple(tubes)
 

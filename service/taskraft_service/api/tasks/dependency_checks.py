@@ -24,7 +24,7 @@ def check_dependencies(
     Since an item depends on items before it only, there are no cycles.
     """
     count = len(spec.depends_on)
-    known = wrong.choice(
+    known = wrong.check_choice(
         f"{path}.on_dependency_failure",
         spec.on_dependency_failure,
         _Spec.OnDependencyFailure.values(),
@@ -34,7 +34,7 @@ def check_dependencies(
     if not count:
         return
     if count > limits.DEPENDENCIES_MAX:
-        wrong.in_range(f"{path}.depends_on", count, 0, limits.DEPENDENCIES_MAX)
+        wrong.check_range(f"{path}.depends_on", count, 0, limits.DEPENDENCIES_MAX)
         return
     if spec.on_conflict in CHANGING:
         wrong.add(f"{path}.depends_on", f"not together with {CHANGING[spec.on_conflict]}")
@@ -50,7 +50,7 @@ def check_dependencies(
 def _check_one(wrong: Violations, field: str, one: task_pb2.Dependency, items_before: int) -> None:
     match one.WhichOneof("on"):
         case "task":
-            wrong.tube(f"{field}.task.tube", one.task.tube)
+            wrong.check_tube(f"{field}.task.tube", one.task.tube)
             if one.task.id < 1:
                 wrong.add(f"{field}.task.id", f"{one.task.id} is not positive")
         case "item":

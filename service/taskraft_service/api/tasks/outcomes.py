@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import grpc.aio
-
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import (
     CallRefused,
@@ -64,7 +62,7 @@ class OutcomeHandlers:
     def wait_tasks_method(self) -> UnaryMethod[pb.WaitTasksRequest]:
         """Return the method WaitTasks; only the leader knows at once when a task ends."""
         return UnaryMethod(
-            "WaitTasks", pb.WaitTasksRequest, ExecutionSite.LEADER, self.wait_tasks, reads=True
+            "WaitTasks", pb.WaitTasksRequest, ExecutionSite.LEADER, self.wait_tasks, is_read=True
         )
 
     async def wait_tasks(self, call: UnaryCall[pb.WaitTasksRequest]) -> bytes:
@@ -149,7 +147,7 @@ class OutcomeHandlers:
         tube = call.request.tube
         try:
             answer = await self._ask_leader(tube, ids, until, call.caller)
-        except (CallRefused, grpc.aio.AioRpcError):
+        except (CallRefused, LeaderAnsweredError):
             answer = pb.WaitTasksResponse()
             answer.errors.extend(task_not_found(item, ids[item]) for item in range(len(ids)))
         unknown = {error.item for error in answer.errors}
@@ -168,7 +166,7 @@ class OutcomeHandlers:
         """Wait at the next leader, which may be this node again.
 
         Raises:
-            Refused, AioRpcError: no leader answered in time.
+            CallRefused, LeaderAnsweredError: no leader answered in time.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -177,8 +175,8 @@ class OutcomeHandlers:
             request = pb.WaitTasksRequest(tube=tube, selector=selector, wait_ms=int(left * 1000))
             raw = request.SerializeToString()
             try:
-                found = await self._forwarder.unary(
-                    _WAIT_METHOD, raw, None, repeatable=True, principal=caller.name
+                found = await self._forwarder.forward(
+                    _WAIT_METHOD, raw, None, idempotent=True, principal=caller.name
                 )
             except ThisNodeLeads:
                 try:

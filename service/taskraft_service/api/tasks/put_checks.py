@@ -30,12 +30,12 @@ def put_violations(
     ``items_before`` are those of earlier puts of a batch.
     """
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube", request.tube)
+    wrong.check_request_id(request.request_id)
+    wrong.check_tube("tube", request.tube)
     plain_bytes = specs_of(raw).plain_bytes
-    wrong.some("tasks", plain_bytes, limits.PUT_TASKS_MAX)
-    wrong.not_negative("room_wait_ms", request.room_wait_ms)
-    wrong.not_negative("outcome_wait_ms", request.outcome_wait_ms)
+    wrong.check_nonempty("tasks", plain_bytes, limits.PUT_TASKS_MAX)
+    wrong.check_not_negative("room_wait_ms", request.room_wait_ms)
+    wrong.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
     if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
         most = limits.SELECTOR_IDS_MAX
         text = f"{len(plain_bytes)} items to wait for, more than {most}"
@@ -46,7 +46,7 @@ def put_violations(
             check_spec(wrong, f"tasks[{item}]", spec, payload_bytes_max)
             check_dependencies(wrong, f"tasks[{item}]", spec, items_before + item)
         elif payload_bytes > payload_bytes_max:
-            wrong.size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
+            wrong.check_size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
     return wrong
 
 
@@ -54,21 +54,23 @@ def check_spec(
     wrong: Violations, path: str, spec: task_pb2.TaskSpec, payload_bytes_max: int
 ) -> None:
     """Check what a producer says about one task."""
-    wrong.size(f"{path}.payload", len(spec.payload), payload_bytes_max)
-    wrong.text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
-    wrong.text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
-    wrong.text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
-    wrong.not_negative(f"{path}.ttl_ms", spec.ttl_ms)
-    wrong.not_negative(f"{path}.ttr_ms", spec.ttr_ms)
-    wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
-    wrong.choice(f"{path}.position", spec.position, POSITIONS)
+    wrong.check_size(f"{path}.payload", len(spec.payload), payload_bytes_max)
+    wrong.check_text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    wrong.check_text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
+    wrong.check_text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
+    wrong.check_not_negative(f"{path}.ttl_ms", spec.ttl_ms)
+    wrong.check_not_negative(f"{path}.ttr_ms", spec.ttr_ms)
+    wrong.check_not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
+    wrong.check_choice(f"{path}.position", spec.position, POSITIONS)
     if spec.unique_key:
-        wrong.key(f"{path}.unique_key", spec.unique_key)
-    known = wrong.choice(f"{path}.on_conflict", spec.on_conflict, type(spec).OnConflict.values())
+        wrong.check_unique_key(f"{path}.unique_key", spec.unique_key)
+    known = wrong.check_choice(
+        f"{path}.on_conflict", spec.on_conflict, type(spec).OnConflict.values()
+    )
     if known and spec.on_conflict and not spec.unique_key:
         wrong.add(f"{path}.on_conflict", "given without unique_key")
     _check_unique_among(wrong, path, spec)
-    wrong.text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
+    wrong.check_text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
         check_retry(wrong, f"{path}.retry", spec.retry)
     if spec.headers:
@@ -80,9 +82,9 @@ def _check_unique_among(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -
     for place, state in enumerate(spec.unique_states):
         if not state or state not in _STATES:
             wrong.add(f"{path}.unique_states[{place}]", f"{state} is no state of a task")
-    wrong.at_most(f"{path}.unique_states", spec.unique_states, len(_STATES))
+    wrong.check_count(f"{path}.unique_states", spec.unique_states, len(_STATES))
     if spec.HasField("unique_ms"):
-        wrong.positive(f"{path}.unique_ms", spec.unique_ms)
+        wrong.check_positive(f"{path}.unique_ms", spec.unique_ms)
     if not spec.unique_key:
         if spec.unique_states:
             wrong.add(f"{path}.unique_states", "given without unique_key")
@@ -99,46 +101,46 @@ def check_stored_spec(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> 
 def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
     total = 0
     for name, content in spec.headers.items():
-        wrong.text(f"{path}[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
+        wrong.check_text(f"{path}[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:
             wrong.add(path, "a header without a name")
         total += len(name.encode()) + len(content)
-    wrong.size(path, total, limits.HEADERS_BYTES_MAX)
+    wrong.check_size(path, total, limits.HEADERS_BYTES_MAX)
 
 
 def _check_sources(
     wrong: Violations, path: str, sources: Sequence[task_service_pb2.TakeSource]
 ) -> None:
-    wrong.some(path, sources, limits.TAKE_SOURCES_MAX)
+    wrong.check_nonempty(path, sources, limits.TAKE_SOURCES_MAX)
     for place, source in enumerate(sources):
-        wrong.pattern(f"{path}[{place}].tube", source.tube)
-        wrong.in_range(f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
+        wrong.check_pattern(f"{path}[{place}].tube", source.tube)
+        wrong.check_range(f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
     if len({source.weight > 0 for source in sources}) > 1:
         wrong.add(path, "either all of them have a weight or none")
 
 
 def _check_types(wrong: Violations, path: str, types: Sequence[str]) -> None:
-    wrong.at_most(path, types, limits.TAKE_TYPES_MAX)
+    wrong.check_count(path, types, limits.TAKE_TYPES_MAX)
     for place, name in enumerate(types):
         if not name:
             wrong.add(f"{path}[{place}]", "is empty, and no type")
-        wrong.text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)
+        wrong.check_text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)
 
 
 def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
     """Refuse a take that breaks a limit."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
+    wrong.check_request_id(request.request_id)
     _check_sources(wrong, "sources", request.sources)
     _check_types(wrong, "types", request.types)
     if request.session_id:
-        wrong.session("session_id", request.session_id)
-    wrong.in_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
-    wrong.not_negative("bytes_max", request.bytes_max)
-    wrong.not_negative("wait_ms", request.wait_ms)
-    wrong.not_negative("ttr_ms", request.ttr_ms)
+        wrong.check_session_id("session_id", request.session_id)
+    wrong.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
+    wrong.check_not_negative("bytes_max", request.bytes_max)
+    wrong.check_not_negative("wait_ms", request.wait_ms)
+    wrong.check_not_negative("ttr_ms", request.ttr_ms)
     if request.HasField("task_id"):
-        wrong.positive("task_id", request.task_id)
+        wrong.check_positive("task_id", request.task_id)
         if len(request.sources) != 1 or "*" in request.sources[0].tube:
             wrong.add("sources", "task_id needs exactly one tube")
         for field, given in (
@@ -147,7 +149,7 @@ def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
         ):
             if given:
                 wrong.add(field, "means nothing for a task that is chosen by task_id")
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def check_message(
@@ -166,17 +168,17 @@ def check_message(
         _check_filter(wrong, message.filter)
     if message.HasField("credit"):
         _check_credit(wrong, message.credit, tasks_open)
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def _check_open(wrong: Violations, opened: task_service_pb2.SubscribeRequest.Open) -> None:
     _check_sources(wrong, "open.sources", opened.sources)
     _check_types(wrong, "open.types", opened.types)
     if opened.session_id:
-        wrong.session("open.session_id", opened.session_id)
-    wrong.in_range("open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
-    wrong.text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
-    wrong.not_negative("open.ttr_ms", opened.ttr_ms)
+        wrong.check_session_id("open.session_id", opened.session_id)
+    wrong.check_range("open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
+    wrong.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    wrong.check_not_negative("open.ttr_ms", opened.ttr_ms)
 
 
 def _check_filter(wrong: Violations, wish: task_service_pb2.SubscribeRequest.Filter) -> None:
@@ -188,8 +190,8 @@ def _check_filter(wrong: Violations, wish: task_service_pb2.SubscribeRequest.Fil
 def _check_credit(
     wrong: Violations, credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int
 ) -> None:
-    wrong.not_negative("credit.tasks", credit.tasks)
-    wrong.not_negative("credit.bytes", credit.bytes)
+    wrong.check_not_negative("credit.tasks", credit.tasks)
+    wrong.check_not_negative("credit.bytes", credit.bytes)
     total = credit.tasks + tasks_open
     if total > limits.CREDIT_TASKS_MAX:
         text = f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}"

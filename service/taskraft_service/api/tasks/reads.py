@@ -40,12 +40,16 @@ class TaskReadHandlers:
         """Return the methods GetTasks and ListTasks."""
         return (
             UnaryMethod(
-                "GetTasks", pb.GetTasksRequest, ExecutionSite.FRESH, self.get_tasks, self._is_here
+                "GetTasks",
+                pb.GetTasksRequest,
+                ExecutionSite.BY_CONSISTENCY,
+                self.get_tasks,
+                self._is_here,
             ),
             UnaryMethod(
                 "ListTasks",
                 pb.ListTasksRequest,
-                ExecutionSite.FRESH,
+                ExecutionSite.BY_CONSISTENCY,
                 self.list_tasks,
                 self._is_here,
             ),

@@ -33,8 +33,8 @@ def check_selector(wrong: Violations, selector: task_pb2.TaskSelector, items_max
         wrong.add("selector", "ids, keys and filter exclude each other")
     _check_items(wrong, selector, items_max)
     check_filter(wrong, "selector.filter", selector.filter)
-    wrong.in_range("selector.tasks_max", selector.tasks_max, 0, limits.DELETE_IDS_MAX)
-    wrong.not_negative("selector.after_id", selector.after_id)
+    wrong.check_range("selector.tasks_max", selector.tasks_max, 0, limits.DELETE_IDS_MAX)
+    wrong.check_not_negative("selector.after_id", selector.after_id)
     for field in ("tasks_max", "after_id"):
         if getattr(selector, field) and not selector.filter:
             wrong.add(f"selector.{field}", "goes with a filter only")
@@ -42,12 +42,12 @@ def check_selector(wrong: Violations, selector: task_pb2.TaskSelector, items_max
 
 def _check_items(wrong: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
     """Check ids and keys one by one."""
-    wrong.at_most("selector.ids", selector.ids, items_max)
-    wrong.at_most("selector.keys", selector.keys, items_max)
+    wrong.check_count("selector.ids", selector.ids, items_max)
+    wrong.check_count("selector.keys", selector.keys, items_max)
     for place, task_id in enumerate(selector.ids):
-        wrong.positive(f"selector.ids[{place}]", task_id)
+        wrong.check_positive(f"selector.ids[{place}]", task_id)
     for place, key in enumerate(selector.keys):
-        wrong.key(f"selector.keys[{place}]", key.parts)
+        wrong.check_unique_key(f"selector.keys[{place}]", key.parts)
 
 
 def _check_named(wrong: Violations, selector: task_pb2.TaskSelector) -> None:
@@ -69,40 +69,40 @@ def check_filter(wrong: Violations, path: str, text: str) -> None:
 def check_get(request: pb.GetTasksRequest) -> None:
     """Refuse a read of chosen tasks that breaks a limit."""
     wrong = Violations()
-    wrong.tube("tube", request.tube)
+    wrong.check_tube("tube", request.tube)
     _check_named(wrong, request.selector)
-    wrong.consistency(request.consistency)
-    wrong.raise_any()
+    wrong.check_consistency(request.consistency)
+    wrong.raise_if_any()
 
 
 def check_list(request: pb.ListTasksRequest) -> None:
     """Refuse a list that breaks a limit; its page token is read elsewhere."""
     wrong = Violations()
-    wrong.tube("tube", request.tube)
-    wrong.page(request.page_size, request.page_token)
-    wrong.consistency(request.consistency)
+    wrong.check_tube("tube", request.tube)
+    wrong.check_page(request.page_size, request.page_token)
+    wrong.check_consistency(request.consistency)
     check_filter(wrong, "filter", request.filter)
     if request.order_by not in ORDERS:
         given = request.order_by[:32]
         wrong.add("order_by", f'{given!r} is not "id", "id desc" or "taking"', {"value": given})
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def check_wait(request: pb.WaitTasksRequest) -> None:
     """Refuse a wait that breaks a limit."""
     wrong = Violations()
-    wrong.tube("tube", request.tube)
-    wrong.not_negative("wait_ms", request.wait_ms)
-    wrong.choice("until", request.until, type(request).Until.values())
+    wrong.check_tube("tube", request.tube)
+    wrong.check_not_negative("wait_ms", request.wait_ms)
+    wrong.check_choice("until", request.until, type(request).Until.values())
     _check_named(wrong, request.selector)
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def kick_violations(request: pb.KickTasksRequest, payload_bytes_max: int) -> Violations:
     """Return what of a kick breaks a limit."""
     wrong = _begun(request)
-    wrong.not_negative("count", request.count)
-    wrong.not_negative("delay_ms", request.delay_ms)
+    wrong.check_not_negative("count", request.count)
+    wrong.check_not_negative("delay_ms", request.delay_ms)
     if request.HasField("update"):
         check_transition_update(wrong, "update", request.update, payload_bytes_max)
     if not names_nothing(request.selector):
@@ -140,7 +140,7 @@ def update_violations(request: pb.UpdateTasksRequest, payload_bytes_max: int) ->
 def snatch_violations(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> Violations:
     """Return what of a snatch, or a restart, breaks a limit."""
     wrong = _begun(request)
-    wrong.not_negative("delay_ms", request.delay_ms)
+    wrong.check_not_negative("delay_ms", request.delay_ms)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
     return wrong
 
@@ -152,7 +152,7 @@ def switch_violations(request: pb.SwitchTasksRequest) -> Violations:
     if state not in _SWITCH_STATES:
         names = ", ".join(task_pb2.Task.State.Name(one) for one in _SWITCH_STATES)
         wrong.add("state", f"{state} is not one of {names}", {"value": str(state)})
-    wrong.not_negative("duration_ms", request.duration_ms)
+    wrong.check_not_negative("duration_ms", request.duration_ms)
     is_timed = state in (task_pb2.Task.DELAYED, task_pb2.Task.ZOMBIE)
     if is_timed and request.duration_ms == 0:
         wrong.add("duration_ms", f"needed for {task_pb2.Task.State.Name(state)}")
@@ -169,7 +169,7 @@ def move_violations(request: pb.MoveTasksRequest, payload_bytes_max: int) -> Vio
     """Return what of a move breaks a limit: it goes to one other tube, or back to the origins."""
     wrong = _begun(request)
     if request.move_to:
-        wrong.tube("move_to", request.move_to)
+        wrong.check_tube("move_to", request.move_to)
         if request.move_to == request.tube:
             wrong.add("move_to", "names the tube where the tasks are")
         if request.to_origin:
@@ -177,8 +177,8 @@ def move_violations(request: pb.MoveTasksRequest, payload_bytes_max: int) -> Vio
     elif not request.to_origin:
         wrong.add("move_to", "needed, or to_origin")
     if request.HasField("delay_ms"):
-        wrong.not_negative("delay_ms", request.delay_ms)
-    wrong.choice("position", request.position, task_pb2.TaskSpec.Position.values())
+        wrong.check_not_negative("delay_ms", request.delay_ms)
+    wrong.check_choice("position", request.position, task_pb2.TaskSpec.Position.values())
     if request.HasField("update"):
         check_transition_update(wrong, "update", request.update, payload_bytes_max)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
@@ -200,6 +200,6 @@ def _begun(
 ) -> Violations:
     """Check what all changes of chosen tasks have."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube", request.tube)
+    wrong.check_request_id(request.request_id)
+    wrong.check_tube("tube", request.tube)
     return wrong

@@ -83,7 +83,7 @@ class TaskService:
             mutations, reading, disk, self._missing, settings.payload_bytes_max
         )
 
-    def servicer(self, subscribe: StreamHandler) -> ServiceMethods:
+    def methods(self, subscribe: StreamHandler) -> ServiceMethods:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
         return ServiceMethods(
             SERVICE,
@@ -98,8 +98,8 @@ class TaskService:
                 *selector_methods(self._mutations, self._disk, self._settings.payload_bytes_max),
                 *self._reads.methods(),
             ),
-            streams={"Subscribe": subscribe},
-            readings={},
+            bidirectional={"Subscribe": subscribe},
+            server_streaming={},
         )
 
     # ------------------------------------------------------------------------------ put
@@ -107,7 +107,7 @@ class TaskService:
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks, and wait for their outcomes if that is asked for."""
         payload_bytes_max = self._settings.payload_bytes_max
-        task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_any()
+        task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_if_any()
         if call.request.outcome_wait_ms:
             return await self._outcomes.put_and_wait(call, self._put)
         return await self._put(call)
@@ -151,7 +151,7 @@ class TaskService:
 
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
-        settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
+        settle_violations(call.request, self._settings.payload_bytes_max).raise_if_any()
         own = own_settlements(self._reading.queues, call.request, call.caller)
         outcome = await self._mutations.apply_as(SETTLE, call, own)
         return settled_message(result_of(outcome, SettleResult), outcome.index)

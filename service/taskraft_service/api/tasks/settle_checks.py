@@ -18,7 +18,7 @@ def settle_violations(
 ) -> Violations:
     """Return what of a settle breaks a limit."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
+    wrong.check_request_id(request.request_id)
     check_settlements(wrong, request.settlements, payload_bytes_max)
     return wrong
 
@@ -38,7 +38,7 @@ def check_settlements(
         if not settlement.tokens:
             wrong.add(f"{path}.tokens", "empty")
         else:
-            wrong.positive(f"{path}.tokens", min(settlement.tokens))
+            wrong.check_positive(f"{path}.tokens", min(settlement.tokens))
         _check_action(wrong, path, settlement, payload_bytes_max)
     if tokens > limits.PUT_TASKS_MAX:
         wrong.add("settlements", f"{tokens} tokens, more than {limits.PUT_TASKS_MAX}")
@@ -79,12 +79,12 @@ def _check_ack(
     if not ack.ByteSize():
         # Most tasks end without a word.
         return
-    wrong.size(f"{path}.result", len(ack.result), limits.RESULT_BYTES_MAX)
+    wrong.check_size(f"{path}.result", len(ack.result), limits.RESULT_BYTES_MAX)
     content_type = ack.result_content_type
-    wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
-    wrong.not_negative(f"{path}.retain_ms", ack.retain_ms)
-    wrong.size(f"{path}.payload", len(ack.payload), payload_bytes_max)
-    known = wrong.choice(f"{path}.keep", ack.keep, type(ack).Keep.values())
+    wrong.check_text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    wrong.check_not_negative(f"{path}.retain_ms", ack.retain_ms)
+    wrong.check_size(f"{path}.payload", len(ack.payload), payload_bytes_max)
+    known = wrong.check_choice(f"{path}.keep", ack.keep, type(ack).Keep.values())
     if known and ack.keep == type(ack).REMOVE:
         for name in ("retain_ms", "payload"):
             if ack.HasField(name):
@@ -97,13 +97,15 @@ def _check_release(
     release: task_service_pb2.Settlement.Release,
     payload_bytes_max: int,
 ) -> None:
-    wrong.not_negative(f"{path}.ttl_ms", release.ttl_ms)
-    known = wrong.choice(f"{path}.ttl_policy", release.ttl_policy, type(release).TtlPolicy.values())
+    wrong.check_not_negative(f"{path}.ttl_ms", release.ttl_ms)
+    known = wrong.check_choice(
+        f"{path}.ttl_policy", release.ttl_policy, type(release).TtlPolicy.values()
+    )
     if known and release.HasField("ttl_ms") and release.ttl_policy != type(release).RESET:
         wrong.add(f"{path}.ttl_ms", "means nothing without the ttl_policy RESET")
-    wrong.choice(f"{path}.position", release.position, POSITIONS)
+    wrong.check_choice(f"{path}.position", release.position, POSITIONS)
     if release.move_to:
-        wrong.tube(f"{path}.move_to", release.move_to)
+        wrong.check_tube(f"{path}.move_to", release.move_to)
     if release.uncounted and release.failure.fatal:
         wrong.add(f"{path}.failure.fatal", "means nothing for an attempt that is not counted")
     if release.HasField("update"):
@@ -112,15 +114,15 @@ def _check_release(
 
 
 def _check_touch(wrong: Violations, path: str, touch: task_service_pb2.Settlement.Touch) -> None:
-    wrong.not_negative(f"{path}.increment_ms", touch.increment_ms)
+    wrong.check_not_negative(f"{path}.increment_ms", touch.increment_ms)
     if touch.restart and touch.increment_ms > 0:
         wrong.add(f"{path}.increment_ms", "excludes restart: a lease is prolonged in one way")
     progress = touch.progress
-    wrong.in_range(f"{path}.progress.basis_points", progress.basis_points, 0, 10_000)
-    wrong.text(f"{path}.progress.note", progress.note, limits.PROGRESS_NOTE_BYTES_MAX)
+    wrong.check_range(f"{path}.progress.basis_points", progress.basis_points, 0, 10_000)
+    wrong.check_text(f"{path}.progress.note", progress.note, limits.PROGRESS_NOTE_BYTES_MAX)
 
 
 def check_failure(wrong: Violations, path: str, failure: task_pb2.Failure) -> None:
     """Check the texts of a failure."""
-    wrong.text(f"{path}.type", failure.type, limits.FAILURE_TYPE_BYTES_MAX)
-    wrong.text(f"{path}.message", failure.message, limits.FAILURE_MESSAGE_BYTES_MAX)
+    wrong.check_text(f"{path}.type", failure.type, limits.FAILURE_TYPE_BYTES_MAX)
+    wrong.check_text(f"{path}.message", failure.message, limits.FAILURE_MESSAGE_BYTES_MAX)

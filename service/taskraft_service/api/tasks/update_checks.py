@@ -13,20 +13,20 @@ def check_update(
     wrong: Violations, path: str, update: task_pb2.TaskUpdate, payload_bytes_max: int
 ) -> None:
     """Check what of a task is to change."""
-    wrong.size(f"{path}.payload", len(update.payload), payload_bytes_max)
-    wrong.text(f"{path}.content_type", update.content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    wrong.check_size(f"{path}.payload", len(update.payload), payload_bytes_max)
+    wrong.check_text(f"{path}.content_type", update.content_type, limits.CONTENT_TYPE_BYTES_MAX)
     for name in ("delay_ms", "ttl_ms", "ttr_ms"):
-        wrong.not_negative(f"{path}.{name}", getattr(update, name))
+        wrong.check_not_negative(f"{path}.{name}", getattr(update, name))
     headers_bytes = 0
     for name, content in update.headers_set.items():
-        wrong.text(f"{path}.headers_set[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
+        wrong.check_text(f"{path}.headers_set[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:
             wrong.add(f"{path}.headers_set", "a header without a name")
         headers_bytes += len(name.encode()) + len(content)
-    wrong.size(f"{path}.headers_set", headers_bytes, limits.HEADERS_BYTES_MAX)
-    wrong.at_most(f"{path}.headers_remove", update.headers_remove, limits.NAMES_MAX)
+    wrong.check_size(f"{path}.headers_set", headers_bytes, limits.HEADERS_BYTES_MAX)
+    wrong.check_count(f"{path}.headers_remove", update.headers_remove, limits.NAMES_MAX)
     for place, name in enumerate(update.headers_remove):
-        wrong.text(f"{path}.headers_remove[{place}]", name, limits.HEADER_NAME_BYTES_MAX)
+        wrong.check_text(f"{path}.headers_remove[{place}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:
             wrong.add(f"{path}.headers_remove[{place}]", "a header without a name")
     for name in sorted(set(update.headers_set) & set(update.headers_remove)):
@@ -57,9 +57,11 @@ def known_retry(wrong: Violations, path: str, policy: task_pb2.RetryPolicy) -> t
     """Check the choices of a retry policy; return it without those that nobody knows."""
     known = task_pb2.RetryPolicy()
     known.CopyFrom(policy)
-    if not wrong.choice(f"{path}.exhausted", policy.exhausted, type(policy).Exhausted.values()):
+    if not wrong.check_choice(
+        f"{path}.exhausted", policy.exhausted, type(policy).Exhausted.values()
+    ):
         known.ClearField("exhausted")
     positions = task_pb2.TaskSpec.Position.values()
-    if not wrong.choice(f"{path}.position", policy.position, positions):
+    if not wrong.check_choice(f"{path}.position", policy.position, positions):
         known.ClearField("position")
     return known

@@ -31,7 +31,7 @@ def wait_seconds(wait_ms: int | None, call: UnaryCall[M]) -> float:
         call: the call.
     """
     now = asyncio.get_running_loop().time()
-    until = call.begun + min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
+    until = call.arrived_at + min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
     if call.deadline is not None:
         until = min(until, call.deadline - DEADLINE_MARGIN_MS / 1000)
     return max(until - now, 0.0)

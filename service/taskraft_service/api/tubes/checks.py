@@ -37,8 +37,8 @@ _ENUMS: Final[Mapping[str, frozenset[int]]] = {
 def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     """Refuse a tube that breaks a limit."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube.name", request.tube.name)
+    wrong.check_request_id(request.request_id)
+    wrong.check_tube("tube.name", request.tube.name)
     check_profile(wrong, "profile", request.profile)
     profile = PROFILES.get(request.profile, OWN)
     _check_driver(wrong, request.tube)
@@ -46,21 +46,21 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     kinds = tube_service_pb2.Tube.Kind.values()
     if request.tube.kind == tube_service_pb2.Tube.KIND_UNSPECIFIED:
         wrong.add("tube.kind", "missing")
-    elif wrong.choice("tube.kind", request.tube.kind, kinds):
+    elif wrong.check_choice("tube.kind", request.tube.kind, kinds):
         kind = TubeKind(request.tube.kind)
         merged = tube_options(known, kind, profile)
         for path, text in violations(
             request.tube.name, kind, merged, needs_capacity=profile.needs_capacity
         ):
             wrong.add(f"tube.options.{path}", text)
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def _check_driver(wrong: Violations, tube: tube_service_pb2.Tube) -> None:
     """Check that a tube names a driver if it is of the kind that has one."""
     if tube.kind == tube_service_pb2.Tube.CUSTOM:
-        wrong.name("tube.driver", tube.driver)
-        wrong.not_negative("tube.driver_version", tube.driver_version)
+        wrong.check_name("tube.driver", tube.driver)
+        wrong.check_not_negative("tube.driver_version", tube.driver_version)
         return
     for field in ("driver", "driver_version"):
         if getattr(tube, field):
@@ -79,8 +79,8 @@ def check_update_tube(
             refused anyway, so that all is told at once; otherwise that is told when it is applied.
     """
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("name", request.name)
+    wrong.check_request_id(request.request_id)
+    wrong.check_tube("name", request.name)
     paths = request.update_mask.paths
     if not paths:
         wrong.add("update_mask", "names no option")
@@ -96,7 +96,7 @@ def check_update_tube(
         known.update_mask.paths.extend(path for path in paths if path in OPTION_NAMES)
         for path, text in faults_of(update_tube(known, b"", 0)):
             wrong.add(path, text)
-    wrong.raise_any()
+    wrong.raise_if_any()
 
 
 def _known_choices(wrong: Violations, path: str, options: _Options) -> _Options:
@@ -105,10 +105,10 @@ def _known_choices(wrong: Violations, path: str, options: _Options) -> _Options:
     known.CopyFrom(options)
     for name, choices in _ENUMS.items():
         choice = getattr(options, name)
-        if not wrong.choice(f"{path}.{name}", choice, choices):
+        if not wrong.check_choice(f"{path}.{name}", choice, choices):
             setattr(known, name, 0)
     if options.dead_letter_tube:
-        wrong.tube(f"{path}.dead_letter_tube", options.dead_letter_tube)
+        wrong.check_tube(f"{path}.dead_letter_tube", options.dead_letter_tube)
     if options.HasField("retry"):
         known.retry.CopyFrom(known_retry(wrong, f"{path}.retry", options.retry))
     return known
@@ -117,9 +117,9 @@ def _known_choices(wrong: Violations, path: str, options: _Options) -> _Options:
 def check_tube_name(name: str, request_id: str = "") -> None:
     """Refuse a malformed name or request_id."""
     wrong = Violations()
-    wrong.request_id(request_id)
-    wrong.tube("name", name)
-    wrong.raise_any()
+    wrong.check_request_id(request_id)
+    wrong.check_tube("name", name)
+    wrong.raise_if_any()
 
 
 def check_page(request: PageRequest, field: str = "", names: Sequence[str] = ()) -> None:
@@ -131,38 +131,38 @@ def check_page(request: PageRequest, field: str = "", names: Sequence[str] = ())
         names: these.
     """
     wrong = Violations()
-    wrong.at_most(field, names, limits.NAMES_MAX)
+    wrong.check_count(field, names, limits.NAMES_MAX)
     for place, name in enumerate(names):
-        wrong.pattern(f"{field}[{place}]", name)
-    wrong.page(request.page_size, request.page_token)
-    wrong.consistency(request.consistency)
-    wrong.raise_any()
+        wrong.check_pattern(f"{field}[{place}]", name)
+    wrong.check_page(request.page_size, request.page_token)
+    wrong.check_consistency(request.consistency)
+    wrong.raise_if_any()
 
 
 def check_open_session(request: session_service_pb2.OpenSessionRequest) -> None:
     """Refuse a session that breaks a limit."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.text("name", request.name, limits.NAME_BYTES_MAX)
+    wrong.check_request_id(request.request_id)
+    wrong.check_text("name", request.name, limits.NAME_BYTES_MAX)
     if request.ttr_ms:
         low, high = limits.SESSION_TTR_MIN_MS, limits.SESSION_TTR_MAX_MS
-        wrong.in_range("ttr_ms", request.ttr_ms, low, high)
-    wrong.raise_any()
+        wrong.check_range("ttr_ms", request.ttr_ms, low, high)
+    wrong.raise_if_any()
 
 
 def check_keep_sessions(request: session_service_pb2.KeepSessionsRequest) -> None:
     """Refuse malformed session ids."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.some("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
+    wrong.check_request_id(request.request_id)
+    wrong.check_nonempty("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
     for place, session_id in enumerate(request.session_ids):
-        wrong.session(f"session_ids[{place}]", session_id)
-    wrong.raise_any()
+        wrong.check_session_id(f"session_ids[{place}]", session_id)
+    wrong.raise_if_any()
 
 
 def check_close_session(request: session_service_pb2.CloseSessionRequest) -> None:
     """Refuse a malformed session id."""
     wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.session("session_id", request.session_id)
-    wrong.raise_any()
+    wrong.check_request_id(request.request_id)
+    wrong.check_session_id("session_id", request.session_id)
+    wrong.raise_if_any()

@@ -78,7 +78,7 @@ class TubeService:
         self._unlogged_calls = unlogged_calls
         self._creates_tubes = creates_tubes
 
-    def servicer(self) -> ServiceMethods:
+    def methods(self) -> ServiceMethods:
         """Return the methods of the service."""
         return ServiceMethods(
             SERVICE,
@@ -99,22 +99,22 @@ class TubeService:
                 UnaryMethod(
                     "ListTubes",
                     pb.ListTubesRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.list_tubes,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
                 UnaryMethod(
                     "GetStatistics",
                     pb.GetStatisticsRequest,
-                    ExecutionSite.FRESH,
+                    ExecutionSite.BY_CONSISTENCY,
                     self.get_statistics,
                     lambda request: self._reading.is_here(
                         request.consistency, request.tubes or ("*",)
                     ),
                 ),
             ),
-            streams={},
-            readings={},
+            bidirectional={},
+            server_streaming={},
         )
 
     async def create_tube(self, call: UnaryCall[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:

@@ -19,7 +19,7 @@ def putting(**fields):
     return UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, answer, **fields)
 
 
-def getting(route=ExecutionSite.FRESH):
+def getting(route=ExecutionSite.BY_CONSISTENCY):
     def is_local(request):
         return request.consistency == LOCAL
 
@@ -35,7 +35,7 @@ def raw(request):
     [
         (putting(), "", False),
         (putting(), "r", True),
-        (putting(reads=True), "", True),
+        (putting(is_read=True), "", True),
     ],
 )
 def test_a_change_is_tried_twice_only_where_it_is_known_again(method, request_id, is_repeatable):
@@ -43,7 +43,7 @@ def test_a_change_is_tried_twice_only_where_it_is_known_again(method, request_id
     assert method.is_repeatable(raw(request)) is is_repeatable
 
 
-@pytest.mark.parametrize("route", [ExecutionSite.FRESH, ExecutionSite.HERE])
+@pytest.mark.parametrize("route", [ExecutionSite.BY_CONSISTENCY, ExecutionSite.ANY_NODE])
 def test_a_read_is_tried_twice(route):
     assert getting(route).is_repeatable(raw(pb.GetTasksRequest()))
 
@@ -52,9 +52,9 @@ def test_a_read_is_tried_twice(route):
     ("route", "consistency", "is_local"),
     [
         (ExecutionSite.LEADER, LOCAL, False),
-        (ExecutionSite.FRESH, None, False),
-        (ExecutionSite.FRESH, LOCAL, True),
-        (ExecutionSite.HERE, None, True),
+        (ExecutionSite.BY_CONSISTENCY, None, False),
+        (ExecutionSite.BY_CONSISTENCY, LOCAL, True),
+        (ExecutionSite.ANY_NODE, None, True),
     ],
 )
 def test_any_node_answers_what_may_be_old_or_is_about_itself(route, consistency, is_local):

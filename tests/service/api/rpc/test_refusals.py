@@ -10,10 +10,9 @@ from google.rpc import error_details_pb2, status_pb2
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
-from taskraft_service.access.denial import PermissionDenied, Unauthenticated
+from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, GrpcEndpoint
-from taskraft_service.api.rpc.refusals import refused_for
-from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused
+from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, refused_for
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.wire import WireMalformed
 
@@ -134,10 +133,10 @@ async def test_calls_are_counted_and_in_hand_until_they_end():
     going_on = asyncio.Event()
     running = asyncio.ensure_future(bench.endpoint._run(PATH, bench.context, going_on.wait))
     await asyncio.sleep(0)
-    assert not await bench.endpoint.drained(0.001)
+    assert not await bench.endpoint.wait_idle(0.001)
     await bench.run()
-    assert not await bench.endpoint.drained(0.001)
+    assert not await bench.endpoint.wait_idle(0.001)
     going_on.set()
     await running
-    assert await bench.endpoint.drained(0.001)
+    assert await bench.endpoint.wait_idle(0.001)
     assert bench.endpoint.counts.by_outcome == {(PATH, "OK"): 2}

@@ -56,7 +56,7 @@ def test_every_take_carries_what_was_asked_for_at_the_beginning(subscription):
 class Limited(AnonymousCaller):
     """A caller who may do everything but what was withdrawn."""
 
-    is_limited = True
+    is_restricted = True
 
     def __init__(self) -> None:
         self.withdrawn: set[str] = set()
