@@ -52,9 +52,9 @@ class Node:
 async def until_phase(server: NodeServer, phase: NodePhase) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + 10
-    while server.parts.roles.phase is not phase:
+    while server.parts.phases.phase is not phase:
         assert await server.parts.leadership.changed(until), (
-            f"still {server.parts.roles.phase.name}"
+            f"still {server.parts.phases.phase.name}"
         )
 
 

@@ -62,11 +62,11 @@ class Three:
 
     @property
     def leader(self):
-        return next(one for one in self.nodes if one.server.parts.roles.phase is NodePhase.RUNNING)
+        return next(one for one in self.nodes if one.server.parts.phases.phase is NodePhase.RUNNING)
 
     @property
     def follower(self):
-        return next(one for one in self.nodes if one.server.parts.roles.phase is NodePhase.WAITING)
+        return next(one for one in self.nodes if one.server.parts.phases.phase is NodePhase.WAITING)
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def three_nodes(tmp_path):
             three.nodes.append(await three.start(config))
         wanted = sorted([NodePhase.RUNNING, NodePhase.WAITING, NodePhase.WAITING])
         await turns_until(
-            lambda: sorted(one.server.parts.roles.phase for one in three.nodes) == wanted
+            lambda: sorted(one.server.parts.phases.phase for one in three.nodes) == wanted
         )
         yield three
 

@@ -8,7 +8,9 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads, reason_of
+from taskraft_service.access.authenticator import PRINCIPAL_KEY
+from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller, Unauthenticated
+from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
     HOPS_KEY,
     WAITED_KEY,
@@ -64,7 +66,7 @@ class Bench:
         self.leadership.role_changed(SoftState(leader, role), Term(term))
 
     async def call(self, *, repeatable=False, deadline=None):
-        return await self.forwarder.unary(METHOD, b"raw", deadline, repeatable=repeatable)
+        return await self.forwarder.forward(METHOD, b"raw", deadline, idempotent=repeatable)
 
 
 @pytest.fixture
@@ -103,7 +105,9 @@ async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of
     bench.leads(LEADER)
     sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
     trace = trace_context(sent)
-    await bench.forwarder.unary(METHOD, b"raw", None, repeatable=False, principal="p", trace=trace)
+    await bench.forwarder.forward(
+        METHOD, b"raw", None, idempotent=False, principal="p", trace=trace
+    )
     ((_, metadata),) = bench.upstream.calls
     assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
         "traceparent": "00-aa-bb-01",
@@ -169,9 +173,10 @@ async def test_a_leader_that_says_it_does_not_lead_is_asked_again(bench):
 async def test_the_leaders_own_errors_are_passed_back(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [CallRefused(error_pb2.Error.OVERLOADED, "too much")]
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(LeaderAnsweredError) as caught:
         await bench.call(repeatable=True)
-    assert reason_of(caught.value) == "OVERLOADED"
+    assert caught.value.message == "too much"
+    assert not caught.value.is_unavailable or caught.value.metadata
 
 
 async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
@@ -192,3 +197,93 @@ def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
     assert (hop_count({}), waited_seconds({})) == (0, 0)
     assert hop_count({HOPS_KEY: "2"}) == 2
     assert waited_seconds({WAITED_KEY: "1500"}) == 1.5
+
+
+# ------------------------------------------------------------------------------ streams
+
+
+class LeaderStream:
+    """The leader's end of a stream: some messages, then an error if there is one."""
+
+    def __init__(self, *messages, error=None):
+        self.messages, self.error = messages, error
+        self.cancelled = False
+        self.received = []
+
+    def stream_stream(self, method):
+        self.method = method
+        return self._open
+
+    def _open(self, requests, metadata):
+        self.requests, self.metadata = requests, dict(metadata)
+        return self
+
+    async def __aiter__(self):
+        async for raw in self.requests:
+            self.received.append(raw)
+        for message in self.messages:
+            yield message
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class ClientStream:
+    """A client that sends some messages and then closes its side."""
+
+    deadline = None
+
+    def __init__(self, *messages, **metadata):
+        self.metadata = metadata
+        self.messages = [*messages, None]
+        self.received = []
+
+    async def read(self):
+        return self.messages.pop(0)
+
+    async def write(self, raw):
+        self.received.append(raw)
+
+
+class WithdrawnCaller(AnonymousCaller):
+    name = "mailer"
+
+    def revalidate(self):
+        raise Unauthenticated("withdrawn")
+
+
+def relaying(bench, upstream):
+    async def leader_channel(_deadline):
+        return upstream
+
+    bench.forwarder.leader_channel = leader_channel
+    return bench.forwarder
+
+
+async def test_a_relayed_stream_carries_messages_both_ways_and_the_trace(bench):
+    upstream, stream = LeaderStream(b"b"), ClientStream(b"a2", traceparent="00-aa-bb-01")
+    await relaying(bench, upstream).relay(METHOD, b"a1", stream, ANONYMOUS)
+    assert (upstream.method, upstream.received) == (METHOD, [b"a1", b"a2"])
+    assert upstream.metadata == {HOPS_KEY: "1", "traceparent": "00-aa-bb-01"}
+    assert stream.received == [b"b"]
+    assert upstream.cancelled
+
+
+async def test_an_error_of_the_leader_ends_a_relayed_stream(bench):
+    metadata = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, metadata, metadata)
+    upstream = LeaderStream(error=error)
+    with pytest.raises(LeaderAnsweredError) as caught:
+        await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(), ANONYMOUS)
+    assert caught.value.is_unavailable
+    assert upstream.cancelled
+
+
+async def test_withdrawn_credentials_end_a_relayed_stream(bench):
+    upstream = LeaderStream()
+    with pytest.raises(Unauthenticated):
+        await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(b"b"), WithdrawnCaller())
+    assert upstream.received == [b"a"]
+    assert upstream.metadata[PRINCIPAL_KEY] == "mailer"

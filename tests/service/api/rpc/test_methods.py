@@ -1,4 +1,4 @@
-"""What a method says of a request before it is served: who may answer it, and whether twice."""
+"""Unary methods: where a request may be executed, and whether a retry is safe."""
 
 import pytest
 
@@ -19,11 +19,11 @@ def putting(**fields):
     return UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, answer, **fields)
 
 
-def getting(route=ExecutionSite.BY_CONSISTENCY):
+def getting(site=ExecutionSite.BY_CONSISTENCY):
     def is_local(request):
         return request.consistency == LOCAL
 
-    return UnaryMethod("GetTasks", pb.GetTasksRequest, route, answer, is_local)
+    return UnaryMethod("GetTasks", pb.GetTasksRequest, site, answer, is_local)
 
 
 def raw(request):
@@ -31,25 +31,25 @@ def raw(request):
 
 
 @pytest.mark.parametrize(
-    ("method", "request_id", "is_repeatable"),
+    ("method", "request_id", "is_idempotent"),
     [
         (putting(), "", False),
         (putting(), "r", True),
         (putting(is_read=True), "", True),
     ],
 )
-def test_a_change_is_tried_twice_only_where_it_is_known_again(method, request_id, is_repeatable):
+def test_a_mutation_is_idempotent_only_with_a_request_id(method, request_id, is_idempotent):
     request = pb.PutTasksRequest(request_id=request_id)
-    assert method.is_repeatable(raw(request)) is is_repeatable
+    assert method.is_idempotent(raw(request)) is is_idempotent
 
 
-@pytest.mark.parametrize("route", [ExecutionSite.BY_CONSISTENCY, ExecutionSite.ANY_NODE])
-def test_a_read_is_tried_twice(route):
-    assert getting(route).is_repeatable(raw(pb.GetTasksRequest()))
+@pytest.mark.parametrize("site", [ExecutionSite.BY_CONSISTENCY, ExecutionSite.ANY_NODE])
+def test_a_read_is_idempotent(site):
+    assert getting(site).is_idempotent(raw(pb.GetTasksRequest()))
 
 
 @pytest.mark.parametrize(
-    ("route", "consistency", "is_local"),
+    ("site", "consistency", "is_local"),
     [
         (ExecutionSite.LEADER, LOCAL, False),
         (ExecutionSite.BY_CONSISTENCY, None, False),
@@ -57,27 +57,27 @@ def test_a_read_is_tried_twice(route):
         (ExecutionSite.ANY_NODE, None, True),
     ],
 )
-def test_any_node_answers_what_may_be_old_or_is_about_itself(route, consistency, is_local):
+def test_the_site_and_the_consistency_decide_whether_any_node_executes(site, consistency, is_local):
     request = pb.GetTasksRequest(consistency=consistency)
-    assert getting(route).is_local(raw(request)) is is_local
+    assert getting(site).runs_on_any_node(raw(request)) is is_local
 
 
-async def test_what_is_no_request_is_refused_with_our_own_words():
-    for ask in (putting().is_repeatable, getting().is_local):
+async def test_a_malformed_request_is_refused_with_the_text_of_the_service():
+    for ask in (putting().is_idempotent, getting().runs_on_any_node):
         with pytest.raises(CallRefused) as caught:
             ask(b"\xff")
         assert caught.value.reason == error_pb2.Error.INVALID_FIELD
     with pytest.raises(CallRefused) as caught:
-        await putting().serve(b"\xff", None, ANONYMOUS, 0.0)
+        await putting().execute(b"\xff", None, ANONYMOUS, 0.0)
     assert caught.value.metadata == {"message": "taskraft.v1.PutTasksRequest"}
 
 
-async def test_an_answer_may_be_a_message_or_its_bytes():
+async def test_a_handler_returns_a_message_or_its_bytes():
     request = pb.PutTasksRequest(tube="t")
 
     async def encoded(call):
         return raw(call.request)
 
     method = UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, encoded)
-    assert await method.serve(raw(request), None, ANONYMOUS, 0.0) == raw(request)
-    assert await putting().serve(raw(request), None, ANONYMOUS, 0.0) == raw(request)
+    assert await method.execute(raw(request), None, ANONYMOUS, 0.0) == raw(request)
+    assert await putting().execute(raw(request), None, ANONYMOUS, 0.0) == raw(request)

@@ -11,8 +11,9 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
-from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, GrpcEndpoint
-from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, refused_for
+from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
+from taskraft_service.api.rpc.forwarding import LeaderAnsweredError
+from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.wire import WireMalformed
 
@@ -52,7 +53,7 @@ class Bench:
                 raise error
 
         try:
-            await self.endpoint._run(PATH, self.context, work)
+            await self.endpoint._run_stream(PATH, self.context, work)
         except grpc.aio.AbortError:
             return self.context.ended
         return None
@@ -92,7 +93,7 @@ async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
     bench = Bench()
     defect = KeyError("secret")
     code, text, metadata = await bench.run(defect)
-    assert (code, text) == (grpc.StatusCode.INTERNAL, "a defect of the server")
+    assert (code, text) == (grpc.StatusCode.INTERNAL, "the server has a bug; see its log")
     assert metadata[LEADER_KEY] == "n2:1"
     assert PUSHBACK_KEY not in metadata
     assert bench.defects == [defect]
@@ -122,7 +123,7 @@ async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_
     error = grpc.aio.AioRpcError(
         grpc.StatusCode.NOT_FOUND, grpc.aio.Metadata(), trailing, details="gone"
     )
-    code, text, metadata = await bench.run(error)
+    code, text, metadata = await bench.run(LeaderAnsweredError(error))
     assert (code, text) == (grpc.StatusCode.NOT_FOUND, "gone")
     assert metadata == {STATUS_KEY: b"s", PUSHBACK_KEY: "5", LEADER_KEY: "n2:1"}
     assert bench.endpoint.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
@@ -131,7 +132,7 @@ async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_
 async def test_calls_are_counted_and_in_hand_until_they_end():
     bench = Bench()
     going_on = asyncio.Event()
-    running = asyncio.ensure_future(bench.endpoint._run(PATH, bench.context, going_on.wait))
+    running = asyncio.ensure_future(bench.endpoint._run_stream(PATH, bench.context, going_on.wait))
     await asyncio.sleep(0)
     assert not await bench.endpoint.wait_idle(0.001)
     await bench.run()

@@ -9,7 +9,7 @@ import pytest
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import ANONYMOUS
-from taskraft_service.api.rpc.forwarding import ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.command_executor import CommandExecutor
@@ -37,39 +37,30 @@ from tests.turns import turns_until
 OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
 
 
-class Context:
-    """A stream whose client says what it is told to, and then waits until it ends."""
+class Stream:
+    """A stream whose client sends what it is told to, and then waits until the stream ends."""
 
-    metadata = ()
+    deadline = None
 
     def __init__(self, *messages):
-        self.said = asyncio.Queue()
+        self.metadata = {}
+        self.sent = asyncio.Queue()
         for message in messages:
-            self.say(message)
-        self.heard = []
+            self.send(message)
+        self.received = []
 
-    def say(self, message):
-        self.said.put_nowait(message if message is None else message.SerializeToString())
+    def send(self, message):
+        self.sent.put_nowait(message if message is None else message.SerializeToString())
 
     async def read(self):
-        raw = await self.said.get()
-        return grpc.aio.EOF if raw is None else raw
+        return await self.sent.get()
 
     async def write(self, raw):
-        self.heard.append(pb.SubscribeResponse.FromString(raw))
-
-    async def send_initial_metadata(self, _metadata):
-        pass
-
-    def invocation_metadata(self):
-        return self.metadata
-
-    def time_remaining(self):
-        return None
+        self.received.append(pb.SubscribeResponse.FromString(raw))
 
     @property
     def settled(self):
-        return [one for message in self.heard for one in message.settled]
+        return [one for message in self.received for one in message.settled]
 
 
 class Submitter:
@@ -108,17 +99,17 @@ class Reading:
 
 class Linked:
     def __init__(self, *messages):
-        self.context = Context(OPENING, *messages)
+        self.stream = Stream(OPENING, *messages)
         self.submitter = Submitter()
         self.waiters = Waiters(Board(a=0))
         self.subscription = SubscriptionState(OPENING.open, "session", lambda _tokens: None)
         self.waiters.add(self.subscription)
         self.link = SubscribeStream(
-            self.subscription, self.context, self.submitter, self.waiters, Reading(), 100
+            self.subscription, self.stream, self.submitter, self.waiters, Reading(), 100
         )
 
     def run(self):
-        first = self.context.said.get_nowait()
+        first = self.stream.sent.get_nowait()
         beat = pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
         return asyncio.ensure_future(self.link.run(first, lambda: beat))
 
@@ -141,7 +132,7 @@ async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_
     assert not running.done()
     one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
     await running
-    assert [settled.request_id for settled in one.context.settled] == ["r0"]
+    assert [settled.request_id for settled in one.stream.settled] == ["r0"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +154,7 @@ async def test_what_became_of_settlements_that_failed_is_told(error, reason):
     else:
         future.set_exception(error)
     await running
-    assert [settled.error.reason for settled in one.context.settled] == [reason]
+    assert [settled.error.reason for settled in one.stream.settled] == [reason]
 
 
 async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place():
@@ -171,14 +162,14 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place()
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == 2)
     one.submitter.refusal = LeaderOverloaded("x")
-    one.context.say(acked(2))
+    one.stream.send(acked(2))
     await turn()
-    assert not one.context.settled
+    assert not one.stream.settled
     for _, future in one.submitter.proposed:
         future.set_result(AppliedCommand(1, 1, SettleResult([], [])))
-    one.context.say(None)
+    one.stream.send(None)
     await running
-    reasons = [(settled.request_id, settled.error.reason) for settled in one.context.settled]
+    reasons = [(settled.request_id, settled.error.reason) for settled in one.stream.settled]
     assert reasons == [("r0", 0), ("r1", 0), ("r2", error_pb2.Error.OVERLOADED)]
 
 
@@ -186,7 +177,7 @@ async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
     large = pb.Settlement(tokens=[1], ack={"keep": "DONE", "payload": b"x" * 101})
     one = Linked(pb.SubscribeRequest(settlements=[large], request_id="r"), None)
     await one.run()
-    (settled,) = one.context.settled
+    (settled,) = one.stream.settled
     assert settled.error.reason == error_pb2.Error.PAYLOAD_TOO_LARGE
     assert settled.error.metadata["limit"] == "100"
     assert not one.submitter.proposed
@@ -245,19 +236,19 @@ async def test_what_a_client_says_is_heard():
     assert one.link._heard_at > before
     assert one.submitter.woken == 1
     assert one.waiters._hot == {"a": None}
-    one.context.say(None)
+    one.stream.send(None)
     await running
 
 
 async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
-    await turns_until(lambda: one.context.heard)
-    assert one.context.heard[0].heartbeat.now_ms == 5
+    await turns_until(lambda: one.stream.received)
+    assert one.stream.received[0].heartbeat.now_ms == 5
     awaited = one.link._beat_timer
-    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    one.stream.send(pb.SubscribeRequest(heartbeat=True))
     await turns_until(awaited.cancelled)
-    one.context.say(None)
+    one.stream.send(None)
     await running
     assert one.link._beat_timer.cancelled()
 
@@ -265,16 +256,16 @@ async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
 async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
-    await turns_until(lambda: one.context.heard)
+    await turns_until(lambda: one.stream.received)
     beaten_at = one.link._beaten_at
-    one.context.say(pb.SubscribeRequest(heartbeat=True))
-    one.context.say(acked())
+    one.stream.send(pb.SubscribeRequest(heartbeat=True))
+    one.stream.send(acked())
     await turns_until(lambda: one.submitter.proposed)
     await turn()
-    assert len(one.context.heard) == 1
+    assert len(one.stream.received) == 1
     assert one.link._beat_timer.when() == beaten_at + BEAT_PAUSE_MS / 1000
     one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
-    one.context.say(None)
+    one.stream.send(None)
     await running
 
 
@@ -282,11 +273,11 @@ async def test_the_pause_between_heartbeats_ends(monkeypatch):
     monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 20)
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
-    await turns_until(lambda: one.context.heard)
-    one.context.say(pb.SubscribeRequest(heartbeat=True))
-    await turns_until(lambda: len(one.context.heard) == 2)
-    assert all(message.HasField("heartbeat") for message in one.context.heard)
-    one.context.say(None)
+    await turns_until(lambda: one.stream.received)
+    one.stream.send(pb.SubscribeRequest(heartbeat=True))
+    await turns_until(lambda: len(one.stream.received) == 2)
+    assert all(message.HasField("heartbeat") for message in one.stream.received)
+    one.stream.send(None)
     await running
 
 
@@ -298,42 +289,27 @@ class Leadership:
     address = "n2:1"
 
 
-class Upstream:
-    """The leader's end of a stream: some messages, then an error if there is one."""
-
-    def __init__(self, *messages, error=None):
-        self.messages, self.error = messages, error
-        self.cancelled = False
-
-    async def __aiter__(self):
-        for message in self.messages:
-            yield message.SerializeToString()
-        if self.error is not None:
-            raise self.error
-
-    def cancel(self):
-        self.cancelled = True
-
-
 class Forwarder:
-    def __init__(self, *streams):
+    """Relays each stream as the next outcome says: an exception is raised, None ends the stream."""
+
+    def __init__(self, *outcomes):
         self.leadership = Leadership()
         self.waited = 0
-        self.streams = [*streams]
-        self.asked = []
+        self.outcomes = [*outcomes]
+        self.relayed = []
 
-    async def serves_soon(self, deadline):
+    async def wait_until_serving(self, deadline):
         assert deadline is None
         self.waited += 1
         return False
 
-    async def stream(self, path, requests, deadline, principal, trace):
-        self.asked.append((path, deadline, principal, trace, [await anext(requests)]))
-        stream = self.streams.pop(0)
-        if isinstance(stream, Exception):
+    async def relay(self, method, first, stream, caller):
+        self.relayed.append((method, first, stream, caller))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, ThisNodeLeads):
             self.leadership.serves = True
-            raise stream
-        return stream
+        if outcome is not None:
+            raise outcome
 
 
 def subscribe_api(forwarder):
@@ -360,50 +336,44 @@ class Known:
 
 def lost(code):
     metadata = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, metadata, metadata)
+    return LeaderAnsweredError(grpc.aio.AioRpcError(code, metadata, metadata))
 
 
-async def test_what_the_leader_says_reaches_the_client():
-    said = pb.SubscribeResponse(opened=pb.SubscribeResponse.Opened(session_id="s"))
-    upstream = Upstream(said)
-    api, _ = subscribe_api(forwarder := Forwarder(upstream))
-    context = Context(OPENING)
-    await api.subscribe(context, ANONYMOUS)
-    assert context.heard == [said]
-    assert upstream.cancelled
-    ((path, _, _, _, requests),) = forwarder.asked
-    assert path == "/taskraft.v1.TaskService/Subscribe"
-    assert requests == [OPENING.SerializeToString()]
+async def test_a_follower_relays_the_stream_to_the_leader():
+    api, _ = subscribe_api(forwarder := Forwarder(None))
+    stream = Stream(OPENING)
+    await api.subscribe(stream, ANONYMOUS)
+    assert forwarder.relayed == [
+        ("/taskraft.v1.TaskService/Subscribe", OPENING.SerializeToString(), stream, ANONYMOUS)
+    ]
 
 
 async def test_a_client_whose_leader_is_lost_is_told_to_come_back():
-    api, _ = subscribe_api(Forwarder(Upstream(error=lost(grpc.StatusCode.UNAVAILABLE))))
-    context = Context(OPENING)
-    await api.subscribe(context, ANONYMOUS)
-    (message,) = context.heard
+    api, _ = subscribe_api(Forwarder(lost(grpc.StatusCode.UNAVAILABLE)))
+    stream = Stream(OPENING)
+    await api.subscribe(stream, ANONYMOUS)
+    (message,) = stream.received
     assert message.go_away.error.reason == error_pb2.Error.NO_LEADER
     assert message.go_away.retry_ms > 0
 
 
-async def test_an_error_of_the_leader_is_the_clients():
-    upstream = Upstream(error=lost(grpc.StatusCode.NOT_FOUND))
-    api, _ = subscribe_api(Forwarder(upstream))
-    with pytest.raises(grpc.aio.AioRpcError):
-        await api.subscribe(Context(OPENING), ANONYMOUS)
-    assert upstream.cancelled
+async def test_an_error_of_the_leader_is_relayed():
+    api, _ = subscribe_api(Forwarder(lost(grpc.StatusCode.NOT_FOUND)))
+    with pytest.raises(LeaderAnsweredError):
+        await api.subscribe(Stream(OPENING), ANONYMOUS)
 
 
 async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_at_its_end():
     api, submitter = subscribe_api(Forwarder(ThisNodeLeads()))
-    context = Context(OPENING)
-    serving = asyncio.ensure_future(api.subscribe(context, ANONYMOUS))
+    stream = Stream(OPENING)
+    serving = asyncio.ensure_future(api.subscribe(stream, ANONYMOUS))
     for number, result in enumerate((KeepResult([]), KeepResult([]))):
         await turns_until(lambda number=number: len(submitter.proposed) > number)
         submitter.proposed[number][1].set_result(AppliedCommand(1, 1, result))
-    await turns_until(lambda: context.heard)
-    assert context.heard[0].opened.session_id
+    await turns_until(lambda: stream.received)
+    assert stream.received[0].opened.session_id
     assert len(api._waiters) == len(api._streams) == 1
-    context.say(None)
+    stream.send(None)
     await serving
     assert len(api._waiters) == len(api._streams) == 0
     attached = [command.attached for command, _ in submitter.proposed[1:]]
@@ -413,8 +383,8 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_a
 async def test_a_stream_that_was_passed_on_is_not_passed_on_again():
     forwarder = Forwarder()
     api, _ = subscribe_api(forwarder)
-    context = Context(OPENING)
-    context.metadata = ((HOPS_KEY, "1"),)
+    stream = Stream(OPENING)
+    stream.metadata = {HOPS_KEY: "1"}
     with pytest.raises(NotProposed):
-        await api.subscribe(context, ANONYMOUS)
-    assert (forwarder.waited, forwarder.asked) == (1, [])
+        await api.subscribe(stream, ANONYMOUS)
+    assert (forwarder.waited, forwarder.relayed) == (1, [])

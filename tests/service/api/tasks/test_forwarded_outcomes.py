@@ -42,7 +42,7 @@ class Forwarder:
         self.answers = [*answers]
         self.calls = []
 
-    async def unary(self, method, raw, deadline, **fields):
+    async def forward(self, method, raw, deadline, **fields):
         self.calls.append((method, pb.WaitTasksRequest.FromString(raw), deadline, fields))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -86,7 +86,7 @@ async def test_the_next_leader_is_asked_for_the_caller_of_the_put():
     answer = await bench.put(b"x", b"y")
     ((method, request, deadline, fields),) = bench.forwarder.calls
     assert method == "/taskraft.v1.TaskService/WaitTasks"
-    assert fields == {"repeatable": True, "principal": "mailer"}
+    assert fields == {"idempotent": True, "principal": "mailer"}
     assert deadline is None
     assert (request.tube, list(request.selector.ids)) == ("t", [1, 2])
     assert 0 < request.wait_ms <= 60_000
