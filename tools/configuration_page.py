@@ -29,7 +29,7 @@ stderr names the setting.
 
 Sizes are in bytes and times in milliseconds, as the ends of the names say. `Configure` changes the
 settings of the whole cluster at run time; see
-[Settings of the cluster](operating.md#settings-of-the-cluster).
+[Settings of the cluster](operating.md#cluster-settings).
 
 ```toml
 # node.toml, used as: TASKRAFT_CONFIG=node.toml taskraft serve
