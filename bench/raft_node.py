@@ -90,8 +90,8 @@ class DirectTransport:
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> DirectTransport:
         """See ``Transport``; serves as the ``Peers`` of all members."""
         for member, other in self._receivers.items():
-            receiver.met(member, self._directories[member])
-            other.met(membership.member_id, membership.directory_id)
+            receiver.handshake_done(member, self._directories[member])
+            other.handshake_done(membership.member_id, membership.directory_id)
         self._receivers[membership.member_id] = receiver
         self._directories[membership.member_id] = membership.directory_id
         return self

@@ -1,4 +1,4 @@
-"""Run work beside the other work of the event loop, and let no defect of it pass unseen."""
+"""Run background tasks of the event loop, and report their unexpected exceptions at once."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Coroutine
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Raise what nobody expected where the event loop hears of it.
+    """Raise an unexpected exception where the event loop's exception handler sees it.
 
-    asyncio itself tells only when the task is forgotten, and then as a warning; what a callback
-    raises goes at once to the loop's exception handler, and that of a node stops it.
+    asyncio itself reports it only when the task is garbage-collected, as a warning. An exception of
+    a callback goes to the exception handler at once, and the handler of a node stops the node.
     """
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 
 def run_beside(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Begin ``work``, whose caller keeps the task: the loop forgets one that nobody holds."""
+    """Start ``work`` as a task; the caller must keep it, because the loop does not."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_report)
     return task
 
 
 class Background:
-    """Any number of tasks, each held while it runs."""
+    """A set of background tasks; each is referenced until it ends."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Begin one more."""
+        """Start another task."""
         task = run_beside(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Ask all of them to end."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 
     async def ended(self) -> None:
-        """Wait until all have ended, however they do."""
+        """Wait until all tasks have ended, successfully or not."""
         await asyncio.gather(*self._tasks, return_exceptions=True)

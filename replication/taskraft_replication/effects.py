@@ -1,4 +1,4 @@
-"""State what the driver decides and somebody else performs: the node, or the simulator."""
+"""Define the effects that the driver requests, for the node or the simulator to perform."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ T = TypeVar("T")
 
 
 class Effects(Protocol):
-    """Everything that the driver does to the world."""
+    """All side effects of the driver."""
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send messages to peers; may lose them."""
+        """Send messages to peers; messages may be lost."""
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """Stream a snapshot to a peer; then call ``Driver.snapshot_sent``."""
+        """Stream a snapshot to a peer; then call ``RaftDriver.snapshot_sent``."""
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run ``work`` on the storage worker, in order; then ``then`` with its result.
+        """Run ``work`` on the storage worker, in order; then call ``then`` with its result.
 
-        If ``work`` fails, ``then`` is never called: the node stops.
+        If ``work`` fails, ``then`` is never called and the node stops.
         """
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run ``work``, which may take long, beside everything else; then ``then``."""
+        """Run ``work``, which may take long, in the background; then call ``then``."""
 
     def request_pump(self) -> None:
-        """Have ``Driver.pump`` called soon; several requests may be answered by one call."""
+        """Call ``RaftDriver.pump`` soon; one call may serve several requests."""

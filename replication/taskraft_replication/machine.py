@@ -1,6 +1,6 @@
-"""State the contract between the Raft driver and the replicated state machine.
+"""Define the interface between the Raft driver and the replicated state machine.
 
-``replication`` knows nothing of tasks: a state machine is whatever satisfies this protocol.
+``taskraft_replication`` knows nothing of tasks: any class with this interface is a state machine.
 """
 
 from __future__ import annotations
@@ -12,79 +12,79 @@ from taskraft_replication.core.types import Entry, LogIndex
 
 
 class SnapshotReader(Protocol):
-    """A frozen view of the state at ``index``: a sequence of bytes that never changes."""
+    """An immutable view of the state at ``index``, as a sequence of bytes."""
 
     index: LogIndex
-    """The last entry whose effects the snapshot holds."""
+    """Last entry whose effects the snapshot contains."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread."""
 
     def close(self) -> None:
-        """Release what the view pins; on a worker thread."""
+        """Release the resources of the view. Runs on a worker thread."""
 
 
 class StagedState(Protocol):
-    """A state that was built from a snapshot beside the one in use, which still serves."""
+    """A state built from a snapshot beside the state in use, which serves reads meanwhile."""
 
     def switch(self) -> None:
-        """Make it, durably and atomically, the state that a restart finds; on a worker thread."""
+        """Make this state, durably and atomically, the one a restart finds; on a worker thread."""
 
     def adopt(self) -> None:
-        """Use it from now on, in place of the old state; short, for it is on the event loop."""
+        """Use this state instead of the old one. Runs on the event loop, so it must be short."""
 
     def discard(self) -> None:
-        """Remove what is not in use: the old state after ``adopt``, else this one; on a thread."""
+        """Remove the unused state: the old one after ``adopt``, else this one; on a thread."""
 
 
 class StateMachine(Protocol):
-    """What the driver needs of the replicated state.
+    """The replicated state, as the driver uses it.
 
-    Called from the event loop and never concurrently, but for the methods that say otherwise.
+    All methods run on the event loop and never concurrently, unless stated otherwise.
     """
 
     @property
     def applied_index(self) -> LogIndex:
-        """The last entry applied; after a start, what the state on disk stands for."""
+        """Last applied entry; after a start, the entry that the state on disk stands for."""
 
     @property
     def durable_index(self) -> LogIndex:
-        """The last entry whose effects survive a power loss without the log below it."""
+        """Last entry whose effects survive a power loss without the log."""
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """The last entry that a snapshot opened now is sure to hold. It may hold more.
+        """Last entry that a snapshot opened now is guaranteed to contain. It may contain more.
 
-        Not below ``durable_index``, nor below the last membership entry applied: whoever that adds
-        can begin only with a snapshot that names it.
+        It is at least ``durable_index`` and at least the last applied membership entry: a member
+        added by that entry needs a snapshot that names it.
         """
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.
 
-        Empty and membership entries are passed too (their data is empty or opaque), so that
-        ``applied_index`` has no holes. An exception is a bug: the driver stops the node.
+        Empty and membership entries are passed too, with empty or opaque data, so that
+        ``applied_index`` has no gaps. An exception is a bug, and the driver stops the node.
         """
 
     def flush_durably(self) -> LogIndex:
-        """Bring the state to disk; return the new ``durable_index``.
+        """Write the state to disk; return the new ``durable_index``.
 
-        Called on a worker thread, while ``apply`` may run on the loop's thread.
+        Runs on a worker thread, while ``apply`` may run on the event loop.
         """
 
     def open_snapshot(self) -> SnapshotReader:
-        """Freeze the state.
+        """Return an immutable view of the state.
 
-        Called on a worker thread, while ``apply`` may run on the loop's thread.
+        Runs on a worker thread, while ``apply`` may run on the event loop.
         """
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
-        """Build the state of a snapshot of ``index`` beside the one in use.
+        """Build the state of a snapshot at ``index`` beside the state in use.
 
-        Called on a worker thread, while ``apply`` may run on the loop's thread. At most one state
-        is staged at a time. After an exception nothing of the new state is left.
+        Runs on a worker thread, while ``apply`` may run on the event loop. At most one state is
+        staged at a time. After an exception, nothing of the new state is left.
 
         Raises:
-            SnapshotBroken: no state can be made of it; the state in use is as before.
+            SnapshotBroken: the content is not a valid state; the state in use is unchanged.
             OSError: the disk is full or broken.
         """

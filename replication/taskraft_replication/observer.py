@@ -1,4 +1,4 @@
-"""Tell others what happens in a group."""
+"""Define the notifications and counters of a member."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from taskraft_replication.core.types import ConfState, LogIndex, SoftState, Term
 
 
 class Observer(Protocol):
-    """Whoever wants to know.
+    """Receives notifications of one member.
 
-    The calls come in the middle of the driver's work: be quick, and call nothing of the node but
+    The calls come during the driver's work: return quickly, and call no method of the node except
     ``propose``.
     """
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        """Learn that the role or the known leader is another."""
+        """The role of this member or the known leader has changed."""
 
     def applied(self, index: LogIndex) -> None:
-        """Learn that the state machine stands at ``index``."""
+        """The state machine has applied all entries up to ``index``."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        """Learn that a batch is durable here: the time to build the next entry."""
+        """A batch of the log is durable on this member, so the next entry can be built."""
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Learn who belongs to the group from now on."""
+        """The membership has changed."""
 
 
 @dataclass(slots=True)
 class RaftCounters:
-    """What a member has done since its start; read by metrics, written by the driver."""
+    """Counters of a member since its start; the driver writes them, metrics read them."""
 
     entries: int = 0
     """Entries stored."""
     log_bytes: int = 0
     """Bytes written to the log."""
     batches: int = 0
-    """Batches of storage work that held entries; each cost one sync."""
+    """Storage batches with at least one entry; each batch costs one fsync."""
     applied: int = 0
     """Entries applied."""
     sent: int = 0
-    """Messages given to the transport."""
+    """Messages passed to the transport."""
     received: int = 0
-    """Messages taken from it."""
+    """Messages received from the transport."""
     sync_us: int = 0
-    """Microseconds spent on batches, waiting for the storage worker included."""
+    """Microseconds that the storage worker spent on batches."""

@@ -111,7 +111,7 @@ class Member:
         self.gone.append(member)
         self.changed.set()
 
-    def met(self, member: MemberId, directory_id: str) -> None:
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
         self.acquaintances[member] = directory_id
         self.changed.set()
 

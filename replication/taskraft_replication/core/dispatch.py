@@ -57,13 +57,13 @@ def receive(member: Member, message: Message) -> None:
         if kind in _FROM_WORKERS and sender < NO_MEMBER:
             _FROM_WORKERS[kind](member, message)
         else:
-            member.refuse(message, MessageDropReason.NOT_FROM_PEER)
+            member.drop(message, MessageDropReason.NOT_FROM_PEER)
     elif sender <= NO_MEMBER:
-        member.refuse(message, MessageDropReason.NOT_FROM_PEER)
+        member.drop(message, MessageDropReason.NOT_FROM_PEER)
     elif kind in _REPLIES and sender not in member.tracker.progress:
-        member.refuse(message, MessageDropReason.UNKNOWN_PEER)
+        member.drop(message, MessageDropReason.UNKNOWN_PEER)
     elif not message.term and kind not in _WITHOUT_TERM:
-        member.refuse(message, MessageDropReason.WITHOUT_TERM)
+        member.drop(message, MessageDropReason.WITHOUT_TERM)
     else:
         _handle(member, message)
 
@@ -96,12 +96,12 @@ def _on_vote_request(member: Member, message: Message) -> None:
 
 def _on_proposal(member: Member, message: Message) -> None:
     if isinstance(proposal.propose(member, message.entries), DropReason):
-        member.refuse(message, MessageDropReason.PROPOSAL_DROPPED)
+        member.drop(message, MessageDropReason.PROPOSAL_DROPPED)
 
 
 def _pass_transfer_on(member: Member, message: Message) -> None:
     if member.leader == NO_MEMBER:
-        member.refuse(message, MessageDropReason.PROPOSAL_DROPPED)
+        member.drop(message, MessageDropReason.PROPOSAL_DROPPED)
         return
     kind = MessageKind.TRANSFER_LEADER
     member.send(Message(kind, member.leader, message.sender, member.term))

@@ -24,7 +24,7 @@ _FOLLOWER: Final = RaftRole.FOLLOWER
 
 def on_append(member: Member, append: Message) -> None:
     """Append new entries; acknowledge them once they are durable."""
-    _heed(member, append)
+    _follow_sender(member, append)
     log = member.log
     previous = append.index
     if previous < log.commit_index:
@@ -47,7 +47,7 @@ def on_append(member: Member, append: Message) -> None:
 
 def on_heartbeat(member: Member, heartbeat: Message) -> None:
     """Advance the commit index, which the leader has limited to the known match index."""
-    _heed(member, heartbeat)
+    _follow_sender(member, heartbeat)
     member.log.commit_to(heartbeat.commit)
     member.send(
         Message(
@@ -65,7 +65,7 @@ def on_snapshot(member: Member, message: Message) -> None:
 
     Acknowledge nothing above the commit index: entries there were not compared with the leader's.
     """
-    _heed(member, message)
+    _follow_sender(member, message)
     assert message.snapshot is not None
     _restore(member, message, message.snapshot)
     _accept(member, message, member.log.commit_index)
@@ -80,7 +80,7 @@ def forget_leader(member: Member) -> None:
         member.leader = NO_MEMBER
 
 
-def _heed(member: Member, message: Message) -> None:
+def _follow_sender(member: Member, message: Message) -> None:
     """Accept the sender as the leader of this term."""
     if member.role is not _FOLLOWER:
         assert member.role is not RaftRole.LEADER, "two leaders in one term"
@@ -132,7 +132,7 @@ def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
     assert meta.term <= message.term, "the leader's snapshot has no later term"
     configuration = membership.restored(meta.conf_state)
     if member.config.member_id not in membership.members(configuration):
-        member.refuse(message, MessageDropReason.NOT_FOUND_IN_SNAPSHOT)
+        member.drop(message, MessageDropReason.NOT_FOUND_IN_SNAPSHOT)
         return
     if log.matches(meta.index, meta.term):
         log.commit_to(meta.index)

@@ -175,7 +175,7 @@ class Member:
         """Queue a message to send once everything that it implies is durable."""
         self.after_append.append(message)
 
-    def refuse(self, message: Message, reason: MessageDropReason) -> None:
+    def drop(self, message: Message, reason: MessageDropReason) -> None:
         """Drop ``message`` and report the reason to the trace."""
         self.tell(MessageDropped(message, reason))
 

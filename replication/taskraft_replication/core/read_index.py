@@ -21,7 +21,7 @@ def on_read_index(member: Member, request: Message) -> None:
     if member.role is not RaftRole.LEADER:
         _pass_on(member, request)
     elif member.reads.is_full:
-        member.refuse(request, MessageDropReason.READ_DROPPED)
+        member.drop(request, MessageDropReason.READ_DROPPED)
     elif member.has_committed_in_term():
         _begin(member, request)
     else:
@@ -51,7 +51,7 @@ def release_confirmed(member: Member) -> None:
 
 def _pass_on(member: Member, request: Message) -> None:
     if member.leader == NO_MEMBER or not member.is_self(request.sender):
-        member.refuse(request, MessageDropReason.READ_DROPPED)
+        member.drop(request, MessageDropReason.READ_DROPPED)
         return
     member.send(
         Message(MessageKind.READ_INDEX, member.leader, request.sender, context=request.context)

@@ -1,4 +1,4 @@
-"""Apply committed entries in slices, so that the event loop breathes between them."""
+"""Apply committed entries in slices, so that the event loop can run between two slices."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from taskraft_replication.storage.group_storage import GroupStorage
 
 SLICE_ENTRIES_MAX: Final = 64
 SLICE_BYTES_MAX: Final = 256 << 10
-"""Data applied in one turn of the loop: some milliseconds of a state machine in Python."""
+"""Maximum payload applied in one turn of the event loop; takes some milliseconds."""
 
 
 class ApplyListener(Protocol):
-    """Learns what was applied."""
+    """Receives the results of applied entries."""
 
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
-        """Take the result of each entry."""
+        """Receive one result per entry."""
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Act by a membership from now on; its entry is applied as soon as it is stored."""
+        """Use a membership from now on; its entry is applied once the membership is stored."""
 
 
 class Applier:
-    """The queue before the state machine.
+    """The queue of committed entries before the state machine.
 
     A membership change takes effect when it is applied, and must be durable before the state that
-    contains it can be: the queue stands still while it is being stored.
+    contains it. The queue therefore waits while a membership change is being stored.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Applier:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether everything that is committed is applied."""
+        """Tell whether all committed entries are applied."""
         return not self._queue
 
     @property
@@ -69,7 +69,7 @@ class Applier:
         self._queue.append(message)
 
     def advance(self) -> None:
-        """Apply one slice; there must be work."""
+        """Apply one slice. Requires ``has_work``."""
         assert self.has_work
         message = self._queue[0]
         entries = _slice(message.entries, self._position)
@@ -79,7 +79,9 @@ class Applier:
             self._begin_change(message.entries[self._position])
 
     def _apply(self, entries: Sequence[Entry]) -> None:
-        assert entries[0].index == self._machine.applied_index + 1, "no entry twice, none left out"
+        assert entries[0].index == self._machine.applied_index + 1, (
+            "each entry is applied once, in order"
+        )
         results = self._machine.apply(entries)
         assert len(results) == len(entries), "one result per entry"
         assert self._machine.applied_index == entries[-1].index
@@ -112,7 +114,7 @@ class Applier:
 
 
 def _slice(entries: Sequence[Entry], position: int) -> Sequence[Entry]:
-    """Return the entries from ``position`` that make a slice; none before a membership change."""
+    """Return the entries of the next slice from ``position``; empty before a membership change."""
     end = position
     size = 0
     last = min(len(entries), position + SLICE_ENTRIES_MAX)

@@ -1,7 +1,7 @@
-"""Decide what the core's ``Ready`` means for disk, network and state machine; perform nothing.
+"""Drive the Raft core: turn each ``Ready`` into work for disk, network and state machine.
 
-Shared by the node, which performs on asyncio, and the simulator, which performs in virtual time.
-All calls come from one thread and never overlap.
+The driver performs no I/O. The node performs its effects on asyncio, and the simulator in virtual
+time. All calls come from one thread and never overlap.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from taskraft_replication.storage.log_writer import LogWriter
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})
-"""They name a term that nobody is in yet."""
+"""Messages about a term that no member is in yet."""
 
 
 class RaftDriver:
-    """One member of a group: the core and everything that serves it."""
+    """One member of a group: the core, with storage, snapshots, reads and proposals around it."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class RaftDriver:
         )
         self._own_id = config.member_id
         self.membership = storage.membership_at(machine.applied_index)
-        """The members, as far as their changes are applied here."""
+        """The membership, as far as changes are applied here."""
         self._is_pumping = False
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
         storage.view.snapshot_source = self._snapshots.current
 
     @property
     def hard_state(self) -> HardState:
-        """Term, vote and commit index as the core has them."""
+        """Term, vote and commit index of the core."""
         return self.core.status().hard_state
 
     @property
@@ -109,18 +109,18 @@ class RaftDriver:
         """Tell whether the whole log is on this member's disk."""
         return self.core.last_index == self.storage.view.last_index()
 
-    # What happens
+    # Events
 
     def tick(self) -> None:
-        """Let a tick pass."""
+        """Advance the clock by one tick."""
         self.core.tick()
         self._reads.tick()
         if self.core.has_ready():
-            # Most ticks of an idle group give nothing to do.
+            # Most ticks of an idle group produce no work.
             self._effects.request_pump()
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """Take messages from a peer."""
+        """Process messages from a peer."""
         self.counters.received += len(messages)
         step = self.core.step
         for message in messages:
@@ -128,18 +128,19 @@ class RaftDriver:
         self._effects.request_pump()
 
     def receive_snapshot(self, message: Message, incoming: IncomingSnapshot, done: Done) -> None:
-        """Take the announcement of a snapshot whose content is whole; then ``done``."""
+        """Process a snapshot whose content has arrived completely; then call ``done``."""
         self._receiver.received(message, incoming, done, self.pump)
 
     def unreachable(self, member: MemberId) -> None:
-        """Learn that messages to ``member`` were lost."""
+        """Report that messages to ``member`` were lost."""
         self.core.report_unreachable(member)
         self._effects.request_pump()
 
     def forget_leader(self, member: MemberId) -> bool:
-        """Follow ``member`` no more, if it is the leader; tell whether it was.
+        """Forget the leader if it is ``member``; tell whether it was.
 
-        This member may then vote for another one at once; a heartbeat makes up for a mistake.
+        This member may then vote for another member at once. If the leader still lives, its next
+        heartbeat restores it.
         """
         if self.core.leader != member or self.core.role is not RaftRole.FOLLOWER:
             return False
@@ -148,12 +149,12 @@ class RaftDriver:
         return True
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
-        """Learn how the transfer of a snapshot ended."""
+        """Report how the transfer of a snapshot to ``member`` ended."""
         self._snapshots.ended(member)
         self.core.report_snapshot(member, ok)
         self._effects.request_pump()
 
-    # What is wanted
+    # Requests
 
     def propose(self, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the log at once; the next pump sends and stores it.
@@ -166,39 +167,39 @@ class RaftDriver:
         self._effects.request_pump()
 
     def propose_change(self, change: ConfChange, outcome: ResultFuture[object]) -> None:
-        """Append a membership change; ``outcome`` is resolved when it is applied here.
+        """Append a membership change; ``outcome`` is resolved when the change is applied here.
 
-        It fails as that of ``propose`` does, or with ``ChangeRefused``.
+        It fails as in ``propose``, or with ``ChangeRefused``.
         """
         self._proposals.propose_change(self.core, change, outcome)
         self._effects.request_pump()
 
     def read_index(self, outcome: ResultFuture[LogIndex]) -> None:
-        """Let ``outcome`` wait until a read of the local state is linearizable."""
+        """Resolve ``outcome`` with an index at which a read of the local state is linearizable."""
         self._reads.add(outcome)
         self._effects.request_pump()
 
     def campaign(self) -> None:
-        """Try to be elected now."""
+        """Start an election now."""
         self.core.campaign()
         self._effects.request_pump()
 
     def transfer_leader(self, to: MemberId) -> None:
-        """Hand leadership over, if this member has it."""
+        """Transfer leadership to ``to``, if this member leads."""
         self.core.transfer_leader(to)
         self._effects.request_pump()
 
     @property
     def inbox(self) -> SnapshotInbox:
-        """Where the contents of snapshots arrive."""
+        """Where the content of incoming snapshots is stored."""
         return self._inbox
 
     def fail_all(self, error: ReplicationError) -> None:
-        """Tell everybody who waits that nothing more will come; the driver is of no use then."""
+        """Fail all waiting requests; the driver must not be used afterwards."""
         self._proposals.lose_all(str(error))
         self._reads.fail_all(error)
 
-    # What is done
+    # Work
 
     def pump(self) -> None:
         """Do all work that can be done now."""
@@ -209,7 +210,7 @@ class RaftDriver:
         while core.has_ready():
             self._perform(core.ready())
         if self._applier.has_work:
-            # One slice only: the loop has others to serve.
+            # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
             while core.has_ready():
                 self._perform(core.ready())
@@ -238,13 +239,13 @@ class RaftDriver:
             else:
                 assert to == APPLY_WORKER
                 self._applier.put(message)
-        # Before the own sync begins: the peers sync at the same time.
+        # Send before the local fsync starts, so that the peers' fsyncs overlap with it.
         if to_peers:
             self.counters.sent += len(to_peers)
             self._effects.send(to_peers)
-        # A candidate that crashed before its term and the end of its log are durable could be
-        # elected in its next life by late votes for this one, though its log is shorter then. So
-        # nothing of a term leaves before the term, and what was written before it, is durable.
+        # Hold messages of a new term back until the term and all earlier log writes are durable.
+        # Otherwise a candidate could crash, restart with a shorter log, and be elected by delayed
+        # votes that were granted for the longer log.
         self._writer.put_replies(of_new_term)
         self._writer.advance()
         if ready.read_states:
@@ -263,7 +264,7 @@ class RaftDriver:
         was_leader = self._soft_state.role is RaftRole.LEADER
         self._soft_state = state
         if was_leader and state.role is not RaftRole.LEADER:
-            # What is committed already will be applied here in a moment.
+            # Committed entries will still be applied here, and resolve their proposals.
             self._proposals.lose_after(self.core.commit_index, "leadership was lost")
         self._observer.role_changed(state, self.core.term)
 
@@ -302,15 +303,15 @@ class RaftDriver:
         self._observer.applied(index)
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Act by another membership; see ``ApplyListener``."""
+        """Use another membership; see ``ApplyListener``."""
         self.membership = conf_state
         self._trimmer.membership_changed()
         self._observer.membership_changed(conf_state)
 
     def installed(self, meta: SnapshotMeta) -> None:
-        """Go on from a snapshot; see ``InstallListener``."""
+        """Continue from an installed snapshot; see ``InstallListener``."""
         self.membership_changed(meta.conf_state)
-        self._proposals.lose_all("a snapshot took its place")
+        self._proposals.lose_all("a snapshot replaced the log")
         self._reads.applied(meta.index)
         self._observer.applied(meta.index)
 
@@ -324,10 +325,10 @@ def build_driver(
     observer: Observer,
     trim_policy: TrimPolicy,
 ) -> RaftDriver:
-    """Return a member that goes on where its storage and its state machine stand.
+    """Return the driver of a member, continuing from its stored log and state.
 
-    The founders of a group apply its first entry by themselves: it stands for the snapshot that
-    the group begins with.
+    Founders apply the first entry of a group directly: it stands for the snapshot that the group
+    starts from.
     """
     if machine.applied_index < BOOTSTRAP_INDEX <= storage.view.first_index() - 1:
         machine.apply((Entry(BOOTSTRAP_TERM, BOOTSTRAP_INDEX),))

@@ -1,8 +1,10 @@
-"""Choose which followers get an entry at once: as many as its commit waits for.
+"""Send new entries immediately only to the followers that are needed for a quorum.
 
-The others get it a little later, with the entries after it in one frame and one sync; when one of
-the first is slow, their answers make up for it. Half the frames of three members are saved that
-way. A hedged request: Dean, Barroso, The Tail at Scale, CACM 56 (2), 2013.
+Preferred are the followers whose acknowledgements most recently counted towards a commit. The other
+followers get the entry up to 20 ms later, batched with the entries after it into one frame and one
+fsync. If a preferred follower is slow, the acknowledgement of another follower completes the
+quorum. With three members this halves the number of frames. The idea is that of hedged requests:
+Dean, Barroso, The Tail at Scale, CACM 56 (2), 2013.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from taskraft_replication.peers.contract import PreferredSet
 
 
 class PreferredFollowers:
-    """The followers that were first to acknowledge, of late.
+    """The followers that acknowledged first most recently.
 
     Args:
-        own_id: this member, whose own log counts for a commit like that of any other voter.
-        tell: hears of each new choice.
+        own_id: this member, whose own log counts for a commit like that of any voter.
+        tell: receives each new choice.
     """
 
     def __init__(self, own_id: MemberId, tell: Callable[[PreferredSet], None]) -> None:
@@ -27,11 +29,11 @@ class PreferredFollowers:
         self._tell = tell
         self._conf_state = ConfState()
         self._ranked: list[MemberId] = []
-        """Voters in the order of their last acknowledgement that a commit waited for."""
+        """Voters, ordered by their last acknowledgement of an uncommitted entry, newest first."""
         self._chosen: PreferredSet = None
 
     def received(self, messages: Sequence[Message], commit: LogIndex) -> None:
-        """Take note of the acknowledgements that come while ``commit`` is the commit index."""
+        """Record the acknowledgements of entries above ``commit``, the current commit index."""
         for message in messages:
             if (
                 message.kind is MessageKind.APPEND_REPLY
@@ -41,12 +43,12 @@ class PreferredFollowers:
                 self._acknowledged(message.sender)
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Count by another membership from now on."""
+        """Use another configuration from now on."""
         self._conf_state = conf_state
         self._choose()
 
     def _acknowledged(self, member: MemberId) -> None:
-        """Take note that ``member`` has acknowledged an entry that is not committed yet."""
+        """Record that ``member`` has acknowledged an uncommitted entry."""
         if self._ranked and self._ranked[0] == member:
             return
         if member in self._ranked:
@@ -59,7 +61,7 @@ class PreferredFollowers:
         self._ranked = [member for member in self._ranked if member in voters]
         others_needed = len(voters) // 2
         chosen: PreferredSet = frozenset(self._ranked[:others_needed])
-        # Until enough are known, and in a joint configuration, everybody may be needed.
+        # Prefer all members until enough are known, and in a joint configuration.
         is_known = len(self._ranked) >= others_needed and self._own_id in voters
         if not is_known or self._conf_state.voters_outgoing:
             chosen = None

@@ -1,4 +1,4 @@
-"""Remember who waits for which entry, and tell them by index and term what became of it."""
+"""Track the proposals of this leader, and resolve them by index and term."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from taskraft_replication.errors import ChangeRefused, NotRaftLeader, ProposalLo
 class PendingProposals:
     """The proposals of this leader that are not applied yet, by index.
 
-    An index alone proves nothing: another leader may have put another entry there (PySyncObj told
-    four clients of success that way).
+    The index alone does not identify a proposal: another leader may have put another entry there.
+    (In PySyncObj, four clients were told of success that way.)
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class PendingProposals:
 
     @property
     def is_awaited(self) -> bool:
-        """Tell whether anybody waits for an entry."""
+        """Tell whether a caller waits for an entry."""
         return bool(self._waiting)
 
     def propose(self, core: RaftCore, data: bytes, outcome: ResultFuture[object]) -> None:
@@ -39,10 +39,10 @@ class PendingProposals:
     def propose_change(
         self, core: RaftCore, change: ConfChange, outcome: ResultFuture[object]
     ) -> None:
-        """Give a membership change to the core.
+        """Append a membership change to the core's log.
 
-        ``outcome`` fails with ``ChangeRefused`` if it cannot be made now; an empty entry that
-        nobody waits for then takes its place.
+        ``outcome`` fails with ``ChangeRefused`` if the change cannot be made now. An empty entry is
+        then appended in its place.
         """
         try:
             if core.role is not RaftRole.LEADER:
@@ -60,27 +60,27 @@ class PendingProposals:
         before = self._waiting.get(index)
         if before is not None:
             assert before[0] < term, "a leader proposes once per index"
-            _fail(before[1], ProposalLost(index, "another entry took its place"))
+            _fail(before[1], ProposalLost(index, "another leader replaced the entry"))
         self._waiting[index] = (term, outcome)
 
     def applied(self, entry: Entry, result: object) -> None:
-        """Tell whoever waits for this place in the log."""
+        """Resolve the proposal at the index of ``entry``."""
         waiting = self._waiting.pop(entry.index, None)
         if waiting is None:
             return
         term, outcome = waiting
         if term != entry.term:
-            _fail(outcome, ProposalLost(entry.index, "another entry took its place"))
+            _fail(outcome, ProposalLost(entry.index, "another leader replaced the entry"))
         elif not outcome.done():
             outcome.set_result(result)
 
     def lose_after(self, index: LogIndex, reason: str) -> None:
-        """Tell those who wait for entries behind ``index`` that the outcome is unknown."""
+        """Fail the proposals above ``index``: their outcome is unknown."""
         for lost in [each for each in self._waiting if each > index]:
             _fail(self._waiting.pop(lost)[1], ProposalLost(lost, reason))
 
     def lose_all(self, reason: str) -> None:
-        """Tell everybody that the outcome is unknown: it may happen yet, under another leader."""
+        """Fail all proposals: another leader may still commit them, so their outcome is unknown."""
         waiting, self._waiting = self._waiting, {}
         for index, (_, outcome) in waiting.items():
             _fail(outcome, ProposalLost(index, reason))

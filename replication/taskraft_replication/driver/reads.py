@@ -1,7 +1,7 @@
-"""Find out for readers from which index on what they see is linearizable (Raft thesis, 6.4).
+"""Confirm linearizable reads with ReadIndex rounds (Raft thesis, 6.4).
 
-Readers that come while a round is under way share the next one: its cost is a heartbeat round,
-whatever their number.
+Readers that arrive during a round share the next round: a round costs one heartbeat to each
+follower, for any number of readers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from taskraft_replication.errors import ReadUnconfirmed, ReplicationError
 _CONTEXT: Final = Struct("<QQ")  # incarnation, number of the round
 
 READERS_MAX: Final = 100_000
-"""Readers that may wait; more are refused at once."""
+"""Maximum number of waiting readers; further readers fail at once."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Confirmed:
-    """Readers that wait until ``index`` is applied here, at the latest until a tick."""
+    """Readers that wait until ``index`` is applied here, at most until the tick ``expires_at``."""
 
     index: LogIndex
     expires_at: int
@@ -35,8 +35,8 @@ class _Confirmed:
 class LinearizableReads:
     """The linearizable reads of one member.
 
-    Nobody waits for ever: neither for a leader's answer, nor for entries that a member which was
-    cut off or removed since will never get.
+    Each read ends after ``expiry_ticks`` at the latest: also if no leader answers, or if this
+    member was cut off or removed and never receives the entries.
     """
 
     def __init__(
@@ -55,19 +55,21 @@ class LinearizableReads:
         self._confirmed: deque[_Confirmed] = deque()
 
     def add(self, outcome: ResultFuture[LogIndex]) -> None:
-        """Let ``outcome`` wait for an index that is safe to read at, and applied here."""
+        """Add a reader; its future gets an index that is safe to read at and applied here."""
         if len(self._next) >= READERS_MAX:
-            outcome.set_exception(ReadUnconfirmed("too many readers wait"))
+            outcome.set_exception(
+                ReadUnconfirmed(f"{READERS_MAX} linearizable reads already wait; retry later")
+            )
             return
         self._next.append(outcome)
 
     @property
     def has_next(self) -> bool:
-        """Tell whether readers wait for a round that can begin."""
+        """Tell whether readers wait for a round that can start now."""
         return bool(self._next) and not self._asked
 
     def begin_round(self) -> None:
-        """Ask for those who wait, if no round is under way."""
+        """Start a round for the waiting readers, unless a round is in progress."""
         if self._asked or not self._next:
             return
         self._asked, self._next = self._next, []
@@ -77,14 +79,14 @@ class LinearizableReads:
         self._core.read_index(self._context)
 
     def answered(self, state: ReadState) -> None:
-        """Take the answer to a round; answers to earlier rounds mean nothing any more."""
+        """Process the answer to a round; answers to earlier rounds are ignored."""
         if self._asked and state.context == self._context:
             expires_at = self._ticks + self._expiry_ticks
             self._confirmed.append(_Confirmed(state.index, expires_at, self._asked))
             self._asked = []
 
     def applied(self, index: LogIndex) -> None:
-        """Release those whose index is applied."""
+        """Release the readers whose index is applied."""
         while self._confirmed and self._confirmed[0].index <= index:
             confirmed = self._confirmed.popleft()
             for outcome in confirmed.readers:
@@ -92,17 +94,19 @@ class LinearizableReads:
                     outcome.set_result(confirmed.index)
 
     def tick(self) -> None:
-        """Ask again after a while, since requests and leaders get lost; in the end give up."""
+        """Repeat the request after ``retry_ticks``; fail the readers after ``expiry_ticks``."""
         self._ticks += 1
         while self._confirmed and self._confirmed[0].expires_at <= self._ticks:
             confirmed = self._confirmed.popleft()
-            error = ReadUnconfirmed(f"entry {confirmed.index} did not arrive here in time")
+            error = ReadUnconfirmed(
+                f"entry {confirmed.index} was not applied on this member in time; retry"
+            )
             _fail(confirmed.readers, error)
         if not self._asked:
             return
         waited = self._ticks - self._asked_at
         if waited >= self._expiry_ticks:
-            error = ReadUnconfirmed("no leader with a quorum confirmed the read in time")
+            error = ReadUnconfirmed("no leader with a quorum confirmed the read in time; retry")
             outcomes = [*self._asked, *self._next]
             self._asked, self._next = [], []
             _fail(outcomes, error)
@@ -110,7 +114,7 @@ class LinearizableReads:
             self._core.read_index(self._context)
 
     def fail_all(self, error: ReplicationError) -> None:
-        """Tell everybody that nothing more will come."""
+        """Fail all waiting readers."""
         outcomes = [*self._asked, *self._next]
         for confirmed in self._confirmed:
             outcomes += confirmed.readers

@@ -1,4 +1,4 @@
-"""State where the driver puts what became of a request."""
+"""Define the part of ``asyncio.Future`` through which the driver returns results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class ResultFuture(Protocol[T_contra]):
-    """Somebody who waits; an ``asyncio.Future`` is one, the simulator has its own."""
+    """The result of a request: an ``asyncio.Future``, or the simulator's own class."""
 
     def done(self) -> bool:
-        """Tell whether the waiting is over, for example because it was cancelled."""
+        """Tell whether the result is set, or the request was cancelled."""
 
     def set_result(self, result: T_contra, /) -> None:
-        """End the waiting with a result."""
+        """Set the result."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """End the waiting with a failure."""
+        """Set the failure."""

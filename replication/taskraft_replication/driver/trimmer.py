@@ -1,4 +1,4 @@
-"""Keep the log from growing without end."""
+"""Flush the state machine and delete old log segments, to bound the size of the log."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from taskraft_replication.machine import StateMachine
 from taskraft_replication.storage.group_storage import GroupStorage
 
 FLUSH_BYTES: Final = 16 << 20
-"""Log written after which the state machine is asked to become durable. A restart replays about as
-much at most: the time that it may take decides."""
+"""Log bytes written before the state machine is flushed. A restart replays at most about this much,
+so the value bounds the restart time."""
 
 FLUSH_MEMBERSHIPS: Final = 100
-"""The same by membership changes: all since the state was durable are stored again with each."""
+"""Membership changes before the state machine is flushed: each change stores all changes since the
+last flush again."""
 
 KEPT_ENTRIES: Final = 10_000
-"""Entries kept for followers that are a little behind; those further behind get a snapshot."""
+"""Entries kept for followers that lag; a follower that is further behind gets a snapshot."""
 
 KEPT_BYTES: Final = 128 << 20
-"""The same in bytes, whichever is less: a start reads all of the log, and large entries add up."""
+"""Bytes of entries kept, if this is less than ``KEPT_ENTRIES``: a start reads the whole log."""
 
 
 @dataclass(slots=True, frozen=True)
 class TrimPolicy:
-    """When the log is trimmed and what stays."""
+    """When the log is trimmed, and how much of it is kept."""
 
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
@@ -36,7 +37,7 @@ class TrimPolicy:
 
 
 class Trimmer:
-    """Flushes the state machine when enough log was written, then deletes old segments."""
+    """Flushes the state machine after enough log was written, then deletes old segments."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Trimmer:
         policy: TrimPolicy,
         floor: Callable[[], LogIndex | None],
     ) -> None:
-        """``floor`` returns an index whose successors somebody still needs, if anybody does."""
+        """``floor`` returns an index whose following entries are still needed, or None."""
         self._machine = machine
         self._storage = storage
         self._effects = effects
@@ -56,13 +57,13 @@ class Trimmer:
         self._is_busy = False
 
     def written(self, log_bytes: int) -> None:
-        """Count what was written; begin a flush when it is enough."""
+        """Count written bytes; start a flush when ``flush_bytes`` is reached."""
         self._bytes += log_bytes
         if self._bytes >= self._policy.flush_bytes:
             self._flush()
 
     def membership_changed(self) -> None:
-        """Begin a flush when very many memberships must be known to a start."""
+        """Start a flush when too many memberships are stored."""
         if self._storage.memberships_stored >= FLUSH_MEMBERSHIPS:
             self._flush()
 
@@ -83,7 +84,7 @@ class Trimmer:
         if start is None:
             self._is_busy = False
             return
-        # Hidden first, deleted afterwards: nobody reads what is going away.
+        # Hide the entries before deleting them, so that no reader uses them during the deletion.
         self._storage.view.publish_start(start)
         self._effects.store(partial(self._storage.trim, start), self._trimmed)
 

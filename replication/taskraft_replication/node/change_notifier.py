@@ -1,4 +1,7 @@
-"""Wait on the event loop until something has happened, then look again."""
+"""Notify waiting coroutines of a state change: a condition variable for one event loop.
+
+Each waiter checks its own condition again after it wakes.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ import asyncio
 
 
 class ChangeNotifier:
-    """Wakes all who wait at each turn of events; what has happened they find out themselves."""
+    """Wakes all waiting coroutines at each change."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
-    def next(self) -> asyncio.Future[None]:
-        """Return what is resolved at the next turn."""
+    def wait(self) -> asyncio.Future[None]:
+        """Return a future that is resolved at the next change."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         return waiter
 
-    def take(self) -> None:
-        """Wake everybody who waits now."""
+    def notify_all(self) -> None:
+        """Wake all coroutines that are waiting now."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

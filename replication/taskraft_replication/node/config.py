@@ -1,4 +1,4 @@
-"""Configure a member of a group, as an operator sees it."""
+"""Define the settings of a member that an operator can choose."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from taskraft_replication.storage.segment import SEGMENT_BYTES
 TICK_MS = 50
 HEARTBEAT_TICKS = 3
 ELECTION_TICKS = 7
-"""A follower campaigns after 350 to 700 ms of silence, three heartbeats or more.
+"""Election timeout: a follower campaigns after 350 to 700 ms without a message from the leader,
+which is at least two heartbeat intervals.
 
-The sync of a slow disk (200 ms were seen) delays no heartbeat, and even a pause of the whole
-process of that length costs no election. Yet a killed leader is replaced in about 450 ms in the
-median.
+Slow fsyncs do not delay heartbeats, and a pause of the whole process of 200 ms causes no election.
+A killed leader is replaced within about 450 ms (median).
 """
 
 
@@ -31,12 +31,12 @@ class NodeConfig:
     member_id: MemberId
     data_directory: Path
     members: Mapping[MemberId, MemberInfo]
-    """Who the members are, this one included. On the first start these found the group; later
-    starts take only peer addresses from here, in place of those that the group knows."""
+    """All members, this one included. On the first start they found the group. Later starts use
+    only the peer addresses, which override those that the group knows."""
     group_id: int = 0
     is_joining: bool = False
-    """This member joins a group that exists: it does not found one, but waits for a snapshot. Of
-    ``members`` only itself must be named."""
+    """True: this member joins an existing group and waits for a snapshot instead of founding a
+    group. ``members`` then needs to contain only this member."""
     tick_ms: int = TICK_MS
     heartbeat_ticks: int = HEARTBEAT_TICKS
     election_ticks: int = ELECTION_TICKS
@@ -45,17 +45,17 @@ class NodeConfig:
     kept_entries: int = KEPT_ENTRIES
     kept_bytes: int = KEPT_BYTES
     failpoints: Failpoints = NO_FAILPOINTS
-    """What goes wrong on purpose."""
+    """Faults to inject; for tests."""
     core: RaftConfig = field(init=False)
-    """The same for the core."""
+    """The derived settings of the Raft core."""
 
     def __post_init__(self) -> None:
-        """Check what can be checked without touching anything."""
-        assert self.cluster_id, "a cluster has a name"
+        """Check the values and derive the settings of the core."""
+        assert self.cluster_id, "cluster_id must not be empty"
         assert self.group_id >= 0
         assert self.tick_ms >= 1
         assert self.segment_bytes >= 1 << 12
-        assert self.member_id in self.members, "the member itself is among the members"
+        assert self.member_id in self.members, "members must contain member_id"
         core = RaftConfig(
             member_id=self.member_id,
             election_ticks=self.election_ticks,
@@ -65,5 +65,5 @@ class NodeConfig:
 
     @property
     def trim_policy(self) -> TrimPolicy:
-        """When the log is trimmed."""
+        """When to trim the log, and how much to keep."""
         return TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes)

@@ -1,4 +1,4 @@
-"""Replace a leader that has hung up, without waiting for an election timeout."""
+"""Campaign soon after the stream from the leader breaks, before the election timeout."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from taskraft_replication.core.types import NO_MEMBER, MemberId
 from taskraft_replication.driver.driver import RaftDriver
 
 HANG_UP_TICKS: Final = 2
-"""How long, at least, a leader whose stream broke may take to come back; three times as long at
-most, so that not all followers campaign in the same moment."""
+"""Minimum wait, in ticks, before a follower campaigns after the leader's stream breaks. Each
+follower draws a wait between 1 and 3 times this value, so that followers do not campaign at the
+same time."""
 
 
 class LeaderLossCampaign:
-    """Looks for another leader when the stream of the present one has ended: it may have died.
+    """Starts an election when the stream from the leader has ended: its process may have died.
 
-    Nothing is risked: the other members consent to an election only if they have lost the leader,
-    too.
+    This is safe: with pre-vote, other members agree to an election only if they have lost the
+    leader too.
 
     Args:
         driver: the member that may campaign.
-        tick_ms: how long a tick of it takes.
-        draw: returns a random number from 0 to 1.
-        may_campaign: tells whether the member runs.
+        tick_ms: length of a tick in milliseconds.
+        draw: returns a random number between 0 and 1.
+        may_campaign: tells whether the member is running.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class LeaderLossCampaign:
         self._may_campaign = may_campaign
 
     def stream_ended(self, member: MemberId) -> None:
-        """If ``member`` was the leader, and is not back soon, campaign."""
+        """Forget ``member`` if it is the leader; campaign later if no leader is known by then."""
         if self._driver.forget_leader(member):
             ticks = HANG_UP_TICKS * (1 + 2 * self._draw())
             loop = asyncio.get_running_loop()
-            loop.call_later(ticks * self._tick_ms / 1000, self._replace_leader)
+            loop.call_later(ticks * self._tick_ms / 1000, self._campaign_without_leader)
 
-    def _replace_leader(self) -> None:
+    def _campaign_without_leader(self) -> None:
         if self._may_campaign() and self._driver.core.leader == NO_MEMBER:
             self._driver.campaign()

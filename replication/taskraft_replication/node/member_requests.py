@@ -1,4 +1,4 @@
-"""Take what is wanted of a running member, and wait for what comes of it."""
+"""Run requests on a running member and return their results."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from taskraft_replication.node.change_notifier import ChangeNotifier
 from taskraft_replication.node.status import successor_of
 
 TRANSFER_ATTEMPTS: Final = 2
-"""How often leadership is offered: the first offer may get lost."""
+"""Maximum attempts of a leadership transfer; the message of the first attempt may get lost."""
 
 
 class MemberRequests:
-    """The calls on a member that have an outcome.
+    """The requests to a member that have a result.
 
     Args:
         driver: the member.
-        turns: taken at each change of the member's role or membership, and when it stops.
-        transfer_ms_max: how long a transfer of the leadership may take, in one attempt: a little
-            longer than the core waits before it gives up.
+        changes: notified of each change of the member's role or membership, and when it stops.
+        transfer_ms_max: maximum time of one attempt to transfer leadership, in milliseconds; a
+            little
+            longer than the core's own timeout.
     """
 
     def __init__(self, driver: RaftDriver, changes: ChangeNotifier, transfer_ms_max: int) -> None:
         self.are_taken = False
-        """Whether the member runs; else every request fails with ``Stopped``."""
+        """Whether the member runs. If not, every request fails with ``Stopped``."""
         self._driver = driver
         self._changes = changes
         self._transfer_ms_max = transfer_ms_max
@@ -52,7 +53,7 @@ class MemberRequests:
         while self._driver.membership.auto_leave:
             if not self.are_taken:
                 raise Stopped("the node stopped before a joint configuration was left")
-            await self._changes.next()
+            await self._changes.wait()
         return self._driver.membership
 
     async def read_index(self) -> LogIndex:
@@ -79,12 +80,12 @@ class MemberRequests:
         raise TransferFailed(f"member {target} did not take over in {waited_ms} ms")
 
     async def _is_deposed(self) -> bool:
-        """Wait until this member does not lead any more; False: an attempt's time was over."""
+        """Wait until this member stops leading; return False after the timeout of one attempt."""
         try:
             async with asyncio.timeout(self._transfer_ms_max / 1000):
                 while self._driver.core.role is RaftRole.LEADER:
                     self._check_running()
-                    await self._changes.next()
+                    await self._changes.wait()
         except TimeoutError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Run a member of a group on the event loop: perform what its driver decides."""
+"""Run a member of a group on the event loop."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _log = logging.getLogger(__name__)
 
 
 class Node:
-    """A member of a group; made by ``Node.open``.
+    """A member of a group; create it with ``Node.open``.
 
-    Everything happens on the event loop except storage work and flushes, which have a thread each.
+    Everything runs on the event loop, except storage work and flushes, which run on worker threads.
     """
 
     def __init__(
@@ -58,16 +58,17 @@ class Node:
         storage: GroupStorage,
         directory: DataDirectory | None,
     ) -> None:
-        """Use ``Node.open``. ``directory`` is released by ``stop``."""
+        """Use ``Node.open``. ``stop`` releases ``directory``."""
         self._loop = asyncio.get_running_loop()
         self.config = config
         self.failed: asyncio.Future[ReplicationError] = self._loop.create_future()
-        """Resolved with the reason when the node stopped by itself: end the process then."""
+        """Resolved with the reason when the node has stopped on its own; the process must then
+        exit."""
         self._machine = machine
         self._transport = transport
         self._storage = storage
         self._directory = directory
-        self._observers = Observers(config.group_id, config.member_id, self._heed_membership)
+        self._observers = Observers(config.group_id, config.member_id, self._membership_changed)
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
@@ -101,14 +102,15 @@ class Node:
         transport: Transport,
         directory: DataDirectory | None = None,
     ) -> Node:
-        """Claim the data directory and read back what it holds; found the group if it is empty.
+        """Lock the data directory and load it; create the data of a new member if it is empty.
 
-        ``directory`` is given by a process that has claimed it already; it then stays claimed.
+        A process that has already locked the directory passes it as ``directory``; it then stays
+        locked after an error.
 
         Raises:
-            DirectoryRefused: it cannot be used; see the subclasses.
-            LogDamaged: synced data is missing or unreadable; the member must join anew.
-            StateLost: the state machine stands before the log begins.
+            DirectoryRefused: the directory cannot be used; see the subclasses.
+            LogDamaged: durable data is missing or unreadable; the member must join as a new one.
+            StateLost: the state machine is behind the first entry of the log.
         """
         own = DataDirectory(config.data_directory) if directory is None else None
         machine = machine_with_failpoints(machine, config.failpoints)
@@ -118,17 +120,17 @@ class Node:
         except OSError as error:
             _release(own)
             raise DirectoryUnwritable(
-                f"data directory {config.data_directory} cannot be used: {error.strerror}"
+                f"cannot use data directory {config.data_directory}: {error.strerror}; "
+                f"check the path, its permissions and the free disk space"
             ) from error
         except BaseException:
             _release(own)
             raise
 
     async def start(self) -> None:
-        """Begin to talk to the others, to apply, and to take part in elections.
+        """Connect to the peers, apply entries and take part in elections.
 
-        A founder takes part when it has met all other founders; see
-        ``taskraft_replication.node.bootstrap``.
+        A founder takes part once it has connected to all other founders; see ``ClusterBootstrap``.
         """
         assert not self._was_started
         self._was_started = True
@@ -153,27 +155,27 @@ class Node:
             self._begin_bootstrap()
         else:
             _log.info(
-                "group %d: waits for members %s to found it",
+                "group %d: waiting for founders %s to connect",
                 config.group_id,
                 self._bootstrap.missing,
             )
 
-    def met(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``; the last one lets a group begin."""
-        founding = self._bootstrap
-        if founding.is_complete:
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``. The handshake with the last founder starts the group."""
+        bootstrap = self._bootstrap
+        if bootstrap.is_complete:
             return
-        before = founding.directories
-        is_complete = founding.met(member, directory_id)
-        if founding.directories != before:
+        before = bootstrap.directories
+        is_complete = bootstrap.handshake_done(member, directory_id)
+        if bootstrap.directories != before:
             history = self._storage.beginning
-            note = partial(self._storage.save_memberships, history, founding.directories)
+            note = partial(self._storage.save_memberships, history, bootstrap.directories)
             self._effects.store(note, lambda _: None)
         if is_complete:
             self._begin_bootstrap()
 
-    def called(self) -> None:
-        """Learn that another member of the group runs, while this one has not begun."""
+    def others_seen_running(self) -> None:
+        """Use the stored directory ids of the founders, because another member already runs."""
         if not self.failed.done() and self._bootstrap.others_are_running():
             self._begin_bootstrap()
 
@@ -182,7 +184,7 @@ class Node:
         self._leader_loss.stream_ended(member)
 
     def _begin_bootstrap(self) -> None:
-        """Let the group begin, once: the last founder may be met while this member joins."""
+        """Store the founders, once: the last handshake may come during ``start``."""
         if self._is_bootstrapping:
             return
         self._is_bootstrapping = True
@@ -200,13 +202,13 @@ class Node:
             return
         self._requests.are_taken = True
         if self._driver.is_only_voter:
-            # Nobody else could win, so there is nothing to wait for.
+            # No other member can win an election, so there is no reason to wait.
             self._driver.campaign()
         self._effects.request_pump()
         self._ticker.start(self._random.random())
 
     async def stop(self) -> None:
-        """End: nothing is lost that was acknowledged; what is in flight is unknown."""
+        """Stop the node; acknowledged entries are durable, the outcome of others is unknown."""
         self._halt(Stopped("the node is stopping"))
         await self._effects.close()
         await asyncio.to_thread(self._worker.stop)
@@ -218,10 +220,10 @@ class Node:
         self._directory = None
 
     def observe(self, observer: Observer) -> None:
-        """Tell ``observer`` from now on what happens."""
+        """Add an observer."""
         self._observers.join(observer)
 
-    # What is wanted
+    # Requests
 
     def propose(self, data: bytes) -> asyncio.Future[object]:
         """Append an entry to the leader's log before the call returns.
@@ -244,20 +246,21 @@ class Node:
         self._effects.pump_now()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
-        """Make a membership change, as leader; return the membership once it is applied here.
+        """Make a membership change as leader; return the membership once it is applied here.
 
-        A joint configuration that is left by itself has then been left. Who the new members are
-        belongs into the change: see ``taskraft_replication.membership.roster.change_of``.
+        If the change enters a joint configuration that is left automatically, the call returns
+        after that. The change must carry names and addresses of new members: see
+        ``taskraft_replication.membership.roster.change_of``.
 
         Raises:
-            NotLeader, ProposalDropped, ChangeRefused: nothing was changed.
+            NotRaftLeader, ProposalDropped, ChangeRefused: nothing was changed.
             ProposalLost: the outcome is unknown.
             Stopped: the node is stopping; the outcome is unknown.
         """
         return await self._requests.change_membership(change)
 
     async def read_index(self) -> LogIndex:
-        """Wait until a read of the local state is linearizable; return the index it stands at.
+        """Wait until a read of the local state is linearizable; return its index.
 
         Raises:
             ReadUnconfirmed: no leader with a quorum answered in time.
@@ -266,16 +269,16 @@ class Node:
         return await self._requests.read_index()
 
     async def transfer_leadership(self, to: MemberId | None = None) -> None:
-        """Hand leadership to ``to``, or to the voter whose log is longest; wait until it is done.
+        """Transfer leadership to ``to``, or to the voter with the longest log, and wait for it.
 
         Raises:
-            NotLeader: this member does not lead.
+            NotRaftLeader: this member does not lead.
             Stopped: the node is stopping; the outcome is unknown.
-            TransferFailed: nobody took over, though it was offered twice.
+            TransferFailed: no member took over, in two attempts.
         """
         await self._requests.transfer_leadership(to)
 
-    # What is
+    # State
 
     def status(self) -> NodeStatus:
         """Return a copy of this member's state."""
@@ -283,32 +286,32 @@ class Node:
 
     @property
     def roster(self) -> Roster:
-        """Who the members are, as far as their changes are applied here."""
+        """Names and addresses of the members, as far as changes are applied here."""
         return self._driver.membership.roster
 
     @property
     def append_idle(self) -> bool:
-        """Tell whether everything in the log is synced here: the time to build the next entry.
+        """Tell whether the whole log is durable here, so that the next entry can be built.
 
-        It becomes true when ``Observer.synced`` is called, if nothing was proposed meanwhile.
+        Becomes True before ``Observer.synced`` is called, unless more was proposed meanwhile.
         """
         return self._driver.is_synced
 
     @property
     def counters(self) -> RaftCounters:
-        """What this member has done since its start."""
+        """Counters of this member since its start."""
         self._driver.counters.sync_us = self._worker.busy_us
         return self._driver.counters
 
-    # How it runs
+    # Control
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the node was started and neither stopped nor failed."""
+        """Tell whether the node was started and has neither stopped nor failed."""
         return self._requests.are_taken
 
     def pump(self) -> None:
-        """Let the driver do what can be done now; any exception is the end of this node."""
+        """Run the driver's pump; any exception stops this node."""
         if not self.is_running:
             return
         try:
@@ -317,7 +320,7 @@ class Node:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Stop because of a failure: acknowledge nothing any more."""
+        """Stop because of a failure; nothing is acknowledged any more."""
         if self.failed.done():
             return
         reason = reason_of(error)
@@ -336,7 +339,7 @@ class Node:
         self._requests.are_taken = False
         self._ticker.stop()
         self._driver.fail_all(error)
-        self._observers.changes.take()
+        self._observers.changes.notify_all()
 
     def _tick(self) -> None:
         try:
@@ -344,8 +347,8 @@ class Node:
         except Exception as error:  # noqa: BLE001 - see pump
             self.fail(error)
 
-    def _heed_membership(self, conf_state: ConfState) -> None:
-        """Talk to the members from now on; end if removed, once others had time to hear of it."""
+    def _membership_changed(self, conf_state: ConfState) -> None:
+        """Update the peers; if this member was removed, stop after a heartbeat interval."""
         assert self._effects.peers is not None
         self._effects.peers.set_roster(with_configured(conf_state.roster, self.config.members))
         self._preferred.membership_changed(conf_state)

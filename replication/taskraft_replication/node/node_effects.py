@@ -1,4 +1,4 @@
-"""Perform on the event loop what a driver decides, and bring it what the peers send."""
+"""Perform the driver's effects on the event loop, and pass it the messages of the peers."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ _log = logging.getLogger(__name__)
 
 
 class EffectsHost(Protocol):
-    """The node, as the performer sees it."""
+    """The node, as its effects and its receiver use it."""
 
     @property
     def is_running(self) -> bool:
         """Tell whether the driver may still be called."""
 
     def pump(self) -> None:
-        """Let the driver work."""
+        """Run the driver's pump."""
 
-    def met(self, member: MemberId, directory_id: str) -> None:
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
 
-    def called(self) -> None:
-        """Learn that another member takes part, while this one does not."""
+    def others_seen_running(self) -> None:
+        """Report that another member of the group already runs, while this one does not."""
 
     def stream_ended(self, member: MemberId) -> None:
-        """Learn that the stream from a member has ended."""
+        """Report that the stream from a member has ended."""
 
     def fail(self, error: Exception) -> None:
-        """Stop."""
+        """Stop the node."""
 
 
 class NodeEffects:
     """The ``Effects`` of a node.
 
-    Messages, proposals and replies that come in one turn of the loop are worked on together: a pump
-    is requested for the next turn, once.
+    A requested pump runs in the next turn of the event loop, once for all requests of this turn.
     """
 
     def __init__(self, host: EffectsHost, worker: StorageWorker) -> None:
@@ -68,7 +67,7 @@ class NodeEffects:
             self.peers.send(messages)
 
     def set_preferred(self, chosen: PreferredSet) -> None:
-        """Let the chosen followers get entries at once."""
+        """Send entries at once to the preferred followers only."""
         if self.peers is not None:
             self.peers.set_preferred(chosen)
 
@@ -82,7 +81,7 @@ class NodeEffects:
         self.worker.submit(work, lambda result: self._finish(then, result))
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """See ``Effects``. Runs on a thread of the loop's pool."""
+        """See ``Effects``. Runs on a thread of the event loop's pool."""
         self.start(self._flush(work, then))
 
     async def _flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -100,16 +99,16 @@ class NodeEffects:
             self._loop.call_soon(self._pump_if_due)
 
     def pump_now(self) -> None:
-        """Pump at once, in place of the pump that was requested for the next turn of the loop."""
+        """Pump at once, instead of in the next turn of the event loop."""
         self._is_pump_due = False
         self._host.pump()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Run ``work`` beside the loop's other work; ``close`` waits for it."""
+        """Start a background task; ``close`` waits for it."""
         self._background.start(work)
 
     async def close(self) -> None:
-        """Stop performing; wait for flushes, which use the state machine."""
+        """Stop performing effects; wait for running flushes, which use the state machine."""
         self._is_closed = True
         if self.peers is not None:
             await self.peers.close()
@@ -118,7 +117,7 @@ class NodeEffects:
     def _finish(self, then: Callable[[T], None], result: T) -> None:
         if self._is_closed:
             return
-        # Pumped at once below: what waited for the disk has waited long enough.
+        # Pump below, without waiting for the next turn: the fsync already took long enough.
         self._is_pump_due = True
         try:
             then(result)
@@ -149,9 +148,9 @@ class PeerReceiver:
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """See ``Receiver``. Before this member takes part, all that counts is that another does."""
+        """See ``Receiver``. Before this member runs, a message only shows that others run."""
         if not self._host.is_running:
-            self._host.called()
+            self._host.others_seen_running()
             return
         self._preferred.received(messages, self._driver.core.commit_index)
         try:
@@ -169,9 +168,9 @@ class PeerReceiver:
         if self._host.is_running:
             self._host.stream_ended(member)
 
-    def met(self, member: MemberId, directory_id: str) -> None:
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
-        self._host.met(member, directory_id)
+        self._host.handshake_done(member, directory_id)
 
     def refused(self, error: DirectoryRefused) -> None:
         """See ``Receiver``."""
@@ -191,7 +190,7 @@ class PeerReceiver:
 
 
 class SealingSink:
-    """The ``SnapshotSink`` of a node: writes beside the loop, then hands over to the driver."""
+    """The ``SnapshotSink`` of a node: writes on a worker thread, then informs the driver."""
 
     def __init__(self, incoming: IncomingSnapshot, message: Message, driver: RaftDriver) -> None:
         self._incoming = incoming
@@ -206,7 +205,7 @@ class SealingSink:
         return self._incoming.size
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        """See ``SnapshotSink``. Where there is no room, what came before makes room."""
+        """See ``SnapshotSink``. If the disk is full, the content received so far is deleted."""
         try:
             await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
         except OSError:
@@ -223,7 +222,7 @@ class SealingSink:
 
         def done(error: SnapshotUnusable | None) -> None:
             if taken.done():
-                return  # the sender has gone
+                return  # the sender has disconnected
             if error is None:
                 taken.set_result(None)
             else:
@@ -236,6 +235,6 @@ class SealingSink:
         return self._incoming.size
 
     def abandon(self) -> None:
-        """See ``SnapshotSink``. A sender that goes away after the last piece changes nothing."""
+        """See ``SnapshotSink``. Has no effect once the content is complete."""
         if not self._is_whole:
             self._incoming.detach(self._turn)

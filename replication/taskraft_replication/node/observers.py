@@ -1,4 +1,4 @@
-"""Pass on what a driver tells: to the process's log, to those who wait for a turn, to observers."""
+"""Pass the driver's notifications to the log, to waiting coroutines and to observers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Observers:
-    """Everybody who wants to know of one member; satisfies ``Observer`` towards its driver."""
+    """All observers of one member; is itself the ``Observer`` of the member's driver."""
 
     def __init__(
         self,
@@ -21,20 +21,20 @@ class Observers:
         member_id: MemberId,
         membership_changed: Callable[[ConfState], None],
     ) -> None:
-        """``membership_changed`` is called before the observers are."""
+        """``membership_changed`` is called before the observers."""
         self.changes = ChangeNotifier()
-        """Taken at each change of the role or the membership."""
+        """Notified of each change of role or membership."""
         self._name = f"group {group_id}: member {member_id}"
         self._membership_changed = membership_changed
         self._observers: list[Observer] = []
 
     def join(self, observer: Observer) -> None:
-        """Tell ``observer`` from now on what happens."""
+        """Add an observer."""
         self._observers.append(observer)
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         """See ``Observer``."""
-        self.changes.take()
+        self.changes.notify_all()
         _log.info(
             "%s is %s in term %d, leader %d",
             self._name,
@@ -57,7 +57,7 @@ class Observers:
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """See ``Observer``."""
-        self.changes.take()
+        self.changes.notify_all()
         _log.info(
             "%s: voters %s%s, learners %s",
             self._name,

@@ -1,4 +1,4 @@
-"""Open the storage of a member as its configuration says; make what is drawn once and for all."""
+"""Open the storage of a member according to its configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from taskraft_replication.storage.metadata import Identity
 
 
 async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
-    """Open what a member has stored, or begin its first life, in a thread.
+    """Open the stored data of a member, or create it on the first start, in a worker thread.
 
-    A cancellation comes after the thread's end: nobody else may claim the directory before.
+    A cancellation takes effect only when the thread has ended, so that no other process can lock
+    the directory before.
 
     Raises:
         DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.

@@ -1,4 +1,4 @@
-"""Show a member of a group to operators."""
+"""Report the state of a member, for operators."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from taskraft_replication.machine import StateMachine
 
 @value
 class PeerStatus:
-    """What the leader knows of another member, or of itself."""
+    """The leader's view of a member, itself included."""
 
     match: LogIndex
-    """Its log agrees with the leader's up to here."""
+    """Last index at which the member's log is known to match the leader's log."""
     next: LogIndex
     lag_entries: int
-    """Entries of the leader's log that it has not acknowledged."""
+    """Number of entries of the leader's log that the member has not acknowledged."""
     state: ProgressState
     is_active: bool
-    """It has answered lately."""
+    """Whether the member answered since the last or the previous quorum check."""
     is_learner: bool
 
 
 @value
 class NodeStatus:
-    """A member at one moment; ``peers`` is empty unless it leads."""
+    """State of a member at one moment; ``peers`` is empty unless the member leads."""
 
     member_id: MemberId
     group_id: int
@@ -39,15 +39,16 @@ class NodeStatus:
     commit: LogIndex
     applied: LogIndex
     first: LogIndex
-    """The first entry that the log still has."""
+    """First entry that is still in the log."""
     last: LogIndex
-    """The last entry, synced or not."""
+    """Last entry of the log, durable or not."""
     synced: LogIndex
-    """The last entry that is on this member's disk."""
+    """Last entry that is durable on this member."""
     durable: LogIndex
-    """The last entry whose effects survive without the log."""
+    """Last entry whose effects are durable in the state machine, without the log."""
     conf_state: ConfState
-    """The members; of a configuration whose entry is not applied yet the roster is missing."""
+    """The configuration in use. The roster may lag behind the configuration until its entry is
+    applied."""
     peers: Mapping[MemberId, PeerStatus]
 
 
@@ -73,34 +74,34 @@ def status_of(group_id: int, driver: RaftDriver, machine: StateMachine) -> NodeS
 
 
 def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:
-    """Return what the leader's core knows of the members."""
+    """Return the leader's view of all members."""
     return {
         member: PeerStatus(
             match=progress.match,
             next=progress.next,
             lag_entries=status.last - progress.match,
             state=progress.state,
-            is_active=_answers(progress),
+            is_active=_is_active(progress),
             is_learner=progress.is_learner,
         )
         for member, progress in status.progress.items()
     }
 
 
-def _answers(progress: ProgressStatus) -> bool:
-    """Tell whether a member answers; right after a check of the quorum none has done so since."""
+def _is_active(progress: ProgressStatus) -> bool:
+    """Tell whether a member is active; right after a quorum check, the previous interval counts."""
     return progress.recent_active or progress.was_active
 
 
 def successor_of(status: Status) -> MemberId | None:
-    """Return the voter that is best suited to take the leadership over, None if there is none.
+    """Return the best voter to transfer leadership to, or None if no other voter is active.
 
-    The one whose log is longest among those that answer: it is ready soonest.
+    The best voter is the active one with the longest matching log: it can take over soonest.
     """
     voters = set(status.configuration.voters) - {status.member_id}
     candidates = [
         (progress.match, member)
         for member, progress in status.progress.items()
-        if member in voters and _answers(progress)
+        if member in voters and _is_active(progress)
     ]
     return max(candidates)[1] if candidates else None

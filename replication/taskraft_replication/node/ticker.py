@@ -1,4 +1,4 @@
-"""Turn the time of the event loop into the ticks that the core counts."""
+"""Call the core's tick at a fixed interval of the event loop's clock."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Ticker:
-    """Calls ``tick`` every ``tick_ms``, from ``start`` until ``stop``.
+    """Calls ``tick`` every ``tick_ms`` milliseconds, from ``start`` until ``stop``.
 
-    Ticks that the loop was late for are not made up: after a pause of the process its peers'
-    messages must be read before an election timeout can be judged.
+    Missed ticks are not made up. After a pause of the process, the messages of its peers must be
+    read before an election timeout can be judged.
     """
 
     def __init__(self, tick_ms: int, tick: Callable[[], None]) -> None:
@@ -19,16 +19,16 @@ class Ticker:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, first_ticks: float) -> None:
-        """Begin; ``first_ticks`` is what the first tick takes, a part of a usual one.
+        """Start; the first tick comes after ``first_ticks``, a fraction of a tick from 0 to 1.
 
-        Members that were started together must not tick, and so campaign, in the same moment.
+        The fraction is random, so that members that start together do not campaign together.
         """
         assert self._timer is None
         assert 0 <= first_ticks <= 1
         self._arm(first_ticks)
 
     def stop(self) -> None:
-        """End; a tick that is due does not happen."""
+        """Stop; a pending tick is cancelled."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -62,7 +62,7 @@ class Receiver(Protocol):
     def stream_ended(self, member: MemberId) -> None:
         """Learn that the stream from ``member`` has ended: its process may have died."""
 
-    def met(self, member: MemberId, directory_id: str) -> None:
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
         """Learn which data directory ``member`` has; it has seen ours and had no objection."""
 
     def refused(self, error: DirectoryRefused) -> None:

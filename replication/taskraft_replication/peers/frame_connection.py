@@ -60,8 +60,8 @@ class FrameSender(asyncio.Protocol):
         stirred: called when the lane is lost, or has room again.
     """
 
-    def __init__(self, stirred: Callable[[], None]) -> None:
-        self._stirred = stirred
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_lost = False
@@ -102,7 +102,7 @@ class FrameSender(asyncio.Protocol):
     def resume_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         self.is_full = False
-        self._stirred()
+        self._on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
@@ -111,11 +111,11 @@ class FrameSender(asyncio.Protocol):
             self._ready.set_exception(exc or ConnectionError("the peer has hung up"))
             # Nobody may be waiting for it.
             self._ready.exception()
-        self._stirred()
+        self._on_change()
 
 
 async def connect(
-    address: str, ticket: bytes, tls: FrameTls | None, stirred: Callable[[], None]
+    address: str, ticket: bytes, tls: FrameTls | None, on_change: Callable[[], None]
 ) -> FrameSender:
     """Open a lane to the peer at ``host:port`` with the ticket that it gave.
 
@@ -124,7 +124,7 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
-    sender = FrameSender(stirred)
+    sender = FrameSender(on_change)
     async with asyncio.timeout(BEGIN_SECONDS):
         transport: asyncio.Transport
         transport, _ = await loop.create_connection(lambda: sender, host.strip("[]"), int(port))

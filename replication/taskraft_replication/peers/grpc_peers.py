@@ -164,9 +164,9 @@ class GrpcPeers:
         known = find(self.roster, member)
         node = self._nodes.get(member, "") if known is None else known.name
 
-        def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[FrameSender]:
+        def open_lane(ticket: bytes, on_change: Callable[[], None]) -> Awaitable[FrameSender]:
             tls = None if security is None else security.frame_tls(node)
-            return connect(address, ticket, tls, stirred)
+            return connect(address, ticket, tls, on_change)
 
         channel = (
             aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
@@ -177,7 +177,7 @@ class GrpcPeers:
         self._links[member] = link
         link.batcher.may_delay = self._chosen is not None and member not in self._chosen
 
-    def greeted(self, hello: pb.Hello, node: str) -> None:
+    def hello_received(self, hello: pb.Hello, node: str) -> None:
         """Note a sign of life from a member; learn where it is if this is the first one ever.
 
         ``node`` is its name by its certificate, empty without one.
@@ -206,7 +206,7 @@ class GrpcPeers:
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """See ``LinkEvents``."""
         check_directory(member, answer.directory_id, self.roster)
-        self.receiver.met(member, answer.directory_id)
+        self.receiver.handshake_done(member, answer.directory_id)
 
     def unreachable(self, member: MemberId) -> None:
         """See ``LinkEvents``."""

@@ -92,7 +92,7 @@ class PeerIncarnations:
     def __init__(self) -> None:
         self._current: dict[tuple[int, int], int] = {}
 
-    def admit(self, hello: pb.Hello, own: Membership, roster: Roster) -> None:
+    def check_hello(self, hello: pb.Hello, own: Membership, roster: Roster) -> None:
         """Let a peer in.
 
         Raises:

@@ -123,13 +123,13 @@ class PeerLink:
         refusal = ""
         while True:
             try:
-                await self._converse()
+                await self._run_stream()
             except aio.AioRpcError as error:
                 reason = error.details() or ""
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION and reason != refusal:
                     refusal = reason
                     _log.error("member %d refuses us: %s", self.member, reason)
-                self._heed(error)
+                self._report_expulsion(error)
             except (PeerRefused, OSError) as error:
                 if str(error) != refusal:
                     refusal = str(error)
@@ -140,7 +140,7 @@ class PeerLink:
             self._events.unreachable(self.member)
             await self._pause()
 
-    async def _converse(self) -> None:
+    async def _run_stream(self) -> None:
         """Introduce ourselves and send until the stream breaks."""
         call = PeerServiceStub(self.channel).Exchange()
         try:
@@ -159,7 +159,7 @@ class PeerLink:
                 self._wake.clear()
                 self._flush()
                 await self._wake.wait()
-            await self._hear_out(call)
+            await self._wait_for_status(call)
         except asyncio.InvalidStateError:
             # grpc.aio reports a write on a stream that has just ended in this way.
             return
@@ -169,7 +169,7 @@ class PeerLink:
                 self._frames = None
             call.cancel()
 
-    async def _hear_out(self, call: ExchangeCall) -> None:
+    async def _wait_for_status(self, call: ExchangeCall) -> None:
         """Wait for the end of a call whose lane is gone.
 
         Raises:
@@ -179,7 +179,7 @@ class PeerLink:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await call.read()
 
-    def _heed(self, error: aio.AioRpcError) -> None:
+    def _report_expulsion(self, error: aio.AioRpcError) -> None:
         """Pass it on if the peer will never listen to us again."""
         for key, kind in error.trailing_metadata() or ():
             if key == EXPELLED_KEY and isinstance(kind, str):

@@ -71,7 +71,7 @@ class PeerPort:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: _Arrival(self), host.strip("[]"), int(port)
+                lambda: _NewConnection(self), host.strip("[]"), int(port)
             )
         except OSError as error:
             raise OSError(f"cannot listen on {address}: {error.strerror}") from error
@@ -125,7 +125,7 @@ class PeerPort:
             return
         self._background.start(self._encrypt(transport, self._server_context))
 
-    def pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
+    def forward_to_grpc(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Connect a connection that began with ``opening`` to gRPC."""
         transport.pause_reading()
         self._background.start(self._pass_on(transport, opening))
@@ -154,7 +154,7 @@ class PeerPort:
         loop = asyncio.get_running_loop()
         try:
             inner, _ = await loop.create_connection(
-                lambda: _Pipe(transport), "127.0.0.1", self._grpc_port
+                lambda: _ByteForwarder(transport), "127.0.0.1", self._grpc_port
             )
         except OSError as error:
             _log.warning("gRPC cannot be reached: %s", error)
@@ -162,7 +162,7 @@ class PeerPort:
             return
         self._connections.add(inner)
         inner.write(opening)
-        outer = _Pipe(inner)
+        outer = _ByteForwarder(inner)
         outer.connection_made(transport)
         transport.set_protocol(outer)
         if transport.is_closing():
@@ -171,7 +171,7 @@ class PeerPort:
             transport.resume_reading()
 
 
-class _Arrival(asyncio.Protocol):
+class _NewConnection(asyncio.Protocol):
     """A connection of which nothing is known yet."""
 
     def __init__(self, port: PeerPort) -> None:
@@ -195,7 +195,7 @@ class _Arrival(asyncio.Protocol):
         opening, kind = self._opening[: len(MAGIC)], self._opening[len(MAGIC) : _OPENING_BYTES]
         if not MAGIC.startswith(opening):
             self._decided()
-            self._port.pass_on(self._transport, self._opening)
+            self._port.forward_to_grpc(self._transport, self._opening)
         elif kind == PLAIN:
             self._decided()
             self._port.serve_plain(self._transport, self._opening[_OPENING_BYTES:])
@@ -215,7 +215,7 @@ class _Arrival(asyncio.Protocol):
             self._timer.cancel()
 
 
-class _Pipe(asyncio.Protocol):
+class _ByteForwarder(asyncio.Protocol):
     """One end of a connection that is passed on: what comes goes to the other end."""
 
     def __init__(self, other: asyncio.Transport) -> None:

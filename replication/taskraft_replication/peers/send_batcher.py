@@ -34,16 +34,16 @@ class SendBatcher:
         later: the clock.
     """
 
-    __slots__ = ("_later", "_leave", "_queue", "_timer", "may_delay")
+    __slots__ = ("_flush", "_queue", "_schedule", "_timer", "may_delay")
 
     def __init__(
-        self, outbox: PeerSendQueue, leave: Callable[[], None], later: ScheduleCall
+        self, outbox: PeerSendQueue, flush: Callable[[], None], schedule: ScheduleCall
     ) -> None:
         self.may_delay = False
         """Whether no commit waits for the peer: others are asked first."""
         self._queue = outbox
-        self._leave = leave
-        self._later = later
+        self._flush = flush
+        self._schedule = schedule
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
@@ -57,9 +57,9 @@ class SendBatcher:
     def flush_soon(self) -> None:
         """Let go what was put: at once if anybody waits for it, else in a while."""
         if self._queue.is_urgent:
-            self._leave()
+            self._flush()
         elif self._queue and self._timer is None:
-            self._timer = self._later(DELAY_MS, self._leave)
+            self._timer = self._schedule(DELAY_MS, self._flush)
 
     def frames(self, has_room: Callable[[], bool]) -> Iterator[list[Message]]:
         """Yield what waits, frame by frame, while the way to the peer has room."""

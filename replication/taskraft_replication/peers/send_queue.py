@@ -70,7 +70,7 @@ class PeerSendQueue:
         is_full = self._bytes > 0 and self._bytes + size > self._bytes_max
         if is_full or len(queue) >= self._messages_max:
             return False
-        if not self._may_wait(message, may_delay=may_delay):
+        if not self._can_be_delayed(message, may_delay=may_delay):
             self.is_urgent = True
         self._bytes += size
         if queue:
@@ -104,7 +104,7 @@ class PeerSendQueue:
         self._acknowledged = (Term(0), LogIndex(0))
         self.is_urgent = False
 
-    def _may_wait(self, message: Message, *, may_delay: bool) -> bool:
+    def _can_be_delayed(self, message: Message, *, may_delay: bool) -> bool:
         """Tell whether nobody waits for a message: a commit index, an acknowledgement again."""
         if message.kind is _APPEND:
             return not message.entries or (may_delay and self._bytes < DELAYED_BYTES_MAX)

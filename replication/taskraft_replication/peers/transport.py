@@ -71,7 +71,7 @@ class GrpcTransport(PeerServiceServicer):
         self._security = security
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
-        self._lives = PeerIncarnations()
+        self._incarnations = PeerIncarnations()
         self._tickets = ConnectionTickets()
         context = None if security is None else security.server_context
         self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)
@@ -125,7 +125,7 @@ class GrpcTransport(PeerServiceServicer):
         """Introduce one peer, and take its messages from a lane until that ends."""
         hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
         try:
-            peers = self._admit(hello, self._node_of(context))
+            peers = self._check_hello(hello, self._node_of(context))
             peers.serve(MemberId(hello.sender), asyncio.current_task())
             own = peers.membership
             with self._tickets.issue(partial(self._take_frame, hello)) as ticket:
@@ -187,14 +187,14 @@ class GrpcTransport(PeerServiceServicer):
         """Return which node has called; empty where nodes have no certificates."""
         return "" if self._security is None else self._security.node_of(context.auth_context())
 
-    def _admit(self, hello: pb.Hello, node: str) -> GrpcPeers:
+    def _check_hello(self, hello: pb.Hello, node: str) -> GrpcPeers:
         peers = self._groups.get(hello.group_id)
         if peers is None:
             raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
         if self._security is not None:
             check_node(node, MemberId(hello.sender), peers.roster)
-        self._lives.admit(hello, peers.membership, peers.roster)
-        peers.greeted(hello, node)
+        self._incarnations.check_hello(hello, peers.membership, peers.roster)
+        peers.hello_received(hello, node)
         return peers
 
     def _is_removed(self, hello: pb.Hello) -> bool:
@@ -202,7 +202,7 @@ class GrpcTransport(PeerServiceServicer):
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
 
     def _take_frame(self, hello: pb.Hello, raw: bytes) -> None:
-        if not self._lives.is_current(hello):
+        if not self._incarnations.is_current(hello):
             raise PeerRefused(f"a later life of member {hello.sender} speaks now")
         peers = self._groups[hello.group_id]
         # The member may have been removed since it was admitted.
@@ -222,7 +222,7 @@ class GrpcTransport(PeerServiceServicer):
         try:
             async for chunk in chunks:
                 if sink is None:
-                    receiver = self._admit(chunk.header.hello, node).receiver
+                    receiver = self._check_hello(chunk.header.hello, node).receiver
                     message = announced_by(chunk.header)
                     sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
                     yield pb.SendSnapshotResponse(content_bytes=sink.size)

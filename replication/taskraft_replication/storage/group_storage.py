@@ -24,7 +24,7 @@ from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
 from taskraft_replication.membership.roster import was_removed
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.mark import Mark, MarkFile
-from taskraft_replication.storage.metadata import NOBODY, Identity, LogStart, Metadata
+from taskraft_replication.storage.metadata import NO_DIRECTORIES, Identity, LogStart, Metadata
 from taskraft_replication.storage.recent import RECENT_BYTES_MAX, RECENT_ENTRIES_MAX, RecentEntries
 from taskraft_replication.storage.recovery import recover
 from taskraft_replication.storage.segment import SEGMENT_BYTES
@@ -71,7 +71,7 @@ class GroupStorage:
         self.view = view
         self.incarnation = incarnation
         self.directory_id = metadata.directory_id("")
-        self.met = metadata.met()
+        self.founder_directories = metadata.founder_directories()
         """Whom a founder met in its earlier lives, with their directories, until it met all."""
         self._log = log
         self._commit = view.initial_state()[0].commit
@@ -159,13 +159,15 @@ class GroupStorage:
         self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
 
     def save_memberships(
-        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+        self,
+        history: list[tuple[LogIndex, ConfState]],
+        founder_directories: Mapping[MemberId, str] = NO_DIRECTORIES,
     ) -> None:
         """Make the membership history durable, before the change is applied to the state.
 
         ``met``: whom a founder has met so far that does not take part yet, with their directories.
         """
-        self.metadata.save_memberships(history, met)
+        self.metadata.save_memberships(history, founder_directories)
 
     def save_removed(self) -> None:
         """Note that the others have removed this member."""

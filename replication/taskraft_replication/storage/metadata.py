@@ -26,7 +26,7 @@ from taskraft_replication.storage.checked_file import (
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.membership_record import decode_membership, encode_membership
 
-NOBODY: Final[Mapping[MemberId, str]] = MappingProxyType({})
+NO_DIRECTORIES: Final[Mapping[MemberId, str]] = MappingProxyType({})
 MEMBERSHIPS_MAX: Final = 1000
 """Memberships remembered since the durable index; more only if the state never flushes."""
 
@@ -197,22 +197,26 @@ class Metadata:
         assert isinstance(found, list)
         return [decode_membership(each) for each in found]
 
-    def met(self) -> dict[MemberId, str]:
+    def founder_directories(self) -> dict[MemberId, str]:
         """Return whom a founder has met that has not met all yet, with their directories."""
         found = self._read("membership").get("met", {})
         assert isinstance(found, dict)
         return {MemberId(int(member)): str(directory) for member, directory in found.items()}
 
     def save_memberships(
-        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+        self,
+        history: list[tuple[LogIndex, ConfState]],
+        founder_directories: Mapping[MemberId, str] = NO_DIRECTORIES,
     ) -> None:
         """Write the known memberships; ``met`` is for a founder that has not met all yet."""
         assert len(history) <= MEMBERSHIPS_MAX, "the state machine never became durable"
         content: dict[str, JsonValue] = {
             "history": [encode_membership(*each) for each in history],
         }
-        if met:
-            content["met"] = {str(member): directory for member, directory in met.items()}
+        if founder_directories:
+            content["met"] = {
+                str(member): directory for member, directory in founder_directories.items()
+            }
         self._write("membership", content)
 
     def installing(self) -> SnapshotMeta | None:

@@ -7,12 +7,12 @@ from taskraft_replication.node.change_notifier import ChangeNotifier
 
 async def test_a_turn_wakes_those_who_wait_and_nobody_who_comes_later():
     changes = ChangeNotifier()
-    early, cancelled = changes.next(), changes.next()
+    early, cancelled = changes.wait(), changes.wait()
     cancelled.cancel()
-    changes.take()
-    late = changes.next()
+    changes.notify_all()
+    late = changes.wait()
     assert early.done()
     assert not late.done()
-    changes.take()
-    changes.take()
+    changes.notify_all()
+    changes.notify_all()
     await asyncio.gather(early, late)

@@ -53,7 +53,7 @@ class Running:
 
     def stop(self) -> None:
         self.requests.are_taken = False
-        self.changes.take()
+        self.changes.notify_all()
 
     async def begin(self, wanted) -> asyncio.Task:
         task = asyncio.create_task(wanted)
@@ -97,11 +97,11 @@ async def test_a_change_is_done_when_the_joint_configuration_is_left():
     running.member.membership = JOINT
     outcome.set_result(None)
     for _ in range(3):
-        running.changes.take()
+        running.changes.notify_all()
         await asyncio.sleep(0)
     assert not changing.done()
     running.member.membership = ALONE
-    running.changes.take()
+    running.changes.notify_all()
     assert await changing == ALONE
 
 
@@ -121,11 +121,11 @@ async def test_leadership_is_offered_until_it_is_lost(to, offered):
     running = Running()
     handing = await running.begin(running.requests.transfer_leadership(to))
     assert running.member.offered == [offered]
-    running.changes.take()
+    running.changes.notify_all()
     await asyncio.sleep(0)
     assert not handing.done(), "something else has happened"
     running.member.core.role = RaftRole.FOLLOWER
-    running.changes.take()
+    running.changes.notify_all()
     await handing
     assert running.member.offered == [offered]
 

@@ -199,11 +199,11 @@ async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
         seekers = []
         for node in rest:
             # One after the other: with two at once the votes might split.
-            node._leader_loss._replace_leader = partial(seekers.append, node)
+            node._leader_loss._campaign_without_leader = partial(seekers.append, node)
         await cluster.kill(1)
         await cluster.until_seen(lambda: len(seekers) == 2)
         assert [node.status().leader for node in rest] == [0, 0]
-        LeaderLossCampaign._replace_leader(rest[0]._leader_loss)
+        LeaderLossCampaign._campaign_without_leader(rest[0]._leader_loss)
         assert await cluster.leader() is rest[0]
 
 
@@ -397,7 +397,7 @@ class Eager:
     def join(self, membership, roster, receiver):
         for info in roster.members:
             if info.member != membership.member_id:
-                receiver.met(info.member, f"directory{info.member}")
+                receiver.handshake_done(info.member, f"directory{info.member}")
         return self
 
     def send(self, messages):

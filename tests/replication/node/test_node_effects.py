@@ -71,13 +71,13 @@ class Host:
     def unreachable(self, member) -> None:
         self.told.append(("unreachable", member))
 
-    def called(self) -> None:
+    def others_seen_running(self) -> None:
         self.told.append("called")
 
     def stream_ended(self, member) -> None:
         self.told.append(("hung up", member))
 
-    def met(self, member, directory_id) -> None:
+    def handshake_done(self, member, directory_id) -> None:
         self.told.append(("met", member, directory_id))
 
     def snapshot_sent(self, member, *, ok) -> None:
@@ -175,7 +175,7 @@ async def test_what_peers_say_reaches_the_driver():
     host.receiver.receive([BEAT])
     host.receiver.unreachable(TWO)
     host.receiver.stream_ended(TWO)
-    host.receiver.met(TWO, "d2")
+    host.receiver.handshake_done(TWO, "d2")
     host.receiver.snapshot_sent(TWO, ok=False)
     assert host.told == [
         ("seen", 5),

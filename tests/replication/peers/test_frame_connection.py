@@ -170,15 +170,15 @@ async def test_a_length_that_no_frame_has_ends_the_lane(listener):
 
 
 async def test_a_lane_that_is_not_read_is_full_and_has_room_again(listener):
-    stirred = asyncio.Event()
+    on_change = asyncio.Event()
     with listener.tickets.issue(listener.take) as ticket:
-        sender = await connect(listener.address, ticket.token, None, stirred.set)
+        sender = await connect(listener.address, ticket.token, None, on_change.set)
         count = 0
         while not sender.is_full:
             sender.write(bytes(UNSENT_BYTES_MAX))
             count += 1
         async with asyncio.timeout(20):
-            await stirred.wait()
+            await on_change.wait()
         assert not sender.is_full
         await listener.until(count)
         sender.close()

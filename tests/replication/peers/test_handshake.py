@@ -33,7 +33,7 @@ def test_an_introduction_says_who_speaks_to_whom():
     assert said == ("c", 7, 2, 1)
     assert (hello.incarnation, hello.directory_id) == (5, "d2")
     assert hello.peer_address == "127.0.0.1:2"
-    PeerIncarnations().admit(hello, HERE, ROSTER)
+    PeerIncarnations().check_hello(hello, HERE, ROSTER)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_an_introduction_says_who_speaks_to_whom():
 )
 def test_strangers_are_refused_with_a_reason(own, receiver, reason):
     with pytest.raises(PeerRefused, match=reason):
-        PeerIncarnations().admit(hello_to(receiver, own), HERE, ROSTER)
+        PeerIncarnations().check_hello(hello_to(receiver, own), HERE, ROSTER)
 
 
 def test_member_1_is_a_peer_like_any_other():
     peers, hello = PeerIncarnations(), hello_to(TWO, HERE)
-    peers.admit(hello, PEER, ROSTER)
+    peers.check_hello(hello, PEER, ROSTER)
     assert peers.is_current(hello)
 
 
@@ -60,7 +60,7 @@ def test_another_protocol_is_refused():
     hello = hello_to(ONE, PEER)
     hello.protocol_version += 1
     with pytest.raises(PeerRefused, match="protocol version 2 is not 1"):
-        PeerIncarnations().admit(hello, HERE, ROSTER)
+        PeerIncarnations().check_hello(hello, HERE, ROSTER)
 
 
 def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
@@ -68,32 +68,32 @@ def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
     present, earlier, later = (
         hello_to(ONE, replace(PEER, incarnation=incarnation)) for incarnation in (5, 4, 6)
     )
-    peers.admit(present, HERE, ROSTER)
-    peers.admit(present, HERE, ROSTER)
+    peers.check_hello(present, HERE, ROSTER)
+    peers.check_hello(present, HERE, ROSTER)
     assert peers.is_current(present)
     with pytest.raises(PeerRefused, match="life 5 speaks, not 4"):
-        peers.admit(earlier, HERE, ROSTER)
-    peers.admit(later, HERE, ROSTER)
+        peers.check_hello(earlier, HERE, ROSTER)
+    peers.check_hello(later, HERE, ROSTER)
     assert peers.is_current(later)
     assert not peers.is_current(present)
 
 
 def test_lives_are_counted_for_each_member_of_each_group():
     peers = PeerIncarnations()
-    peers.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    peers.check_hello(hello_to(ONE, PEER), HERE, ROSTER)
     for other in (replace(PEER, member_id=THREE), replace(PEER, group_id=8)):
         hello = hello_to(ONE, replace(other, incarnation=1))
-        peers.admit(hello, HERE, Roster())
+        peers.check_hello(hello, HERE, Roster())
         assert peers.is_current(hello)
     assert peers.is_current(hello_to(ONE, PEER))
 
 
 def test_a_refused_peer_does_not_end_the_life_that_speaks():
     peers = PeerIncarnations()
-    peers.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    peers.check_hello(hello_to(ONE, PEER), HERE, ROSTER)
     wiped = hello_to(ONE, replace(PEER, incarnation=9, directory_id="new"))
     with pytest.raises(PeerExpelled):
-        peers.admit(wiped, HERE, ROSTER)
+        peers.check_hello(wiped, HERE, ROSTER)
     assert peers.is_current(hello_to(ONE, PEER))
 
 

@@ -370,12 +370,12 @@ def test_the_membership_is_that_of_the_applied_index(log):
 
 
 def test_whom_a_founder_met_is_known_until_the_group_begins(log):
-    assert log.storage.met == {}
+    assert log.storage.founder_directories == {}
     log.storage.save_memberships(log.storage.beginning, {MemberId(2): "d2"})
-    assert log.open().met == {2: "d2"}
+    assert log.open().founder_directories == {2: "d2"}
     assert log.storage.view.initial_state()[1] == FOUNDERS
     log.storage.save_memberships(log.storage.begin_with(FOUNDERS.roster))
-    assert log.open().met == {}
+    assert log.open().founder_directories == {}
 
 
 def test_memberships_below_the_durable_index_are_forgotten(log):
