@@ -92,7 +92,7 @@ def encode_request(
 ) -> EncodedCommand:
     """Return a checked request as a command with its bytes."""
     command = codec.build(message, raw, hash_of_request)
-    head = wire.tag(codec.number, wire.LENGTH) + wire.varint(len(raw))
+    head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
     if hash_of_request:
         head = HASH_TAG + hash_of_request.to_bytes(HASH_BYTES, "little") + head
     return EncodedCommand(command, head, raw)

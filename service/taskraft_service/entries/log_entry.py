@@ -19,7 +19,8 @@ def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
     """Return the log entry (taskraft.log.v1.LogEntry) of these commands at this time."""
     parts = [_ENTRY_NOW, wire.varint(now_ms)]
     for one in encoded:
-        parts += (_ENTRY_COMMAND, wire.varint(one.record_bytes), one.head, one.raw)
+        head, raw = one.head, one.raw
+        parts += (_ENTRY_COMMAND, wire.varint(len(head) + len(raw)), head, raw)
     return b"".join(parts)
 
 

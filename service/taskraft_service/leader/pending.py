@@ -28,6 +28,8 @@ class PendingCommand:
     encoded: EncodedCommand
     future: asyncio.Future[AppliedCommand]
     deadline: float | None
+    record_bytes: int = 0
+    """Size of the command in its entry; counts while the command waits."""
 
 
 class PendingCommands:
@@ -63,14 +65,15 @@ class PendingCommands:
         Raises:
             Overloaded: too much waits already.
         """
+        size = encoded.record_bytes
         if (
             len(self._line) >= self._limits.pending_commands
-            or self._bytes + encoded.record_bytes > self._limits.pending_bytes
+            or self._bytes + size > self._limits.pending_bytes
         ):
             raise LeaderOverloaded(f"{len(self._line)} commands wait already")
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        self._line.append(PendingCommand(encoded, future, deadline))
-        self._bytes += encoded.record_bytes
+        self._line.append(PendingCommand(encoded, future, deadline, size))
+        self._bytes += size
         return future
 
     def gather(self) -> list[PendingCommand]:
@@ -83,17 +86,17 @@ class PendingCommands:
         now = self._loop.time()
         while self._line and len(gathered) < self._limits.entry_commands:
             first = self._line[0]
-            if gathered and size + first.encoded.record_bytes > self._limits.entry_bytes:
+            if gathered and size + first.record_bytes > self._limits.entry_bytes:
                 break
             self._line.popleft()
-            self._bytes -= first.encoded.record_bytes
+            self._bytes -= first.record_bytes
             if first.future.done():
                 self.dropped += 1
             elif first.deadline is not None and first.deadline <= now:
                 self._drop(first, "its deadline passed")
             else:
                 gathered.append(first)
-                size += first.encoded.record_bytes
+                size += first.record_bytes
         return gathered
 
     def drop_all(self, why: str) -> None:

@@ -122,6 +122,7 @@ class QueueMachine:
         """Held by whoever flushes, freezes or closes a database on a worker thread."""
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
+        self._news_listeners: list[Callable[[int], None]] = []
         self._use(self._open(directory.current))
 
     def _open(self, place: Path) -> OpenDatabase:
@@ -151,6 +152,22 @@ class QueueMachine:
         """Call ``listener`` with the queue's time after each slice of applied entries."""
         self._listeners.append(listener)
 
+    def listen_to_news(self, listener: Callable[[int], None]) -> None:
+        """Call ``listener`` with the queue's time after a slice of entries that the queue has news of.
+
+        See ``Queue.has_news``. The listener fetches the news.
+        """
+        self._news_listeners.append(listener)
+
+    def _notify_listeners(self) -> None:
+        queue = self.queue
+        now_ms = queue.now_ms
+        for listener in self._listeners:
+            listener(now_ms)
+        if queue.has_news:
+            for listener in self._news_listeners:
+                listener(now_ms)
+
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the commands of an entry proposed here, so that it is not decoded at apply.
 
@@ -167,8 +184,7 @@ class QueueMachine:
         # until it has one no further entry may come.
         if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
-        for listener in self._listeners:
-            listener(self.queue.now_ms)
+        self._notify_listeners()
         return done
 
     def _apply(self, entry: Entry) -> AppliedEntry:
@@ -264,8 +280,7 @@ class QueueMachine:
         before = self._state
         self._own.clear()
         self._use(state)
-        for listener in self._listeners:
-            listener(self.queue.now_ms)
+        self._notify_listeners()
         return before
 
     def discard(self, state: OpenDatabase) -> None:

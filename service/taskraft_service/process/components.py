@@ -149,11 +149,11 @@ class NodeComponents:
         machine = self.machine
         machine.listen(self._observe_stamp)
         machine.listen(self.apply_notifier.applied)
-        machine.listen(self._serve_woken)
-        machine.listen(self.temporary.applied)
-        machine.listen(self.scheduler.applied)
-        machine.listen(self.outcomes.applied)
         machine.listen(self.capacity_waiters.applied)
+        machine.listen_to_news(self._serve_woken)
+        machine.listen_to_news(self.temporary.applied)
+        machine.listen_to_news(self.scheduler.applied)
+        machine.listen_to_news(self.outcomes.applied)
         self.temporary.listen(self.outcomes.applied)
         self.temporary.listen(self.capacity_waiters.applied)
         self.phases.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
@@ -162,8 +162,10 @@ class NodeComponents:
     def _observe_stamp(self, now_ms: int) -> None:
         # What a node catches up with is old: a clock set by it would let every deadline be late,
         # should this node lead before anything new is stamped.
-        is_news = self.phases.phase is NodePhase.WAITING and self.leadership.is_caught_up
-        self.clock.observe(now_ms, live=is_news)
+        phase = self.phases.phase
+        if phase is not NodePhase.RUNNING:  # a leader applies its own timestamps
+            is_news = phase is NodePhase.WAITING and self.leadership.is_caught_up
+            self.clock.observe(now_ms, live=is_news)
 
     def _serve_woken(self, _now_ms: int) -> None:
         """Let consumers have tasks that became ready as a consequence of others."""

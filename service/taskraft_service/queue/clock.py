@@ -94,8 +94,9 @@ def _fire(ledger: QueueState, timer: OrderKey) -> int:
 
 def next_deadline_ms(ledger: QueueState) -> int | None:
     """Return when the next entry is needed though no command comes; None: not at all."""
+    dependents = ledger.dependents
     is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
-    if is_under_way or ledger.dependents.has_endings:
+    if is_under_way or dependents.first < dependents.following:
         return ledger.now_ms
     timer = ledger.timers.least()
     return timer[0] if timer is not None else None

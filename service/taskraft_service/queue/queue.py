@@ -73,9 +73,12 @@ class Queue(QueueReaders):
         dependents_max = ledger.limits.dependents_per_entry_max
         surplus_max = ledger.limits.removals_per_entry_max
         advance(ledger, now_ms)
-        surplus_max -= remove_surplus(ledger, surplus_max)
-        dependents_max -= settle_dependents(ledger, dependents_max)
-        settle_groups(ledger)
+        if ledger.surplus:
+            surplus_max -= remove_surplus(ledger, surplus_max)
+        if dependents.first < dependents.following:
+            dependents_max -= settle_dependents(ledger, dependents_max)
+        if groups.complete:
+            settle_groups(ledger)
         results: list[Result] = []
         for likeness, run in runs(commands):
             done = 0
@@ -87,21 +90,33 @@ class Queue(QueueReaders):
                 results.append(answer(ledger, command))
                 if ledger.surplus:
                     surplus_max -= remove_surplus(ledger, surplus_max)
-                if dependents.has_endings:
+                if dependents.first < dependents.following:
                     dependents_max -= settle_dependents(ledger, dependents_max)
                 if groups.complete:
                     settle_groups(ledger)
+        self._continue_long_operations(dependents_max, is_alone=not commands)
+        return results
+
+    def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:
+        """Do the next part of what takes several entries, after the commands of an entry.
+
+        ``is_alone``: the entry has no commands, so the removals may be more.
+        """
+        ledger = self._ledger
+        limits, dependents, failures = ledger.limits, ledger.dependents, ledger.failures
         if ledger.removals:
-            limits = ledger.limits
             clear_away(
-                ledger, limits.removals_beside_max if commands else limits.removals_per_entry_max
+                ledger, limits.removals_per_entry_max if is_alone else limits.removals_beside_max
             )
             settle_groups(ledger)
-        sweep_groups(ledger)
-        settle_dependents(ledger, dependents_max)
-        forget_groups(ledger)
-        ledger.failures.forget_old(now_ms, ledger.limits)
-        return results
+        if ledger.groups.sweeps:
+            sweep_groups(ledger)
+        if dependents.first < dependents.following:
+            settle_dependents(ledger, dependents_max)
+        if ledger.groups.ended:
+            forget_groups(ledger)
+        if failures.first < failures.following:
+            failures.forget_old(ledger.now_ms, limits)
 
     @property
     def changed_tasks(self) -> int:

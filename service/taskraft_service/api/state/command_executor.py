@@ -54,7 +54,8 @@ class CommandExecutor:
             Overloaded: too much waits already.
         """
         hash_of_request = idempotency_hash(call)
-        self._propose_before(before, call.deadline)
+        if before:
+            self._propose_before(before, call.deadline)
         encoded = encode_request(codec, call.request, call.raw, hash_of_request)
         return await self.propose(encoded, call.deadline)
 

@@ -39,6 +39,18 @@ class LeaderReaders:
         schedule = self._ledger.schedules.get(name)
         return schedule.view() if schedule is not None else None
 
+    @property
+    def has_news(self) -> bool:
+        """Tell whether there are changes that the leader has not fetched yet.
+
+        Changes are of woken tubes, redefined tubes, schedules, and notes of the watch.
+        """
+        ledger = self._ledger
+        news, watch = ledger.news, ledger.watch
+        return bool(
+            news.woken or news.redefined or ledger.schedules.changed or watch.told or watch.ended
+        )
+
     def changed_schedules(self) -> Iterable[str]:
         """Return the names of the schedules that changed since the last call."""
         schedules = self._ledger.schedules

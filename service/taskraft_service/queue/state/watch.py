@@ -53,15 +53,15 @@ class TaskWatch:
         body: reads the content of a task.
     """
 
-    __slots__ = ("_body", "_ended", "_sessions", "_told", "tubes")
+    __slots__ = ("_body", "_sessions", "ended", "told", "tubes")
 
     def __init__(self, body: Callable[[QueueTask], bytes]) -> None:
         """Begin with none."""
         self._body = body
-        self._told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
+        self.told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}
         self._sessions: set[str] = set()
-        self._ended: list[tuple[str, bool]] = []
+        self.ended: list[tuple[str, bool]] = []
 
     # ------------------------------------------------------------------------- what is wanted
 
@@ -101,13 +101,13 @@ class TaskWatch:
         """Note that a task ends or is buried, or (NONE) that its progress has changed."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
-            self._told.append((task, self._body(task), outcome, None))
+            self.told.append((task, self._body(task), outcome, None))
 
     def tell_moved(self, task: QueueTask, tube: str, task_id: int) -> None:
         """Note that a task goes on as another task of another tube."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
-            self._told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
+            self.told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
 
     def tell_emptied(
         self, tube: QueueTube, find: Callable[[QueueTube, int], QueueTask | None]
@@ -122,24 +122,24 @@ class TaskWatch:
         for task_id in sorted(wanted):
             task = find(tube, task_id)
             if task is not None:
-                self._told.append((task, self._body(task), TaskOutcome.DELETED, None))
+                self.told.append((task, self._body(task), TaskOutcome.DELETED, None))
 
     def tell_session(self, session_id: str, *, uncounted: bool) -> None:
         """Note that a session ends; ``uncounted``: what it held was not worked on."""
         if session_id in self._sessions:
             self._sessions.discard(session_id)
-            self._ended.append((session_id, uncounted))
+            self.ended.append((session_id, uncounted))
 
     def fetch_sessions(self) -> list[tuple[str, bool]]:
         """Return the sessions that have ended since the last call, and how."""
-        ended, self._ended = self._ended, []
+        ended, self.ended = self.ended, []
         return ended
 
     def fetch(self) -> list[WatchNote]:
         """Return the notes since the last call, in order, with the tasks as they are by now."""
-        if not self._told:
+        if not self.told:
             return []
-        told, self._told = self._told, []
+        told, self.told = self.told, []
         return [
             WatchNote(task.tube.number, _ended(task.view(body), outcome), outcome, moved_to)
             for task, body, outcome, moved_to in told
