@@ -153,7 +153,7 @@ class QueueMachine:
         self._listeners.append(listener)
 
     def listen_to_news(self, listener: Callable[[int], None]) -> None:
-        """Call ``listener`` with the queue's time after a slice of entries that the queue has news of.
+        """Call ``listener`` with the queue's time after entries that the queue has news of.
 
         See ``Queue.has_news``. The listener fetches the news.
         """
