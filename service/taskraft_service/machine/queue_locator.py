@@ -13,7 +13,7 @@ from typing import Final
 from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.state.origin import CounterOrigin
+from taskraft_service.queue.state.queue_state import CounterOrigin
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 TEMPORARY_TUBES: Final = 1 << 31

@@ -55,9 +55,9 @@ from taskraft_service.queue.commands.tubes import (
     TubeResult,
 )
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.feed.feed_consumers import commit_cursor
 from taskraft_service.queue.operations.batch import execute_batch
 from taskraft_service.queue.operations.circulation import bury, delete, kick, release_all
+from taskraft_service.queue.operations.commit_cursor import commit_cursor
 from taskraft_service.queue.operations.groups import cancel_group, create_group, start_group
 from taskraft_service.queue.operations.intervention import cancel, restart, snatch, switch
 from taskraft_service.queue.operations.moves import move_tasks

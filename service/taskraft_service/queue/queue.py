@@ -19,7 +19,7 @@ from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.collect import collect
 from taskraft_service.queue.persistence.opening import bare_task, open_ledger
 from taskraft_service.queue.reading.readers import QueueReaders
-from taskraft_service.queue.state.origin import BEGINNING, CounterOrigin
+from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin
 from taskraft_service.queue.state.read_ahead import read_ahead
 from taskraft_service.queue.transitions.endings import remove_surplus
 
@@ -68,7 +68,8 @@ class Queue(QueueReaders):
         ledger = self._ledger
         assert index > ledger.index, f"entry {index} after {ledger.index}"
         ledger.index = index
-        ledger.place = 0
+        stamp = ledger.stamp
+        stamp.revision, stamp.at_ms, stamp.place = index, now_ms, 0
         groups, dependents = ledger.groups, ledger.dependents
         dependents_max = ledger.limits.dependents_per_entry_max
         surplus_max = ledger.limits.removals_per_entry_max

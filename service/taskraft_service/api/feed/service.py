@@ -31,8 +31,8 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.machine.apply_notifier import ApplyNotifier
+from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.chunk import ChangeChunk, only
-from taskraft_service.queue.feed.partitions import ChangeFeed
 from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]

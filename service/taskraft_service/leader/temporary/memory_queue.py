@@ -22,7 +22,7 @@ from taskraft_service.queue.entities.selector import at_most
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.state.origin import CounterOrigin
+from taskraft_service.queue.state.queue_state import CounterOrigin
 from taskraft_service.storage.memory import MemoryStore
 
 COLLECT_TASKS: Final = 1_000

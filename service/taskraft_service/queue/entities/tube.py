@@ -24,17 +24,14 @@ from taskraft_service.queue.entities.token_bucket import TokenBucket
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
-from taskraft_service.queue.orders.plain_order import PlainOrder
-from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
-from taskraft_service.queue.orders.typed_orders import TypedOrders
-from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan
+from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, order_scan
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 
 if TYPE_CHECKING:
+    from taskraft_service.queue.entities.ready_order import ReadyOrder
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube_driver import TubeDriver
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.plain_order import ReadyOrder
     from taskraft_service.queue.store.ordered_index import OrderKey
     from taskraft_service.queue.store.store import Store
 
@@ -63,6 +60,7 @@ class QueueTube:
         "has_rate",
         "has_retry",
         "has_subqueues",
+        "is_temporary",
         "kind",
         "lane_max",
         "lane_min",
@@ -115,7 +113,8 @@ class QueueTube:
         self.tasks: dict[int, QueueTask] = {}
         self.dirty = False
         self.subqueue_rates = SubqueueRates(number, store, view.options)
-        self.ready = ready_order(self, store, limits, stored=False)
+        self.ready: ReadyOrder
+        """The order of the ready tasks; ``orders.tube_orders`` sets it."""
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
@@ -123,6 +122,7 @@ class QueueTube:
     def set_options(self, options: TubeOptions, now_ms: int) -> None:
         """Take options, and what follows from them: looked up for each task, reckoned once."""
         self.options = options
+        self.is_temporary = options.is_temporary
         self.has_retry = options.retry != NO_RETRY
         self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
         self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
@@ -220,32 +220,3 @@ class QueueTube:
             self.driver,
             self.driver_version,
         )
-
-    def emptied(self, number: int, store: Store, limits: Limits) -> QueueTube:
-        """Return the tube without its content, under a new number; ids are not used again."""
-        tube = QueueTube(number, self.view(), store, limits)
-        tube.next_id = self.next_id
-        if self.bucket is not None and tube.bucket is not None:
-            tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
-        tube.subqueue_rates.take_over(self.subqueue_rates)
-        tube.share = self.share
-        tube.counters = self.counters.emptied()
-        return tube
-
-
-def ready_order(tube: QueueTube, store: Store, limits: Limits, *, stored: bool) -> ReadyOrder:
-    """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
-    number = tube.number
-    types = TypedOrders(number, store, limits, tube.tasks, stored=stored)
-    if tube.has_subqueues:
-        return SubqueueOrder(
-            number,
-            store,
-            limits,
-            types,
-            tube.subqueue_rates,
-            tube.options,
-            stored=stored,
-        )
-    scan = order_scan(store, READY_ORDER, number)
-    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored), types)

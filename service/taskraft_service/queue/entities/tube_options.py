@@ -91,6 +91,11 @@ class TubeOptions:
     subqueue_weights: tuple[tuple[str, int], ...] = ()
     durability: Durability = Durability.REPLICATED
 
+    @property
+    def is_temporary(self) -> bool:
+        """Return whether the tasks live in the leader's memory, not in the replicated state."""
+        return self.durability is Durability.TEMPORARY
+
 
 @value
 class TubeView:

@@ -1,22 +1,25 @@
-"""Make the events of the feed: one for each transition of a task."""
+"""The event of one transition of one task, and the stamp of the entry that it belongs to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
-from taskraft_service.queue.entities.task_view import TaskOutcome
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+class EntryStamp:
+    """What the events of one log entry have in common, and how many there are so far.
 
-    from taskraft_service.queue.entities.life_cycle import EventKind
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.state.queue_state import QueueState
+    Attributes:
+        revision: index of the entry.
+        at_ms: timestamp of the entry.
+        place: number of events that the entry has made; the next event gets this place.
+    """
 
-TUBE_STRIDE: Final = 0x9E3779B1
-"""Moves the tasks of different tubes to different partitions; those of one tube go round."""
-NO_OUTCOME: Final = TaskOutcome.NONE
+    __slots__ = ("at_ms", "place", "revision")
+
+    def __init__(self, revision: int, at_ms: int) -> None:
+        self.revision = revision
+        self.at_ms = at_ms
+        self.place = 0
 
 
 class Event(NamedTuple):
@@ -40,53 +43,3 @@ class Event(NamedTuple):
     type: str
     payload_bytes: int
     outcome: int
-
-
-def emit(
-    ledger: QueueState,
-    run: Sequence[QueueTask],
-    kind: EventKind,
-    from_state: State,
-    to_state: State,
-    reason: str = "",
-    outcome: TaskOutcome = NO_OUTCOME,
-) -> None:
-    """Append to the feed that each task of one tube makes the same transition, in order.
-
-    The tasks are as the event shows them: they have their attempt and their session, and
-    ``since_ms`` is still that of the state they leave. The hot paths come here once per run, and
-    what is made are plain tuples: a named tuple costs twice as much.
-    """
-    if not run:
-        return
-    tube = run[0].tube
-    name, salt = tube.name, tube.number * TUBE_STRIDE
-    revision, place, at_ms = ledger.index, ledger.place, ledger.now_ms
-    appends = ledger.feed.appends
-    partitions = len(appends)
-    for task in run:
-        task_id, session = task.id, task.session
-        appends[(salt + task_id) % partitions](
-            (
-                revision,
-                place,
-                at_ms,
-                name,
-                task_id,
-                kind,
-                from_state,
-                to_state,
-                task.attempt,
-                task.priority,
-                task.created_ms,
-                task.since_ms,
-                task.subqueue,
-                session.label if session is not None else "",
-                reason,
-                task.type,
-                task.payload_bytes,
-                outcome,
-            )
-        )
-        place += 1
-    ledger.place = place

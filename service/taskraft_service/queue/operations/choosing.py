@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.life_cycle import READY
-from taskraft_service.queue.operations.candidates import Candidates, expire
-from taskraft_service.queue.operations.weighted_candidates import WeightedCandidates
+from taskraft_service.queue.operations.candidates import Candidates, WeightedCandidates, expire
 from taskraft_service.queue.orders.offers import OfTypes, Urgent
 from taskraft_service.queue.state.read_ahead import soon_needed
 
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft_service.queue.commands.take import Take
+    from taskraft_service.queue.entities.ready_order import Offers, ReadyOrder
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.orders.offers import Offers, ScanBudget
-    from taskraft_service.queue.orders.plain_order import ReadyOrder
+    from taskraft_service.queue.orders.offers import ScanBudget
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.store.ordered_index import OrderKey
 

@@ -15,7 +15,7 @@ from taskraft_service.queue.entities.life_cycle import HELD, Operation
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.operations.groups import settle_groups
 from taskraft_service.queue.transitions.endings import end
-from taskraft_service.queue.transitions.held_tasks import unhold_if_clear
+from taskraft_service.queue.transitions.transition import unhold_if_clear
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.dependencies import Waiting

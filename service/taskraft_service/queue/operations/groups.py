@@ -24,8 +24,7 @@ from taskraft_service.queue.operations.suitability import refusal_of_stored
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.task_sets import FIRST
 from taskraft_service.queue.transitions.endings import end
-from taskraft_service.queue.transitions.held_tasks import unhold_if_clear
-from taskraft_service.queue.transitions.transition import leave_order
+from taskraft_service.queue.transitions.transition import leave_order, unhold_if_clear
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.group_view import GroupTask

@@ -20,7 +20,7 @@ from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.dependency_references import join_dependents
 from taskraft_service.queue.operations.intake import Intake
 from taskraft_service.queue.operations.suitability import unsuitable
-from taskraft_service.queue.state.temporary_tubes import is_temporary, out_of_reach
+from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
 
@@ -120,7 +120,7 @@ def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
 
 def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
     """Return why nothing at all can be put into a tube, or None."""
-    if is_temporary(tube):
+    if tube.is_temporary:
         return out_of_reach(tube)
     if is_owed or not tube.options.put_paused:
         return None

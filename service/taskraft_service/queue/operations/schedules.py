@@ -26,7 +26,7 @@ from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.circulation import delete
 from taskraft_service.queue.operations.put import put
 from taskraft_service.queue.operations.suitability import refusal_of_stored
-from taskraft_service.queue.state.schedules import TaskSchedule
+from taskraft_service.queue.state.schedule_registry import TaskSchedule
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 
 if TYPE_CHECKING:

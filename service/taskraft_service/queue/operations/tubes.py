@@ -15,6 +15,7 @@ from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
+from taskraft_service.queue.orders.tube_orders import emptied_tube, new_tube
 from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.transition import transition
 
@@ -45,7 +46,7 @@ def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal
         command.driver,
         command.driver_version,
     )
-    tube = QueueTube(ledger.tubes.number, view, ledger.store, ledger.limits)
+    tube = new_tube(ledger.tubes.number, view, ledger.store, ledger.limits)
     tube.next_id = ledger.origin.task + 1
     ledger.tubes.add(tube)
     ledger.news.redefine(tube)
@@ -113,7 +114,7 @@ def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Re
         return tube
     count = sum(tube.counters.states)
     ledger.tubes.number += 1
-    emptied = tube.emptied(ledger.tubes.number, ledger.store, ledger.limits)
+    emptied = emptied_tube(tube, ledger.tubes.number, ledger.store, ledger.limits)
     _retire(ledger, tube)
     ledger.tubes.add(emptied)
     ledger.news.redefine(emptied)

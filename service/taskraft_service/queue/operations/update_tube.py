@@ -11,7 +11,7 @@ from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
-from taskraft_service.queue.state.temporary_tubes import across, is_temporary
+from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.endings import note_surplus
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequen
         for name, shown in FIXED.items()
         if getattr(options, name) != getattr(tube.options, name)
     ]
-    if is_temporary(tube):
+    if tube.is_temporary:
         # Whether it is empty is not known here: its contents are elsewhere.
         wrong += [
             (name, "is fixed when a temporary tube is created")

@@ -7,8 +7,9 @@ So the views stack, and what a take passes by stays where it is.
 from __future__ import annotations
 
 from heapq import merge
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from taskraft_service.queue.entities.ready_order import Offers
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
 
 if TYPE_CHECKING:
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
 
 LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
 """Above every entry in order (of lane 0), below those at the back (of lanes from 1)."""
-
-
-class Offers(Protocol):
-    """Entries, the least to be taken first; the last number of each is a task's id."""
-
-    def least(self) -> OrderKey | None:
-        """Return the entry of the task that is to be taken next, or None."""
-
-    def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order. They must not change meanwhile."""
-
-    def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return entries of about so many tasks that will be taken next."""
 
 
 class OfTypes:

@@ -1,16 +1,10 @@
-"""Say in which order the ready tasks of a tube are taken: the seam that a tube is composed with.
-
-There are two such orders: the plain one, in which every ready task may be taken, and that of tubes
-with sub-queues (``subqueues.py``). Both offer entries, the least first; the last number of an entry
-is the task's id. Beside either stand the orders of what it offers by type (``typed_orders.py``).
-"""
+"""Order the ready tasks of a tube without sub-queues: by lane, rank and id."""
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
-from taskraft_service.queue.orders.offers import Offers
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
 
 if TYPE_CHECKING:
@@ -21,81 +15,6 @@ if TYPE_CHECKING:
     from taskraft_service.queue.orders.typed_orders import TypedOrders
     from taskraft_service.queue.store.ordered_index import OrderedIndex
     from taskraft_service.queue.store.store import Write
-
-
-class ReadyOrder(Offers, Protocol):
-    """The order of a tube's ready tasks."""
-
-    counts_leases: ClassVar[bool]
-    """Whether ``free`` must be called; if not, hot paths leave it out."""
-    types: TypedOrders
-    """The same by the types of the tasks."""
-
-    @property
-    def counts_claims(self) -> bool:
-        """Tell whether ``claim`` must be called for what is withdrawn; if not, that may be left."""
-
-    def add(self, task: QueueTask) -> None:
-        """Take in a task that is ready."""
-
-    def add_all(self, tasks: Sequence[QueueTask]) -> None:
-        """Take in tasks that are ready."""
-
-    def discard(self, task: QueueTask) -> None:
-        """Let go of a task that is not ready any more; harmless for another."""
-
-    def pop_many(self, count: int) -> Sequence[OrderKey]:
-        """Withdraw up to so many entries that are to be taken next; none: there is none.
-
-        Each is to be claimed, restored or discarded.
-        """
-
-    def restore(self, entry: OrderKey) -> None:
-        """Offer a withdrawn entry again."""
-
-    def may_give(self, subqueue: str) -> bool:
-        """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
-
-    def claim(self, task: QueueTask, now_ms: int) -> None:
-        """Take a task out of what is offered, if it is still there, and note that it is taken."""
-
-    def claim_withdrawn(self, tasks: Sequence[QueueTask], now_ms: int) -> None:
-        """Take note that tasks are taken whose entries one ``pop_many`` has withdrawn."""
-
-    def free(self, tasks: Sequence[QueueTask]) -> None:
-        """Take note that tasks are not taken any more."""
-
-    def offered(self, ready: int) -> int:
-        """Return about how many tasks could be taken now, where ``ready`` are ready."""
-
-    @property
-    def offers(self) -> int:
-        """Return what a tube's record keeps as the number of offers."""
-
-    @property
-    def time(self) -> int:
-        """Return what a tube's record keeps as the virtual time of sub-queues with weights."""
-
-    def restore_state(self, offers: int, time: int) -> None:
-        """Take over what a tube's record has kept."""
-
-    def reopen(self, task: QueueTask) -> None:
-        """Count a task that was taken when the store was written."""
-
-    def readmit(self, now_ms: int, most: int) -> int:
-        """Let up to so many sub-queues go on whose rates bar them no longer; return how many."""
-
-    def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Take over other options of sub-queues."""
-
-    def is_head(self, task: QueueTask) -> bool:
-        """Tell whether a ready task is among those that memory knows: it will soon be taken."""
-
-    def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
-        """Append what the store does not know to ``writes``; return the entries that left memory.
-
-        ``ready`` is the number of ready tasks. Places of tasks are not part of it.
-        """
 
 
 class PlainOrder:

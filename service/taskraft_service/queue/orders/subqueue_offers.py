@@ -9,15 +9,14 @@ follows from the places of its tasks, from how many of them are taken and from i
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.orders.fairness import Fairness
 from taskraft_service.queue.orders.subqueue import stored_turn, write_offer
 from taskraft_service.queue.store.keys import READY_ORDER, order_scan
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
     from taskraft_service.queue.entities.tube_options import TubeOptions
@@ -26,6 +25,35 @@ if TYPE_CHECKING:
     from taskraft_service.queue.orders.typed_orders import TypedOrders
     from taskraft_service.queue.store.ordered_index import OrderKey
     from taskraft_service.queue.store.store import Store, Write
+
+STRIDE: Final = 1 << 20
+"""Virtual time between two turns of a sub-queue of weight 1; the greatest useful weight."""
+
+
+class Fairness:
+    """Stride scheduling of the sub-queues of one tube by weight, on a virtual clock.
+
+    Waldspurger and Weihl, 1995. A sub-queue that begins to offer a task gets a turn one stride
+    after the clock; a stride is a constant divided by the weight (default 1). The least turn is
+    served, and the clock advances to it. While two sub-queues have ready tasks all the time, they
+    are served in proportion to their weights. A sub-queue without ready tasks has no turn and keeps
+    no credit. The clock and the turns of the offered tasks are the whole state.
+    """
+
+    __slots__ = ("time", "weights")
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        """Begin at virtual time 0."""
+        self.weights = weights
+        self.time = 0
+
+    def turn(self, subqueue: str) -> int:
+        """Return the turn of a sub-queue that begins to offer a task now."""
+        return self.time + max(STRIDE // max(self.weights.get(subqueue, 1), 1), 1)
+
+    def serve(self, turn: int) -> None:
+        """Move the clock on to a turn that is served."""
+        self.time = max(self.time, turn)
 
 
 class SubqueueOffers:

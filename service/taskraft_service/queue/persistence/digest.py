@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.codecs.task_codec import write_task
-from taskraft_service.queue.feed.partitions import low_and_high
+from taskraft_service.queue.feed.change_feed import low_and_high
 from taskraft_service.queue.state.tube_codec import write_tube
 
 if TYPE_CHECKING:

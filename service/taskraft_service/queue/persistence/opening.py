@@ -11,8 +11,7 @@ from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.operations.settings import read_settings
 from taskraft_service.queue.persistence.collect import FORMAT, META_HEAD
 from taskraft_service.queue.persistence.task_writes import HOLDER
-from taskraft_service.queue.state.origin import BEGINNING, CounterOrigin
-from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState
 from taskraft_service.queue.state.timers import Timers
 from taskraft_service.queue.state.tube_codec import read_tube
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop

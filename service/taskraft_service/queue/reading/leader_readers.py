@@ -77,20 +77,18 @@ class LeaderReaders:
 
     def failed_task(self, tube: str, task_id: int) -> TaskView | None:
         """Return a task that failed and is gone: with its outcome and failure, without content."""
-        number = self.tube_number(tube)
-        if number is None:
-            return None
-        return self._ledger.failures.of_task(self._ledger, number, task_id)
+        found = self._ledger.tubes.get(tube)
+        return None if found is None else self._ledger.failures.of_task(found, task_id)
 
     def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
         """Return for each item the task that failed and is gone, or None."""
         if isinstance(selector, ByIds):
             return [self.failed_task(tube, task_id) for task_id in selector.ids]
-        number = self.tube_number(tube)
-        if number is None:
+        found = self._ledger.tubes.get(tube)
+        if found is None:
             return [None] * len(selector.keys)
         failures = self._ledger.failures
-        return [failures.of_key(self._ledger, number, key) for key in selector.keys]
+        return [failures.of_key(found, key) for key in selector.keys]
 
     # -------------------------------------------------------------------------------------- groups
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.task_view import TaskView
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.entities.tube_options import TubeView
-    from taskraft_service.queue.feed.partitions import ChangeFeed
+    from taskraft_service.queue.feed.change_feed import ChangeFeed
     from taskraft_service.queue.reading.task_listing import Listing, Rest
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.state.tube_statistics import TubeStatistics

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.store.store import Store, Write
 
 _record: Final = Struct(">IQQQIBBH")
@@ -94,13 +94,13 @@ class FailureTable:
                 return
             self._forget_first()
 
-    def of_task(self, ledger: QueueState, tube: int, task_id: int) -> TaskView | None:
+    def of_task(self, tube: QueueTube, task_id: int) -> TaskView | None:
         """Return a task that failed and is gone, or None."""
-        return self._view(ledger, self._get(failed_task_key(tube, task_id)))
+        return self._view(tube, self._get(failed_task_key(tube.number, task_id)))
 
-    def of_key(self, ledger: QueueState, tube: int, key: tuple[str, ...]) -> TaskView | None:
+    def of_key(self, tube: QueueTube, key: tuple[str, ...]) -> TaskView | None:
         """Return the last task of a key, if it failed and is gone, or None."""
-        return self._view(ledger, self._get(failed_key_key(tube, key)))
+        return self._view(tube, self._get(failed_key_key(tube.number, key)))
 
     def _get(self, key: bytes) -> bytes | None:
         if key in self._fresh:
@@ -112,24 +112,21 @@ class FailureTable:
         assert record is not None, f"there is no failure {serial}"
         return record
 
-    def _view(self, ledger: QueueState, serial: bytes | None) -> TaskView | None:
+    def _view(self, tube: QueueTube, serial: bytes | None) -> TaskView | None:
         """Return what is known of a task that is gone; its content is not."""
         if serial is None:
             return None
         record = self._record(*_serial.unpack(serial))
-        tube, task_id, created_ms, ended_ms, attempt, outcome, fatal, _ = _record.unpack_from(
-            record
-        )
+        _, task_id, created_ms, ended_ms, attempt, outcome, fatal, _ = _record.unpack_from(record)
         kind, message, *key = _texts_of(record)
         extras = Extras(
             failure=Failure(kind, message, bool(fatal)),
             outcome=TaskOutcome(outcome),
             unique_key=tuple(key),
         )
-        name = ledger.tubes.by_number[tube].name
         return TaskView(
-            name, task_id, b"", State.GONE, 0, 0, attempt, created_ms, ended_ms, 0, 0, "", 0, 0, 0,
-            extras,
+            tube.name, task_id, b"", State.GONE, 0, 0, attempt, created_ms, ended_ms, 0, 0, "",
+            0, 0, 0, extras,
         )  # fmt: skip
 
     def _forget_first(self) -> None:

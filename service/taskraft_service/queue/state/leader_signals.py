@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.state.temporary_tubes import is_temporary
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -32,7 +30,7 @@ class LeaderSignals:
 
     def redefine(self, tube: QueueTube) -> None:
         """Note that a tube is made, changed or dropped, where its contents are kept elsewhere."""
-        if is_temporary(tube):
+        if tube.is_temporary:
             self.redefined[tube.name] = None
 
     def fetch_woken(self) -> Iterable[str]:

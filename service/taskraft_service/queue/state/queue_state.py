@@ -7,16 +7,17 @@ as a working set, the tasks in memory. It decides nothing and does nothing: oper
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.feed.change_feed import ChangeFeed
+from taskraft_service.queue.feed.event import EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers
-from taskraft_service.queue.feed.partitions import ChangeFeed
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
 from taskraft_service.queue.state.leader_signals import LeaderSignals
-from taskraft_service.queue.state.schedules import ScheduleRegistry
+from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
 from taskraft_service.queue.state.session_registry import SessionRegistry
 from taskraft_service.queue.state.timers import Timers
 from taskraft_service.queue.state.tube_cleanup import TubeCleanup
@@ -25,6 +26,7 @@ from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
 from taskraft_service.queue.store.idempotency import IdempotencyTable
 from taskraft_service.queue.store.unique_keys import UniqueKeys
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +39,20 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.entities.tube_driver import TubeDriver
     from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.state.origin import CounterOrigin
     from taskraft_service.queue.store.store import Store
+
+
+@value
+class CounterOrigin:
+    """Numbers that count as given before the first one: of a tube, of a lease, of a task."""
+
+    tube: int = 0
+    token: int = 0
+    task: int = 0
+
+
+BEGINNING: Final = CounterOrigin()
+"""Where the replicated queue counts from."""
 
 
 class QueueState(WorkingSet):
@@ -62,8 +76,7 @@ class QueueState(WorkingSet):
         self.editor = editor
         self.index = 0
         self.now_ms = 0
-        self.place = 0
-        """How many events the entry has made so far."""
+        self.stamp = EntryStamp(0, 0)
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}
         self.tubes = TubeRegistry(drivers, origin.tube)

@@ -15,9 +15,9 @@ from taskraft_service.queue.store.keys import TASK_TIMERS, task_id_of, task_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from taskraft_service.queue.entities.ready_order import Offers
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.orders.offers import Offers
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.store.ordered_index import OrderKey
 

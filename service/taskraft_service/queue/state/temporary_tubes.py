@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from taskraft_service.queue.state.queue_state import QueueState
 
 
-def is_temporary(tube: QueueTube) -> bool:
-    """Tell whether the contents of a tube are elsewhere."""
-    return tube.options.durability is Durability.TEMPORARY
-
-
 def out_of_reach(tube: QueueTube) -> Refusal:
     """Say that what is done through the log does not reach the contents of a temporary tube."""
     return Refusal(
@@ -46,7 +41,7 @@ def refusal_of_target(ledger: QueueState, name: str, field: str) -> Refusal | No
     The tube need not exist yet; should it be temporary then, what comes is refused.
     """
     tube = ledger.tubes.get(name)
-    if tube is None or not is_temporary(tube):
+    if tube is None or not tube.is_temporary:
         return None
     text = "names a temporary tube, which only plain puts reach"
     return Refusal(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.orders.tube_orders import new_tube
 from taskraft_service.queue.store.keys import INSIDE_TUBES, tube_range
 from taskraft_service.queue.store.store import RangeDeletion
 
@@ -76,5 +77,5 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
             name = meta[at : at + name_bytes].decode()
             at += name_bytes
             view = TubeView(name, TubeKind.FIFO, TubeOptions(), 0)
-            self[number] = (QueueTube(number, view, store, limits), next_id)
+            self[number] = (new_tube(number, view, store, limits), next_id)
         return at

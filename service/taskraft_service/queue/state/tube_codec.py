@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from taskraft_service.queue.codecs.options_codec import read_options, write_options
 from taskraft_service.queue.entities.life_cycle import BURIED, READY
 from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
-from taskraft_service.queue.entities.tube import QueueTube, ready_order
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeView
+from taskraft_service.queue.orders.tube_orders import ready_order
 from taskraft_service.queue.store.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import driver_of
 from taskraft_service.queue.entities.tube_options import TubeKind
-from taskraft_service.queue.state.temporary_tubes import is_temporary
 from taskraft_service.queue.state.tube_totals import TubeTotals
 from taskraft_service.queue.store.keys import tube_key
 
@@ -66,7 +65,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
             tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
         self[tube.name] = tube
         self.by_number[tube.number] = tube
-        if is_temporary(tube):
+        if tube.is_temporary:
             self.temporary[tube.name] = None
 
     def add(self, tube: QueueTube) -> None:

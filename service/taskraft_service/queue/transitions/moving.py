@@ -17,7 +17,7 @@ from taskraft_service.queue.entities.refusals import refused_by_driver
 from taskraft_service.queue.entities.task import EffectiveTaskOptions, QueueTask
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
-from taskraft_service.queue.state.temporary_tubes import is_temporary, out_of_reach
+from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.endings import leave_failure
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:
     """Return why no task can go to a tube now, its capacity aside, or None."""
-    if is_temporary(target):
+    if target.is_temporary:
         return out_of_reach(target)
     if target.options.put_paused:
         return Refusal(

@@ -32,7 +32,6 @@ from taskraft_service.queue.entities.tube_driver import (
     RANK_MIN,
     arriving_task,
 )
-from taskraft_service.queue.feed.event import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +77,7 @@ def transition(
     after = LIFE_CYCLE[before, operation]
     if kind is None:
         kind = EVENT_KINDS[operation]
-    emit(ledger, tasks, kind, before, after, reason, outcome)
+    ledger.feed.emit(ledger.stamp, tasks, kind, before, after, reason, outcome)
     is_in_place = before is after and kind in IN_PLACE
     payload_bytes = 0
     if before is GONE:
@@ -242,6 +241,21 @@ def _tell_groups(
             ledger.groups.came(task)
         else:
             ledger.groups.moved(task, kind, before, after)
+
+
+def unhold_if_clear(
+    ledger: QueueState, task: QueueTask, operation: Operation, delayed_operation: Operation
+) -> None:
+    """Make a held task ready, or delayed until its time, unless something else holds the task.
+
+    ``operation`` makes the task ready, ``delayed_operation`` delays it.
+    """
+    assert task.state is HELD
+    if task.extras.waiting is not None or ledger.groups.holds(task):
+        return
+    is_delayed = ledger.now_ms < task.visible_at_ms < NEVER_MS
+    transition(ledger, task.tube, (task,), delayed_operation if is_delayed else operation)
+    ledger.news.wake(task.tube)
 
 
 def assign_driver_rank(ledger: QueueState, task: QueueTask) -> None:

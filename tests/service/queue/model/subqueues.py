@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind
-from taskraft_service.queue.orders.fairness import STRIDE
+from taskraft_service.queue.orders.subqueue_offers import STRIDE
 
 PLAIN_KINDS = (TubeKind.FIFO, TubeKind.UTUBE)
 """Kinds whose tasks have no priority, delay, time to live and time to run."""

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.fairness import STRIDE
 from taskraft_service.queue.orders.offers import OfTypes
+from taskraft_service.queue.orders.subqueue_offers import STRIDE
 from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
 from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.keys import subqueue_prefix, waiting_key
