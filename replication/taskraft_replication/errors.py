@@ -1,4 +1,4 @@
-"""Name everything that can go wrong outside the Raft core; one tree, one clear line each."""
+"""Define the errors of this package, except those of the Raft core."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from taskraft_replication.core.types import LogIndex, MemberId
 
 
 class ReplicationError(Exception):
-    """Root of this package's errors; ``str()`` of each is one line for an operator."""
+    """Base class of this package's errors; ``str()`` gives one line for an operator."""
 
 
 class DirectoryRefused(ReplicationError):
-    """The data directory cannot be used by this process as it is configured."""
+    """This process cannot use the data directory as it is configured."""
 
 
 class DirectoryUnwritable(DirectoryRefused):
@@ -19,7 +19,7 @@ class DirectoryUnwritable(DirectoryRefused):
 
 
 class DirectoryLocked(DirectoryRefused):
-    """A living process holds the data directory: stop that process first."""
+    """Another running process has locked the data directory: stop that process first."""
 
 
 class DirectoryForeign(DirectoryRefused):
@@ -27,16 +27,16 @@ class DirectoryForeign(DirectoryRefused):
 
 
 class MemberRemoved(DirectoryRefused):
-    """The others have removed this member: its data is of no use to the group any more.
+    """This member was removed from the group, so its data is of no use to the group any more.
 
-    To come back it joins as a new member, with an empty data directory.
+    To come back, it must join as a new member with an empty data directory.
     """
 
 
 class DirectoryUnknown(DirectoryRefused):
-    """The others know this member with another data directory: it forgot what it had promised.
+    """The other members know this member with another data directory: it has lost data.
 
-    Remove the member, then let it join anew with an empty data directory.
+    Remove the member, then let it join as a new member with an empty data directory.
     """
 
 
@@ -45,14 +45,14 @@ class FormatUnknown(DirectoryRefused):
 
 
 class LogDamaged(ReplicationError):
-    """Synced data is missing or unreadable: this member forgot promises and must not take part.
+    """Durable data is missing or unreadable: acknowledged entries or votes may be lost.
 
-    Wipe the directory and let the member join anew; never cut the log by hand.
+    Delete the directory and let the member join as a new one; never truncate the log by hand.
     """
 
 
 class StorageFailed(ReplicationError):
-    """An append or a sync failed: nothing is known about the disk, the process must end."""
+    """A write or an fsync failed, so the state of the disk is unknown: the process must end."""
 
 
 class StateLost(ReplicationError):
@@ -60,11 +60,11 @@ class StateLost(ReplicationError):
 
 
 class Stopped(ReplicationError):
-    """The node is stopped or stopping; nothing was proposed, or its outcome is unknown."""
+    """The node is stopping or has stopped; nothing was proposed, or the outcome is unknown."""
 
 
 class NotRaftLeader(ReplicationError):
-    """This member does not lead; ``leader`` says who does, ``NO_MEMBER`` if nobody is known to."""
+    """This member is not the leader; ``leader`` is the known leader or ``NO_MEMBER``."""
 
     def __init__(self, leader: MemberId) -> None:
         super().__init__(f"not the leader; leader: {leader or 'unknown'}")
@@ -72,7 +72,7 @@ class NotRaftLeader(ReplicationError):
 
 
 class ProposalLost(ReplicationError):
-    """A proposal was overwritten or its outcome is unknown; retry with the same request id."""
+    """A proposal was overwritten, or its outcome is unknown; retry with the same request id."""
 
     def __init__(self, index: LogIndex, reason: str) -> None:
         super().__init__(f"outcome of the proposal at index {index} is unknown: {reason}")
@@ -80,35 +80,35 @@ class ProposalLost(ReplicationError):
 
 
 class SnapshotBroken(ReplicationError):
-    """A received snapshot is incomplete or fails its checksum; it was dropped."""
+    """A received snapshot is incomplete or fails its checksum; it was deleted."""
 
 
 class SnapshotUnusable(SnapshotBroken):
-    """A snapshot came as it was sent, and no state can be made of it here; it was dropped.
+    """A complete snapshot cannot be used on this member; it was deleted.
 
-    There is no room for it, or the sender's own files are damaged: the same content once more would
-    not help.
+    The disk is full, or the sender's files are damaged. Sending the same content again would not
+    help.
     """
 
 
 class PeerRefused(ReplicationError):
-    """A peer is of another cluster, protocol or life, and is not listened to."""
+    """A peer has another cluster, protocol version or an earlier incarnation, and is rejected."""
 
 
 class GroupAbsent(PeerRefused):
-    """The process addressed has no member of the group, or is still starting it."""
+    """The process at this address has no member of the group, or is still starting it."""
 
 
 class MessageMalformed(ReplicationError):
-    """A peer sent something that is not a message; its stream is ended."""
+    """A peer sent bytes that are not a valid message; its stream is closed."""
 
 
 class ReadUnconfirmed(ReplicationError):
-    """No leader with a quorum confirmed a linearizable read in time; read again, or read stale."""
+    """No leader with a quorum confirmed a linearizable read in time; retry or read stale data."""
 
 
 class ChangeRefused(ReplicationError):
-    """A membership change cannot be made now; ``fault`` says why. Nothing was changed."""
+    """A membership change cannot be made now; ``fault`` says why. The membership is unchanged."""
 
     def __init__(self, fault: ConfChangeFault) -> None:
         super().__init__(f"the membership was not changed: {fault.value}")
@@ -116,15 +116,15 @@ class ChangeRefused(ReplicationError):
 
 
 class TransferFailed(ReplicationError):
-    """Leadership could not be handed over in time; this member may still lead."""
+    """Leadership was not transferred in time; this member may still lead."""
 
 
 class NodeBroken(ReplicationError):
-    """An exception where none may be, for example while applying: a bug; the process must end."""
+    """An unexpected exception, for example during ``apply``: a bug; the process must end."""
 
 
 def reason_of(error: Exception) -> ReplicationError:
-    """Return why a node must end that met ``error`` where none may be."""
+    """Return the error to report when an unexpected ``error`` stops the node."""
     if isinstance(error, ReplicationError):
         return error
     if isinstance(error, OSError):

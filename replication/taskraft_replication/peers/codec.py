@@ -1,7 +1,7 @@
-"""Translate between the core's messages and the peer protocol.
+"""Convert messages between the core and the peer protocol.
 
-Every incoming field is checked here: a frame that does not describe a valid message is refused as a
-whole, so that the core sees only what another core could have said.
+Each incoming field is checked. A frame with an invalid message is rejected as a whole, so the core
+sees only messages that another core could have sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KIND_OUT: Final[Mapping[str, pb.MessageKind.ValueType]] = {
     "read_index_reply": pb.READ_INDEX_REPLY,
     "propose": pb.PROPOSE,
 }
-"""By the kind's value: hashing a string is cheaper than hashing an enum member."""
+"""Keyed by the kind's value: hashing a string is faster than hashing an enum member."""
 
 _KIND_IN: Final[Mapping[int, MessageKind]] = {
     number: MessageKind(name) for name, number in _KIND_OUT.items()
@@ -54,11 +54,8 @@ _ENTRY_KIND_IN: Final[Mapping[int, EntryKind]] = {
 
 
 def encode_message(message: Message) -> pb.RaftMessage:
-    """Return a message to a peer in the form of the protocol.
-
-    Snapshots travel otherwise, and local messages never.
-    """
-    # Fields are set one by one, and only if they say something: half the cost of keywords.
+    """Return the encoded message. Snapshots and local messages are not encoded."""
+    # Setting only the non-default fields, one by one, costs half as much as keyword arguments.
     encoded = pb.RaftMessage(
         kind=_KIND_OUT[message.kind.value],
         to=message.to,
@@ -87,7 +84,7 @@ def encode_message(message: Message) -> pb.RaftMessage:
 
 
 def encode_frame(messages: Iterable[Message]) -> bytes:
-    """Return messages to one peer as a frame."""
+    """Return the frame with these messages to one peer."""
     frame = pb.Frame()
     frame.messages.extend(map(encode_message, messages))
     return frame.SerializeToString()
@@ -97,20 +94,20 @@ def decode_frame(raw: bytes) -> list[Message]:
     """Return the messages of a frame.
 
     Raises:
-        MessageMalformed: it is none, or no member can have said one of them.
+        MessageMalformed: the bytes are not a frame, or a message in it is invalid.
     """
     try:
         frame = pb.Frame.FromString(raw)
     except DecodeError as error:
-        raise MessageMalformed("what was sent is no frame") from error
+        raise MessageMalformed("the received bytes are not a frame") from error
     return [decode_message(each) for each in frame.messages]
 
 
 def decode_message(encoded: pb.RaftMessage) -> Message:
-    """Return the message that a peer sent.
+    """Return the decoded message.
 
     Raises:
-        MessageMalformed: no member can have said this.
+        MessageMalformed: no member can have sent this message.
     """
     kind = _KIND_IN.get(encoded.kind)
     if kind is None:
@@ -146,10 +143,10 @@ def _decode_entries(encoded: pb.RaftMessage, *, follows: bool) -> tuple[Entry, .
 
 
 def decode_snapshot_meta(header: pb.SnapshotHeader) -> SnapshotMeta:
-    """Return what a snapshot stands for.
+    """Return the index, term and membership of a snapshot.
 
     Raises:
-        MessageMalformed: no member can have sent this.
+        MessageMalformed: no member can have sent this header.
     """
     conf_state = decode_conf_state(header.conf_state)
     if header.index < 1 or header.index_term < 1 or header.term < header.index_term:

@@ -1,4 +1,4 @@
-"""State what the driver and the transport need of each other."""
+"""Define the interfaces between the driver and the transport."""
 
 from __future__ import annotations
 
@@ -11,95 +11,95 @@ from taskraft_replication.errors import DirectoryRefused
 from taskraft_replication.machine import SnapshotReader
 
 PreferredSet: TypeAlias = frozenset[MemberId] | None
-"""Who gets entries at once; None: everybody."""
+"""Followers that get entries at once; None stands for all followers."""
 
 
 @dataclass(slots=True, frozen=True)
 class Membership:
-    """Who this member is when it talks to others."""
+    """Identity of this member in messages to its peers."""
 
     cluster_id: str
     group_id: int
     member_id: MemberId
     incarnation: int
-    """Number of this member's starts; peers stop listening to an earlier life."""
+    """Number of starts of this member; peers reject messages of an earlier incarnation."""
     directory_id: str = ""
-    """Identity of its data directory; peers refuse a member that comes with another one."""
+    """Identity of the data directory; peers refuse a member with another directory than before."""
     peer_address: str = ""
-    """Where it listens, for peers that have not heard of it yet."""
+    """Address of this member, for peers that do not know it yet."""
 
 
 class SnapshotSink(Protocol):
-    """Where the content of an incoming snapshot goes; one stream's part of it."""
+    """Destination of an incoming snapshot's content, for one stream."""
 
     @property
     def size(self) -> int:
-        """How much of the content is there already."""
+        """Number of bytes received so far, by this stream or earlier ones."""
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        """Take the next piece.
+        """Write the next piece.
 
         Raises:
-            SnapshotBroken: it does not follow on the piece before, or is damaged.
+            SnapshotBroken: the piece does not follow the previous one, or is damaged.
         """
 
     async def finish(self) -> int:
-        """Make the content durable and hand it over; return its length."""
+        """Make the content durable and pass it to the driver; return its length in bytes."""
 
     def abandon(self) -> None:
-        """End before the content is whole; another stream may go on with it."""
+        """Stop before the content is complete; another stream may continue it."""
 
 
 class Receiver(Protocol):
-    """A member, as the transport sees it. All calls come on the event loop."""
+    """A member, as the transport uses it. All calls come on the event loop."""
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """Take messages from one peer, in the order in which it sent them."""
+        """Process messages from one peer, in the order in which it sent them."""
 
     def unreachable(self, member: MemberId) -> None:
-        """Learn that messages to ``member`` were lost."""
+        """Messages to ``member`` were lost."""
 
     def stream_ended(self, member: MemberId) -> None:
-        """Learn that the stream from ``member`` has ended: its process may have died."""
+        """The stream from ``member`` has ended; its process may have died."""
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """Learn which data directory ``member`` has; it has seen ours and had no objection."""
+        """The handshake with ``member`` succeeded; ``directory_id`` is its data directory."""
 
     def refused(self, error: DirectoryRefused) -> None:
-        """Learn that a peer will never listen to this member again: the member must end."""
+        """A peer refuses this member permanently: the member must stop."""
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
-        """Learn how the transfer of a snapshot to ``member`` ended."""
+        """The transfer of a snapshot to ``member`` has ended."""
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SnapshotSink:
-        """Prepare for the content of the snapshot that ``message`` announces, or for its rest.
+        """Prepare to receive the content of the snapshot in ``message``, or the rest of it.
 
         Raises:
-            SnapshotBroken: another one is being received or installed.
+            SnapshotBroken: another snapshot is being received or installed.
         """
 
 
 class Peers(Protocol):
-    """The other members of one group, as the driver sees them."""
+    """The other members of one group, as the driver uses them."""
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send messages to the members that they name; never blocks, may lose them."""
+        """Send messages to their receivers; never blocks, and may lose messages."""
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """Stream a snapshot to a member; reports by ``snapshot_sent``."""
+        """Stream a snapshot to a member; report the end with ``snapshot_sent``."""
 
     def set_preferred(self, chosen: PreferredSet) -> None:
-        """Learn who gets entries at once; the others may get them a little later."""
+        """Send entries at once to these followers; the others may get them later."""
 
     def set_roster(self, roster: Roster) -> None:
-        """Learn who the members are and where; links to those that are gone are closed."""
+        """Update members and addresses; links to removed members are closed."""
 
     async def close(self) -> None:
-        """Leave the group: end all streams."""
+        """Close all streams of the group."""
 
 
 class Transport(Protocol):
     """Carries the messages of all groups of a process."""
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> Peers:
-        """Begin to exchange messages with the other members of a group."""
+        """Start to exchange messages with the other members of a group."""

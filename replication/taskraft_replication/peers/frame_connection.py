@@ -1,14 +1,14 @@
-"""Carry frames from one member to another on a plain connection of the event loop.
+"""Send frames between members over plain TCP or TLS connections of the event loop.
 
-A message of a gRPC stream is handed from thread to thread on both sides, which costs 200 to 300 us
-of CPU; a frame on a socket that the event loop itself reads and writes costs a fifth of that. So a
-stream between peers has two parts: the gRPC call introduces the sender, authenticates it and says
-why it is refused; a lane, opened with the ticket that the call has brought, carries the frames. One
-ends with the other.
+A message of a gRPC stream is passed from thread to thread on both sides, which costs 200 to 300 us
+of CPU. A frame on a socket that the event loop reads and writes itself costs a fifth of that. A
+stream between peers therefore has two parts. The gRPC call introduces and authenticates the sender
+and reports a refusal. The frame connection, opened with the ticket from the call's response,
+carries the messages. Both end together.
 
-A lane begins with ``MAGIC`` and one byte that says whether it will be encrypted; if so, the other
-side answers ``READY`` and both negotiate TLS. The ticket comes next, then frames, each after its
-length in four bytes.
+A frame connection starts with ``MAGIC`` and one byte that says whether it will be encrypted. If so,
+the receiver answers ``READY`` and both sides negotiate TLS. The ticket follows, then the frames,
+each after its length in four bytes.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from typing import Final
 from taskraft_replication.errors import ReplicationError
 
 MAGIC: Final = b"TASKRAFT"
-"""Unlike the beginning of HTTP/2 ("PRI") and that of TLS (0x16)."""
+"""Distinguishes frame connections from HTTP/2 ("PRI") and from TLS (0x16)."""
 PLAIN: Final = b"-"
 ENCRYPTED: Final = b"+"
 READY: Final = b"!"
 TICKET_BYTES: Final = 16
 BEGIN_SECONDS: Final = 5.0
-"""How long it may take until a lane is open."""
+"""Maximum time to open a frame connection."""
 UNSENT_BYTES_MAX: Final = 1 << 20
-"""Above so much unsent the outbox keeps its messages, and joins them."""
+"""Unsent bytes above which messages stay in the send queue, where they can be merged."""
 
 _HEAD: Final = Struct(">I")
 
 
 class FrameInvalid(ReplicationError):
-    """What came on a lane is no frame; the stream ends."""
+    """The bytes on a frame connection are not a frame; the stream is closed."""
 
 
 @dataclass(slots=True, frozen=True)
 class FrameTls:
-    """How a lane is encrypted on the side that opens it: whom to trust, and who must answer."""
+    """TLS settings of the connecting side: the trusted CA and the expected name of the peer."""
 
     context: ssl.SSLContext
     server_name: str
@@ -54,10 +54,10 @@ class FrameTls:
 
 
 class FrameSender(asyncio.Protocol):
-    """The end of a lane that speaks; made by ``connect``.
+    """Sending end of a frame connection; created by ``connect``.
 
     Args:
-        stirred: called when the lane is lost, or has room again.
+        on_change: called when the connection is lost or can take more bytes.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
@@ -68,30 +68,30 @@ class FrameSender(asyncio.Protocol):
         self.is_full = False
 
     async def ready(self) -> None:
-        """Wait until the other side begins with TLS.
+        """Wait until the receiver is ready for TLS.
 
         Raises:
-            ConnectionError: it has hung up.
+            ConnectionError: the receiver has closed the connection.
         """
         await self._ready
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Send by ``transport`` from now on."""
+        """Send with ``transport`` from now on."""
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         self._transport = transport
 
     def write(self, frame: bytes) -> None:
-        """Send a frame, at once if the connection takes it."""
-        assert self._transport is not None, "the lane has begun"
+        """Send a frame; the transport buffers what the socket does not take."""
+        assert self._transport is not None, "begin() comes before write()"
         self._transport.write(_HEAD.pack(len(frame)) + frame)
 
     def close(self) -> None:
-        """End the lane; what the connection has not taken is lost."""
+        """Close the connection; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``: the only thing that comes is that TLS may begin."""
+        """See ``asyncio.Protocol``; the receiver sends only ``READY``."""
         if data == READY and not self._ready.done():
             self._ready.set_result(None)
 
@@ -108,8 +108,8 @@ class FrameSender(asyncio.Protocol):
         """See ``asyncio.Protocol``."""
         self.is_lost = True
         if not self._ready.done():
-            self._ready.set_exception(exc or ConnectionError("the peer has hung up"))
-            # Nobody may be waiting for it.
+            self._ready.set_exception(exc or ConnectionError("the peer closed the connection"))
+            # Mark the exception as retrieved, because no coroutine may be waiting for it.
             self._ready.exception()
         self._on_change()
 
@@ -117,10 +117,11 @@ class FrameSender(asyncio.Protocol):
 async def connect(
     address: str, ticket: bytes, tls: FrameTls | None, on_change: Callable[[], None]
 ) -> FrameSender:
-    """Open a lane to the peer at ``host:port`` with the ticket that it gave.
+    """Open a frame connection to the peer at ``host:port`` with the ticket from its response.
 
     Raises:
-        OSError: it cannot be reached, or is not who it should be; TimeoutError: not in time.
+        OSError: the peer cannot be reached, or its certificate has another name.
+        TimeoutError: the connection was not open in time.
     """
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
@@ -137,7 +138,7 @@ async def connect(
                 encrypted = await loop.start_tls(
                     transport, sender, tls.context, server_hostname=tls.server_name
                 )
-                assert encrypted is not None, "start_tls fails by an exception"
+                assert encrypted is not None, "start_tls raises on failure"
                 transport = encrypted
                 transport.write(ticket)
         except BaseException:
@@ -151,25 +152,25 @@ async def connect(
 
 
 class ConnectionTicket:
-    """The right to open one lane, and what becomes of its frames.
+    """Single-use credential that lets a peer open one frame connection.
 
     Args:
-        take: takes each frame, in order; what it raises ends the lane.
+        take: receives each frame, in order; an exception closes the connection.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self.token: Final = secrets.token_bytes(TICKET_BYTES)
         self.take: Final = take
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the lane is gone; fails with what ``take`` raised."""
+        """Done when the connection is lost; fails with the exception of ``take``."""
         self._transport: asyncio.Transport | None = None
 
     def redeem(self, transport: asyncio.Transport) -> None:
-        """Let the lane be closed with the ticket."""
+        """Attach the connection, so that ``close`` also closes it."""
         self._transport = transport
 
     def lose(self, error: Exception | None = None) -> None:
-        """Note that the lane is gone, or of no use any more."""
+        """Record that the connection is lost or unusable."""
         if self.end.done():
             return
         if error is None:
@@ -178,21 +179,21 @@ class ConnectionTicket:
             self.end.set_exception(error)
 
     def close(self) -> None:
-        """End the lane."""
+        """Close the connection."""
         self.end.cancel()
         if self._transport is not None:
             self._transport.abort()
 
 
 class ConnectionTickets:
-    """The tickets that were given out and are good for a lane."""
+    """The issued tickets that were not redeemed yet."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, ConnectionTicket] = {}
 
     @contextmanager
     def issue(self, take: Callable[[bytes], None]) -> Iterator[ConnectionTicket]:
-        """Give out a ticket; it and its lane end with the context."""
+        """Issue a ticket; the ticket and its connection end with the context."""
         ticket = ConnectionTicket(take)
         self._open[ticket.token] = ticket
         try:
@@ -202,16 +203,16 @@ class ConnectionTickets:
             ticket.close()
 
     def redeem(self, token: bytes) -> ConnectionTicket | None:
-        """Return what belongs to a ticket that comes for the first time."""
+        """Return the ticket of a token that is used for the first time, or None."""
         return self._open.pop(token, None)
 
 
 class FrameReceiver(asyncio.Protocol):
-    """The end of a lane that listens: reads the ticket, then frames.
+    """Receiving end of a frame connection: reads the ticket, then frames.
 
     Args:
-        tickets: those that are good.
-        frame_bytes_max: longer ones are nonsense.
+        tickets: the valid tickets.
+        frame_bytes_max: maximum length of a frame.
     """
 
     def __init__(self, tickets: ConnectionTickets, frame_bytes_max: int) -> None:
@@ -264,7 +265,9 @@ class FrameReceiver(asyncio.Protocol):
         while end - begin >= _HEAD.size:
             (size,) = _HEAD.unpack_from(unread, begin)
             if size > self._frame_bytes_max:
-                raise FrameInvalid(f"a frame of {size} bytes")
+                raise FrameInvalid(
+                    f"a frame of {size} bytes exceeds the limit of {self._frame_bytes_max} bytes"
+                )
             behind = begin + _HEAD.size + size
             if behind > end:
                 break

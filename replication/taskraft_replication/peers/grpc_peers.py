@@ -1,4 +1,4 @@
-"""Hold the links to the other members of one group, over gRPC: who they are, and where."""
+"""Manage the links to the other members of one group."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 NO_USE_PAUSE_SECONDS: Final = 2.0
-"""Pause before a member that had no room for a snapshot, or no use, is offered another: to make one
-costs a flush, and to send it what it weighs."""
+"""Pause before another snapshot is offered to a member that could not use the last one. Creating a
+snapshot costs a flush, and sending it costs its size."""
 
 KEEPALIVE_MS: Final = 2000
-"""A connection without an answer for this long is dead: a cut network sends no reset."""
+"""A connection without an answer for this long is closed: a partitioned network sends no reset."""
 
 CONNECT_MS: Final = 2000
-"""How long it may take to connect: several times there and back, on a busy machine."""
+"""Maximum time to connect: several round trips, on a busy machine."""
 
 FRAME_BYTES_LIMIT: Final = ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)
-"""No member sends a longer frame."""
+"""Maximum length of a frame."""
 
 CONNECTION_OPTIONS: Final = (
     ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
@@ -51,9 +51,9 @@ CONNECTION_OPTIONS: Final = (
 )
 _CHANNEL_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
-    # The pauses between attempts are the link's business.
+    # The link handles the pauses between attempts.
     ("grpc.initial_reconnect_backoff_ms", 20),
-    # Not a pause, whatever its name: how long an attempt may take, with TLS and all.
+    # Despite its name, this option is the timeout of one connection attempt, including TLS.
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_http_proxy", 0),
@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class GrpcPeers:
-    """The other members of one group: a link to each; satisfies ``Peers``."""
+    """Links to the other members of one group; implements ``Peers``."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class GrpcPeers:
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
         self._nodes: dict[MemberId, str] = {}
-        """Names of those who called before the roster has told of them."""
+        """Certificate names of members that connected before the roster named them."""
         self._inbound: dict[MemberId, asyncio.Task[object]] = {}
-        """Who serves the stream of each peer."""
+        """Tasks that serve the streams from the peers."""
         self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -106,10 +106,10 @@ class GrpcPeers:
         link = self._links.get(message.to)
         try:
             if link is not None:
-                _log.info("snapshot of entry %d to member %d begins", meta.index, message.to)
+                _log.info("sending the snapshot of entry %d to member %d", meta.index, message.to)
                 header = header_of(message, meta, self.membership)
                 await Transfer(link.channel, header, content).run()
-                _log.info("snapshot of entry %d is taken by member %d", meta.index, message.to)
+                _log.info("member %d has received the snapshot of entry %d", meta.index, message.to)
                 ok = True
         except (
             aio.AioRpcError,
@@ -130,11 +130,11 @@ class GrpcPeers:
             link.batcher.may_delay = chosen is not None and member not in chosen
 
     def set_roster(self, roster: Roster) -> None:
-        """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
+        """See ``Peers``. Links to members that are not in it yet stay: the roster may be behind."""
         self.roster = roster
         for member in [*self._inbound]:
             if was_removed(roster, member):
-                # It may have nothing to say, and would never hear of it.
+                # A removed member that sends nothing would not learn of its removal otherwise.
                 self._inbound.pop(member).cancel()
         wanted = {
             member: address
@@ -154,7 +154,7 @@ class GrpcPeers:
             self._open_link(member)
 
     def renew(self) -> None:
-        """Open all links anew, with the credentials in force; what was on its way is lost."""
+        """Reopen all links with the current credentials; messages in flight are lost."""
         for member in [*self._links]:
             self._background.start(self._links.pop(member).close())
             self._open_link(member)
@@ -178,27 +178,27 @@ class GrpcPeers:
         link.batcher.may_delay = self._chosen is not None and member not in self._chosen
 
     def hello_received(self, hello: pb.Hello, node: str) -> None:
-        """Note a sign of life from a member; learn where it is if this is the first one ever.
+        """Reconnect to a member that has contacted this one; learn its address if it is new.
 
-        ``node`` is its name by its certificate, empty without one.
+        ``node`` is the name in its certificate, empty without one.
         """
         member = MemberId(hello.sender)
         link = self._links.get(member)
         if link is not None:
             link.reset_backoff()
         elif hello.peer_address:
-            # A leader that was elected while we were away, or we are new ourselves.
+            # The leader was elected while this member was away, or this member is new.
             self._addresses[member] = hello.peer_address
             self._nodes[member] = node
             self._open_link(member)
 
     def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
-        """Note which task serves the stream of a peer, so that it can be ended."""
+        """Record the task that serves the stream of a peer, so that it can be cancelled."""
         assert task is not None
         self._inbound[member] = task
 
     def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
-        """Note that a task serves a stream no more; it may have been replaced before."""
+        """Report the end of a stream, unless another task has replaced it."""
         if self._inbound.get(member) is task:
             del self._inbound[member]
             self.receiver.stream_ended(member)
@@ -225,7 +225,7 @@ class GrpcPeers:
 
 
 def _has_no_use(error: Exception) -> bool:
-    """Tell whether a member can make nothing of a snapshot, which will not be better soon."""
+    """Tell whether the receiver cannot use the snapshot, which a retry would not change."""
     if not isinstance(error, aio.AioRpcError):
         return False
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1,4 +1,4 @@
-"""Introduce members to each other, and refuse strangers with a reason."""
+"""Define the handshake between members, and refuse peers that do not belong to the group."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 PROTOCOL_VERSION: Final = 1
 EXPELLED_KEY: Final = "taskraft-expelled"
-"""Key of the metadata with which a stream is refused for good."""
+"""Metadata key that marks a permanent refusal."""
 
 
 class Expulsion(Enum):
-    """Why a member is refused for good; the value travels in the metadata ``EXPELLED_KEY``."""
+    """Why a member is refused permanently; the value is sent in the metadata ``EXPELLED_KEY``."""
 
     REMOVED = "removed"
     DIRECTORY = "directory"
 
 
 class PeerExpelled(PeerRefused):
-    """A peer is refused for good, and is told so."""
+    """A peer is refused permanently, and is told so."""
 
     def __init__(self, expulsion: Expulsion, text: str) -> None:
         super().__init__(text)
@@ -37,7 +37,7 @@ class PeerExpelled(PeerRefused):
 
 
 def hello_to(member: MemberId, own: Membership) -> pb.Hello:
-    """Return the introduction of this member to ``member``."""
+    """Return this member's introduction to ``member``."""
     return pb.Hello(
         protocol_version=PROTOCOL_VERSION,
         cluster_id=own.cluster_id,
@@ -51,13 +51,12 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
 
 
 def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None:
-    """Make sure that a peer is the member it says it is, and has what it promised.
+    """Check that a peer is a current member with the data directory known for it.
 
-    A number that was not given yet, as far as this member knows, proves nothing: it may be this
-    member that is behind.
+    A member id above the highest known one passes: this member may be behind.
 
     Raises:
-        PeerExpelled: the member was removed, or has come with another data directory.
+        PeerExpelled: the member was removed, or has another data directory.
     """
     if was_removed(roster, member):
         raise PeerExpelled(
@@ -70,13 +69,13 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
         raise PeerExpelled(
             Expulsion.DIRECTORY,
             f"member {member} comes with data directory {directory_id or 'unknown'}, but is known "
-            f"with {known.directory_id}: it was wiped or replaced and has forgotten what it "
-            f"promised; remove the member, then let it join anew",
+            f"with {known.directory_id}: the directory was wiped or replaced, so acknowledged "
+            f"data is lost; remove the member, then let it join anew",
         )
 
 
 def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
-    """Return what an expulsion means for the member that is told of it; None: it is none."""
+    """Return the error for a permanent refusal by a peer, or None for an unknown kind."""
     match kind:
         case Expulsion.REMOVED.value:
             return MemberRemoved(text)
@@ -87,22 +86,22 @@ def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
 
 
 class PeerIncarnations:
-    """Knows which life of each peer speaks now."""
+    """Tracks the newest incarnation of each peer."""
 
     def __init__(self) -> None:
         self._current: dict[tuple[int, int], int] = {}
 
     def check_hello(self, hello: pb.Hello, own: Membership, roster: Roster) -> None:
-        """Let a peer in.
+        """Check the introduction of a peer and record its incarnation.
 
         Raises:
-            PeerRefused: it speaks another protocol, is of another cluster, means another member,
-                or is an earlier life of a peer that was heard of since.
-            PeerExpelled: it was removed, or has come with another data directory.
+            PeerRefused: wrong protocol version, cluster or receiver, or an outdated incarnation.
+            PeerExpelled: the member was removed, or has another data directory.
         """
         if hello.protocol_version != PROTOCOL_VERSION:
             raise PeerRefused(
-                f"protocol version {hello.protocol_version} is not {PROTOCOL_VERSION}"
+                f"protocol version {hello.protocol_version} is not {PROTOCOL_VERSION}; "
+                f"run the same release on both nodes"
             )
         if hello.cluster_id != own.cluster_id:
             raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
@@ -115,11 +114,11 @@ class PeerIncarnations:
         current = self._current.get(key, 0)
         if hello.incarnation < current:
             raise PeerRefused(
-                f"member {hello.sender} was started again since: life {current} speaks, "
-                f"not {hello.incarnation}"
+                f"incarnation {hello.incarnation} of member {hello.sender} is outdated: "
+                f"incarnation {current} has connected since"
             )
         self._current[key] = hello.incarnation
 
     def is_current(self, hello: pb.Hello) -> bool:
-        """Tell whether no later life of the peer was admitted since."""
+        """Tell whether no later incarnation of the peer has connected since."""
         return self._current[hello.group_id, hello.sender] == hello.incarnation

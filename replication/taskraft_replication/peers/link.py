@@ -1,7 +1,7 @@
-"""Keep one ordered stream of messages open to one peer.
+"""Maintain one ordered stream of messages to one peer.
 
-Raft survives the loss of any message, so nothing here is resent: what cannot be sent is dropped and
-reported, and the core sends what is needed then.
+Raft tolerates the loss of any message, so nothing is resent here. A message that cannot be sent is
+dropped and reported, and the core then sends what the peer needs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 
 BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
-"""Longest pause between attempts; a peer that comes back ends the pause by calling us."""
+"""Maximum pause between connection attempts. A peer that reconnects to this member ends the pause.
+"""
 
 LAST_WORD_SECONDS: Final = 1.0
-"""How long a peer may take to say why it has closed a lane."""
+"""Maximum time that a peer has to report why it closed a frame connection."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ ConnectFrames: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[Frame
 
 
 class LinkEvents(Protocol):
-    """Learns what happens on a link."""
+    """Receives the events of a link."""
 
     def unreachable(self, member: MemberId) -> None:
         """See ``Receiver``."""
@@ -51,15 +52,15 @@ class LinkEvents(Protocol):
         """See ``Receiver``."""
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
-        """Look at who has answered at the member's address.
+        """Check the identity of the peer that answered at the member's address.
 
         Raises:
-            PeerRefused: it is not the member.
+            PeerRefused: another member answered.
         """
 
 
 class PeerLink:
-    """The outgoing messages to one peer: a bounded queue and the stream that empties it."""
+    """The outgoing messages to one peer: a bounded queue, and the stream that empties it."""
 
     def __init__(
         self,
@@ -88,32 +89,32 @@ class PeerLink:
         self._task = run_beside(self._run())
 
     def put(self, message: Message) -> None:
-        """Queue a message, or drop it if the peer is out of reach or too slow."""
+        """Queue a message; drop it if the peer is unreachable or the queue is full."""
         if not self._is_paused and not self.batcher.put(message):
             self._events.unreachable(self.member)
 
     def flush_soon(self) -> None:
-        """Send what was queued: at once if anybody waits for it, else in a while."""
+        """Send the queued messages: at once if one is urgent, otherwise after a delay."""
         self.batcher.flush_soon()
 
     def _has_room(self) -> bool:
         return self._frames is not None and not self._frames.is_full
 
     def _flush(self) -> None:
-        """Send everything, as far as the lane takes it."""
+        """Send all queued frames, as far as the connection takes them."""
         for frame in self.batcher.frames(self._has_room):
             assert self._frames is not None
             self._frames.write(encode_frame(frame))
 
     def reset_backoff(self) -> None:
-        """End a pause: there is a sign of life from the peer."""
+        """Retry the connection now: the peer has contacted this member."""
         if self._is_paused:
             self._pause_ms = BACK_OFF_MIN_MS
             self._wake.set()
 
     async def close(self) -> None:
-        """End the stream."""
-        # grpc.aio turns a cancellation into the status of a call that has ended by itself.
+        """Close the stream."""
+        # grpc.aio reports a cancellation as the status of a call that has ended on its own.
         self._is_closed = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -128,12 +129,12 @@ class PeerLink:
                 reason = error.details() or ""
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION and reason != refusal:
                     refusal = reason
-                    _log.error("member %d refuses us: %s", self.member, reason)
+                    _log.error("member %d refuses this member: %s", self.member, reason)
                 self._report_expulsion(error)
             except (PeerRefused, OSError) as error:
                 if str(error) != refusal:
                     refusal = str(error)
-                    _log.error("member %d is not spoken to: %s", self.member, error)
+                    _log.error("cannot connect to member %d: %s", self.member, error)
             if self._is_closed:
                 return
             self.batcher.clear()
@@ -141,7 +142,7 @@ class PeerLink:
             await self._pause()
 
     async def _run_stream(self) -> None:
-        """Introduce ourselves and send until the stream breaks."""
+        """Introduce this member and send messages until the stream breaks."""
         call = PeerServiceStub(self.channel).Exchange()
         try:
             hello = hello_to(self.member, self._own)
@@ -151,8 +152,8 @@ class PeerLink:
                 return
             self._events.answered(self.member, answer)
             self._pause_ms = BACK_OFF_MIN_MS
-            # A stream that breaks while we have nothing to say must be noticed, or the next
-            # message, perhaps a request for a vote, would be the one that finds out.
+            # Notice a broken stream at once, even without messages to send. Otherwise the next
+            # message, perhaps a vote request, would be lost.
             call.add_done_callback(lambda _: self._wake.set())
             self._frames = await self._connect(answer.lane_ticket, self._wake.set)
             while not (call.done() or self._frames.is_lost):
@@ -161,7 +162,7 @@ class PeerLink:
                 await self._wake.wait()
             await self._wait_for_status(call)
         except asyncio.InvalidStateError:
-            # grpc.aio reports a write on a stream that has just ended in this way.
+            # grpc.aio raises this for a write on a stream that has just ended.
             return
         finally:
             if self._frames is not None:
@@ -170,17 +171,17 @@ class PeerLink:
             call.cancel()
 
     async def _wait_for_status(self, call: ExchangeCall) -> None:
-        """Wait for the end of a call whose lane is gone.
+        """Wait for the end of a call whose frame connection is lost.
 
         Raises:
-            AioRpcError: the peer does not listen any more, and says why.
+            AioRpcError: the peer has refused this member, with the reason.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await call.read()
 
     def _report_expulsion(self, error: aio.AioRpcError) -> None:
-        """Pass it on if the peer will never listen to us again."""
+        """Report the error if the peer has refused this member permanently."""
         for key, kind in error.trailing_metadata() or ():
             if key == EXPELLED_KEY and isinstance(kind, str):
                 expelled = expulsion_error(kind, error.details() or "")
@@ -188,7 +189,7 @@ class PeerLink:
                     self._events.refused(expelled)
 
     async def _pause(self) -> None:
-        """Wait before the next attempt, longer each time, or until there is a sign of life."""
+        """Wait before the next attempt, with growing delay, or until ``reset_backoff``."""
         self._is_paused = True
         self._wake.clear()
         try:

@@ -1,7 +1,7 @@
-"""Listen where the peers call: lanes are served here, everything else is handed on to gRPC.
+"""Listen on the peer port: accept frame connections, and forward other connections to gRPC.
 
-A gRPC server cannot share its port, so it listens on loopback and this port stands in front of it.
-A connection that does not begin as a lane does is passed through byte for byte, its TLS included.
+A gRPC server cannot share its port, so it listens on loopback behind this port. A connection that
+does not start like a frame connection is forwarded byte for byte, including its TLS.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from taskraft_replication.peers.frame_connection import (
 
 _OPENING_BYTES: Final = len(MAGIC) + 1
 _PASSED_ON_BYTES_MAX: Final = 1 << 20
-"""Above so much unsent the other side of a connection that is passed on is not read."""
+"""Unsent bytes of a forwarded connection above which the other side is not read."""
 
 _log = logging.getLogger(__name__)
 
 
 ENDING_TURNS: Final = 4
-"""Turns of the event loop until a connection that was just accepted has arrived, and is closed."""
+"""Turns of the event loop after which a connection that was just accepted is certain to be closed.
+"""
 
 
 class PeerPort:
-    """The port for peers.
+    """The port on which peers connect.
 
     Args:
-        tickets: the tickets of lanes that are awaited.
-        frame_bytes_max: of a lane.
-        server_context: returns the certificate to show on encrypted lanes; None: lanes are plain.
+        tickets: valid tickets of frame connections.
+        frame_bytes_max: maximum length of a frame.
+        server_context: returns the TLS context of frame connections; None: they are not encrypted.
     """
 
     def __init__(
@@ -79,22 +80,23 @@ class PeerPort:
         return bound
 
     def shut(self) -> None:
-        """Stop listening; connections stay."""
+        """Stop listening; open connections stay open."""
         if self._server is None:
             return
         loop = asyncio.get_running_loop()
         for listener in self._server.sockets:
             loop.remove_reader(listener)
-        # A connection that was accepted in this turn arrives in the next one, and may not find its
-        # server closed: it would fail there, and stay open (CPython gh-109564, before 3.13).
+        # A connection accepted in this turn is set up in the next one, and must not find its server
+        # closed: it would fail there and stay open (CPython gh-109564, before 3.13).
         loop.call_soon(self._server.close)
         self._server = None
 
     async def end(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._ended = True
         for _ in range(ENDING_TURNS):
-            # First those that a task alone knows, so that none is forgotten while it is open.
+            # Abort the known connections first, before the tasks that hold references to them are
+            # cancelled.
             for transport in [*self._connections]:
                 transport.abort()
             self._background.cancel()
@@ -102,15 +104,16 @@ class PeerPort:
             await asyncio.sleep(0)
 
     def arrived(self, transport: asyncio.Transport) -> None:
-        """Note a connection, so that it ends with the port."""
+        """Record a connection, so that it is closed with the port."""
         self._connections.add(transport)
         if self._ended:
             transport.abort()
 
     def serve_plain(self, transport: asyncio.Transport, opening: bytes) -> None:
-        """Let a plain connection be a lane; ``opening`` is what came after its beginning."""
+        """Use a plain connection for frames; ``opening`` follows its first bytes."""
         if self._server_context is not None:
-            # Where nodes have certificates, tickets are told to nobody else.
+            # With certificates, tickets are issued to authenticated nodes only and must not travel
+            # unencrypted.
             transport.abort()
             return
         receiver = FrameReceiver(self._tickets, self._frame_bytes_max)
@@ -119,14 +122,14 @@ class PeerPort:
         receiver.connection_made(transport)
 
     def serve_encrypted(self, transport: asyncio.Transport) -> None:
-        """Let a connection become a lane once TLS is negotiated."""
+        """Use a connection for frames once TLS is negotiated."""
         if self._server_context is None:
             transport.abort()
             return
         self._background.start(self._encrypt(transport, self._server_context))
 
     def forward_to_grpc(self, transport: asyncio.Transport, opening: bytes) -> None:
-        """Connect a connection that began with ``opening`` to gRPC."""
+        """Forward a connection that began with ``opening`` to gRPC."""
         transport.pause_reading()
         self._background.start(self._pass_on(transport, opening))
 
@@ -144,10 +147,10 @@ class PeerPort:
                 ssl_handshake_timeout=BEGIN_SECONDS,
             )
         except OSError as error:
-            _log.warning("a lane was not encrypted: %s", error)
+            _log.warning("TLS handshake of a frame connection failed: %s", error)
             transport.abort()
             return
-        assert encrypted is not None, "start_tls fails by an exception"
+        assert encrypted is not None, "start_tls raises on failure"
         receiver.connection_made(encrypted)
 
     async def _pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
@@ -157,7 +160,7 @@ class PeerPort:
                 lambda: _ByteForwarder(transport), "127.0.0.1", self._grpc_port
             )
         except OSError as error:
-            _log.warning("gRPC cannot be reached: %s", error)
+            _log.warning("cannot connect to the local gRPC server: %s", error)
             transport.abort()
             return
         self._connections.add(inner)
@@ -172,7 +175,7 @@ class PeerPort:
 
 
 class _NewConnection(asyncio.Protocol):
-    """A connection of which nothing is known yet."""
+    """A connection whose type is not known yet."""
 
     def __init__(self, port: PeerPort) -> None:
         self._port = port
@@ -181,7 +184,7 @@ class _NewConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``. Who says nothing has no claim to the connection."""
+        """See ``asyncio.Protocol``. A connection without data is closed after ``BEGIN_SECONDS``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._port.arrived(transport)
@@ -216,7 +219,7 @@ class _NewConnection(asyncio.Protocol):
 
 
 class _ByteForwarder(asyncio.Protocol):
-    """One end of a connection that is passed on: what comes goes to the other end."""
+    """One end of a forwarded connection: writes received bytes to the other end."""
 
     def __init__(self, other: asyncio.Transport) -> None:
         self._other = other
@@ -231,7 +234,7 @@ class _ByteForwarder(asyncio.Protocol):
         self._other.write(data)
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``: this end takes no more, so the other is not read."""
+        """See ``asyncio.Protocol``: stop reading the other end while this end is full."""
         if not self._other.is_closing():
             self._other.pause_reading()
 
@@ -241,6 +244,6 @@ class _ByteForwarder(asyncio.Protocol):
             self._other.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``: what is on its way to the other end still leaves."""
+        """See ``asyncio.Protocol``: buffered bytes are still sent to the other end."""
         del exc
         self._other.close()

@@ -1,9 +1,9 @@
-"""Let nodes know each other by certificates that name the cluster and the node.
+"""Authenticate nodes by certificates that name the cluster and the node.
 
-The certificate of node N of cluster C has the DNS names ``N.C.taskraft`` and ``C.taskraft``. They
-are no addresses and need not resolve: a node may move, its name stays. Who calls checks that the
-one who answers has the name of the node it wants; who is called learns from the certificate which
-node it is, and believes nobody who says to be another.
+The certificate of node N of cluster C has the DNS names ``N.C.taskraft`` and ``C.taskraft``. The
+names need not resolve, so a node can move to another address. The connecting node checks the name
+of the node that it wants. The receiving node takes the sender's name from the certificate and
+ignores other claims.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Options = Sequence[tuple[str, str | int]]
 
 
 def cluster_name(cluster_id: str) -> str:
-    """Return the name that the certificates of all nodes of a cluster have."""
+    """Return the DNS name in the certificates of all nodes of a cluster."""
     return f"{cluster_id}.{DOMAIN}"
 
 
 def node_name(node: str, cluster_id: str) -> str:
-    """Return the name that only the certificate of this node has."""
+    """Return the DNS name that is only in the certificate of this node."""
     return f"{node}.{cluster_name(cluster_id)}"
 
 
 class PeerSecurity:
-    """The certificates of the port for peers.
+    """Certificates of the peer port.
 
     Args:
-        files: of this node; the authority is that of the cluster's nodes and of nobody else.
+        files: certificate and key of this node; the CA must sign nodes of this cluster only.
         cluster_id: this cluster.
         node: this node.
 
@@ -62,11 +62,11 @@ class PeerSecurity:
         self.current = CurrentTls(files, demand)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials of the port; nobody without a certificate gets in."""
+        """Return the credentials of the port; clients need a certificate."""
         return self.current.server_credentials()
 
     def channel(self, address: str, node: str, options: Options) -> aio.Channel:
-        """Return a channel to a node, whose certificate must name it; empty: to any node."""
+        """Return a channel to ``node``, whose certificate must name it; empty: to any node."""
         return aio.secure_channel(
             address,
             self.current.channel_credentials(),
@@ -74,19 +74,19 @@ class PeerSecurity:
         )
 
     def server_context(self) -> ssl.SSLContext:
-        """Return how a lane is encrypted that a peer opens: its ticket says who the peer is."""
+        """Return the TLS context for incoming frame connections; the ticket identifies the peer."""
         return self.current.server_context()
 
     def frame_tls(self, node: str) -> FrameTls:
-        """Return how a lane to a node is encrypted, whose certificate must name it."""
+        """Return the TLS settings for a frame connection to ``node``."""
         return FrameTls(self.current.client_context(), self._expected(node))
 
     def _expected(self, node: str) -> str:
-        """Return the name that the certificate of a node has; that all have, for an empty one."""
+        """Return the expected DNS name of ``node``; the cluster's name if ``node`` is empty."""
         return node_name(node, self._cluster_id) if node else cluster_name(self._cluster_id)
 
     def node_of(self, shown: Mapping[str, Iterable[bytes]]) -> str:
-        """Return which node of this cluster has made a connection.
+        """Return the name of the node that opened a connection.
 
         Args:
             shown: the connection's authentication, ``context.auth_context()``.
@@ -106,9 +106,9 @@ class PeerSecurity:
 
 
 def check_node(node: str, member: MemberId, roster: Roster) -> None:
-    """Make sure that a node speaks for the member that it is.
+    """Check that a node is the member it claims to be.
 
-    A number that was not given yet, as far as this member knows, proves nothing.
+    A member id that is not in the roster passes, because the roster may be behind.
 
     Raises:
         PeerRefused: the member is another node.
@@ -116,5 +116,5 @@ def check_node(node: str, member: MemberId, roster: Roster) -> None:
     known = find(roster, member)
     if known is not None and known.name.lower() != node.lower():
         raise PeerRefused(
-            f"the certificate of {node!r} does not speak for member {member}, {known.name!r}"
+            f"the certificate names node {node!r}, but member {member} is node {known.name!r}"
         )

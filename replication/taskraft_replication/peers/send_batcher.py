@@ -1,6 +1,6 @@
-"""Decide when what waits for a peer leaves: at once, or a little later with what comes meanwhile.
+"""Flush the send queue of a peer at once, or after a delay together with later messages.
 
-Shared by the link, on the clock of the event loop, and the simulator, in virtual time.
+Shared by the link, which uses the event loop's clock, and the simulator, which uses virtual time.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from taskraft_replication.core.types import Message
 from taskraft_replication.peers.send_queue import PeerSendQueue
 
 DELAY_MS: Final = 20
-"""How long a message that nobody waits for may wait for others to travel with."""
+"""Maximum delay of a message that is not urgent, in milliseconds."""
 
 
 class Timer(Protocol):
-    """A call that will be made, unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> object:
-        """See to it that the call is not made any more."""
+        """Cancel the call."""
 
 
 ScheduleCall: TypeAlias = Callable[[int, Callable[[], None]], Timer]
-"""Makes a call so many milliseconds from now."""
+"""Schedules a call after a delay in milliseconds."""
 
 
 class SendBatcher:
-    """The outbox of one peer, and the moments in which it is emptied.
+    """The send queue of one peer, with the decision when to flush it.
 
     Args:
-        leave: has the frames taken, now or soon.
-        later: the clock.
+        flush: takes the frames and sends them.
+        schedule: schedules a delayed flush.
     """
 
     __slots__ = ("_flush", "_queue", "_schedule", "_timer", "may_delay")
@@ -40,35 +40,35 @@ class SendBatcher:
         self, outbox: PeerSendQueue, flush: Callable[[], None], schedule: ScheduleCall
     ) -> None:
         self.may_delay = False
-        """Whether no commit waits for the peer: others are asked first."""
+        """Whether entries may be delayed, because the commit does not wait for this peer."""
         self._queue = outbox
         self._flush = flush
         self._schedule = schedule
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of queued messages."""
         return len(self._queue)
 
     def put(self, message: Message) -> bool:
-        """Take a message; tell whether there was room for it. ``flush_soon`` follows."""
+        """Queue a message; return whether it fits. Call ``flush_soon`` after the last one."""
         return self._queue.put(message, may_delay=self.may_delay)
 
     def flush_soon(self) -> None:
-        """Let go what was put: at once if anybody waits for it, else in a while."""
+        """Flush at once if a message is urgent, otherwise after ``DELAY_MS``."""
         if self._queue.is_urgent:
             self._flush()
         elif self._queue and self._timer is None:
             self._timer = self._schedule(DELAY_MS, self._flush)
 
     def frames(self, has_room: Callable[[], bool]) -> Iterator[list[Message]]:
-        """Yield what waits, frame by frame, while the way to the peer has room."""
+        """Yield the queued messages, frame by frame, while the connection can take more."""
         self._stop_timer()
         while self._queue and has_room():
             yield self._queue.take_frame()
 
     def clear(self) -> None:
-        """Drop everything; what the peer was told before may be lost as well."""
+        """Drop all messages; earlier acknowledgements may be lost too."""
         self._queue.clear()
         self._stop_timer()
 

@@ -1,9 +1,9 @@
-"""Hold what waits for the stream to one peer, and join what can travel together.
+"""Queue the messages to one peer, and merge messages that can be sent as one.
 
-A frame costs 100 us of CPU on both sides together, a message in it a fifth of that. So news that
-nobody waits for goes with the next message, news that a later message contains goes not at all, and
-appends that follow on each other go as one: one frame with an append and one with its
-acknowledgement are left of an entry, and of several entries if they wait together.
+A frame costs 100 us of CPU on both sides together, a message in it a fifth of that. A message that
+is not urgent waits for the next frame, a message that a later one covers is dropped, and
+consecutive appends are merged. An entry then costs one frame with an append and one with its
+acknowledgement; entries that wait together share them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from taskraft_replication.core.types import LogIndex, Message, MessageKind, Term
 
 QUEUE_MESSAGES_MAX: Final = 4096
 QUEUE_BYTES_MAX: Final = 32 << 20
-"""Data of entries that wait for the stream, unless a single message has more; twice the window that
-the core keeps per follower."""
+"""Maximum payload in the queue, unless a single message is larger; twice the core's in-flight
+window per follower."""
 
 FRAME_BYTES_MAX: Final = 4 << 20
-"""Data of entries in one frame; a single larger message still travels alone."""
+"""Maximum payload of one frame; a larger single message gets a frame of its own."""
 
 DELAYED_BYTES_MAX: Final = 256 << 10
-"""Data of entries that wait for a patient peer's next frame; with more the frame goes at once."""
+"""Maximum payload that may wait for the next frame to a delayed follower; more is sent at once."""
 
 _APPEND: Final = MessageKind.APPEND
 _APPEND_REPLY: Final = MessageKind.APPEND_REPLY
@@ -50,23 +50,23 @@ class PeerSendQueue:
         self._queue: list[Message] = []
         self._bytes = 0
         self._last_bytes = 0
-        """Data in the last message, to which more may be joined."""
+        """Payload of the last message, into which further appends may be merged."""
         self._acknowledged = (Term(0), LogIndex(0))
         self.is_urgent = False
-        """Whether a message waits that the peer, or somebody behind it, waits for."""
+        """Whether the queue holds a message that must not be delayed."""
 
     def __len__(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of queued messages."""
         return len(self._queue)
 
     def put(self, message: Message, *, may_delay: bool = False) -> bool:
-        """Take a message; tell whether there was room for it.
+        """Queue a message; return whether the queue had capacity for it.
 
-        A patient peer gets entries in larger frames: they do not hurry either.
+        With ``may_delay``, entries are not urgent: the follower is not needed for the commit.
         """
         queue = self._queue
         size = payload_bytes(message.entries)
-        # Data that is too large alone goes when no other waits: it would never get through.
+        # An oversized message is accepted if the queue is empty; otherwise it could never be sent.
         is_full = self._bytes > 0 and self._bytes + size > self._bytes_max
         if is_full or len(queue) >= self._messages_max:
             return False
@@ -85,7 +85,7 @@ class PeerSendQueue:
         return True
 
     def take_frame(self) -> list[Message]:
-        """Take as many messages as a frame may hold, at least one."""
+        """Remove and return the messages of the next frame, at least one."""
         taken, self._queue = self._queue, []
         if self._bytes <= FRAME_BYTES_MAX:
             self._bytes = 0
@@ -98,14 +98,14 @@ class PeerSendQueue:
         return taken[:count]
 
     def clear(self) -> None:
-        """Drop everything; what the peer was told before may be lost as well."""
+        """Drop all messages; earlier acknowledgements may be lost too."""
         self._queue.clear()
         self._bytes = 0
         self._acknowledged = (Term(0), LogIndex(0))
         self.is_urgent = False
 
     def _can_be_delayed(self, message: Message, *, may_delay: bool) -> bool:
-        """Tell whether nobody waits for a message: a commit index, an acknowledgement again."""
+        """Tell whether a message is not urgent: a commit index, or a repeated acknowledgement."""
         if message.kind is _APPEND:
             return not message.entries or (may_delay and self._bytes < DELAYED_BYTES_MAX)
         if message.kind is not _APPEND_REPLY or message.reject:
@@ -118,7 +118,7 @@ class PeerSendQueue:
 
 
 def _frame_length(messages: list[Message]) -> int:
-    """Return how many of the first messages make a frame."""
+    """Return the number of messages in the first frame."""
     size = 0
     for count, message in enumerate(messages):
         size += payload_bytes(message.entries)
@@ -128,11 +128,12 @@ def _frame_length(messages: list[Message]) -> int:
 
 
 def _joined(earlier: Message, later: Message) -> Message | None:
-    """Return one message that says what both say, None if there is none.
+    """Return one message that replaces both, or None if they cannot be merged.
 
-    Acknowledgements hold for everything before them. An append without entries says less than one
-    that begins farther on; and an append may bring more entries, for the logs meet at its beginning
-    or nowhere. The commit index that counts is the later one, which is never lower.
+    An acknowledgement covers all entries before it. An append without entries is covered by one
+    that starts at a later index. An append can take the entries of the next append, because the
+    logs match at its start or nowhere. The later commit index, which is never lower, replaces the
+    earlier one.
     """
     if later.kind is not earlier.kind or later.term != earlier.term:
         return None

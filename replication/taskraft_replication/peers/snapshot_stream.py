@@ -1,7 +1,7 @@
-"""Carry the content of a snapshot from one member to another.
+"""Stream the content of a snapshot from one member to another.
 
-The sender reads beside the event loop and keeps to a rate, so that its other work goes on. A
-transfer that breaks off is continued from where the receiver is, a few times, if it got further.
+The sender reads on a worker thread and limits its rate, so that other work continues. A broken
+transfer is continued at the receiver's offset, a limited number of times unless it made progress.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 
 CHUNK_BYTES: Final = 1 << 20
 RATE_BYTES_PER_SECOND: Final = 64 << 20
-"""Rate at which one snapshot is sent: half a gigabit, so that other traffic has room."""
+"""Rate limit of one snapshot: half a gigabit per second, which leaves bandwidth for other traffic.
+"""
 
 ATTEMPT_SECONDS_MAX: Final = 600
-"""Bound of one attempt; the next one goes on from where it ended."""
+"""Maximum duration of one attempt; the next attempt continues at its offset."""
 
 STALL_SECONDS_MAX: Final = 30
-"""How long a peer may take no piece; the attempt is over then."""
+"""Maximum time for the peer to accept one piece; the attempt ends after that."""
 
 ATTEMPTS_MAX: Final = 20
-"""Attempts in a row that bring nothing, half a minute or more; then the core begins anew."""
+"""Maximum consecutive attempts without progress, half a minute or more; then the core starts anew.
+"""
 
 PAUSE_SECONDS: Final = 0.1
-"""Pause before another attempt, times the number of attempts in a row that brought nothing."""
+"""Pause before the next attempt, times the number of consecutive attempts without progress."""
 
 _PASSING: Final = frozenset(
     {
@@ -55,17 +57,17 @@ _PASSING: Final = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.DATA_LOSS,
-        # grpc.aio says so of a piece that is written just when the peer has ended the call.
+        # grpc.aio reports this for a piece that is written just when the peer has ended the call.
         grpc.StatusCode.INTERNAL,
     }
 )
-"""What may be better with the next attempt."""
+"""Status codes after which another attempt may succeed."""
 
 _log = logging.getLogger(__name__)
 
 
 def header_of(message: Message, meta: SnapshotMeta, own: Membership) -> pb.SnapshotHeader:
-    """Return the first words of a transfer."""
+    """Return the header of a transfer."""
     return pb.SnapshotHeader(
         hello=hello_to(message.to, own),
         term=message.term,
@@ -77,10 +79,10 @@ def header_of(message: Message, meta: SnapshotMeta, own: Membership) -> pb.Snaps
 
 
 def announced_by(header: pb.SnapshotHeader) -> Message:
-    """Return the message to the core that a transfer stands for.
+    """Return the core's message for a transfer.
 
     Raises:
-        MessageMalformed: no member can have sent this.
+        MessageMalformed: no member can have sent this header.
     """
     return Message(
         MessageKind.SNAPSHOT,
@@ -92,7 +94,7 @@ def announced_by(header: pb.SnapshotHeader) -> Message:
 
 
 class Transfer:
-    """One snapshot on its way to one member, through any number of attempts."""
+    """The transfer of one snapshot to one member, over any number of attempts."""
 
     def __init__(
         self,
@@ -106,14 +108,14 @@ class Transfer:
         self._content = content
         self._rate = rate
         self._crcs = {0: 0}
-        """Checksum of the content up to each offset that was reached."""
+        """Checksum of the content up to each offset reached."""
         self._reached = 0
 
     async def run(self) -> None:
         """Send the snapshot.
 
         Raises:
-            grpc.aio.AioRpcError, SnapshotBroken, TimeoutError: the peer did not take it.
+            grpc.aio.AioRpcError, SnapshotBroken, TimeoutError: the transfer failed.
         """
         fruitless = 0
         while True:
@@ -124,13 +126,15 @@ class Transfer:
                 fruitless = 0 if self._reached > before else fruitless + 1
                 if fruitless >= ATTEMPTS_MAX or not _may_pass(error):
                     raise
-                _log.info("snapshot broke off at %d, goes on: %s", self._reached, error)
+                _log.info(
+                    "snapshot transfer broke at byte %d and is continued: %s", self._reached, error
+                )
                 await asyncio.sleep(PAUSE_SECONDS * fruitless)
             else:
                 return
 
     async def _attempt(self) -> None:
-        """Send what the peer does not have yet, and wait until it has taken the state."""
+        """Send the missing content, and wait until the peer has taken the state."""
         call = PeerServiceStub(self._channel).SendSnapshot(timeout=ATTEMPT_SECONDS_MAX)
         try:
             await call.write(pb.SendSnapshotRequest(header=self._header))
@@ -157,7 +161,7 @@ class Transfer:
             call.cancel()
 
     async def _chunks(self, offset: int) -> AsyncIterator[pb.SendSnapshotRequest]:
-        """Yield the pieces from ``offset`` at the agreed rate; the last one is empty."""
+        """Yield the pieces from ``offset`` at the limited rate; the last piece is empty."""
         loop = asyncio.get_running_loop()
         crc = self._crcs[offset]
         begun, begun_at = loop.time(), offset
@@ -176,12 +180,12 @@ def _may_pass(error: Exception) -> bool:
 
 
 async def take_chunk(sink: SnapshotSink, chunk: pb.SendSnapshotRequest) -> bool:
-    """Give a piece to ``sink``; return whether it was the last.
+    """Write a piece to ``sink``; return whether it was the last.
 
     Raises:
-        SnapshotBroken: it does not fit.
+        SnapshotBroken: the piece does not continue the content.
     """
     if chunk.HasField("header"):
-        raise SnapshotBroken("a second transfer begins in the middle of one")
+        raise SnapshotBroken("a new transfer header arrived in the middle of a transfer")
     await sink.write(chunk.offset, chunk.data, chunk.crc32c)
     return chunk.last

@@ -1,8 +1,9 @@
-"""Take the messages of all groups of a process from their peers.
+"""Serve the incoming streams of all groups of a process.
 
-One stream per direction, peer and group, in order. A stream begins with a handshake over gRPC; what
-comes from another cluster, another protocol version or an earlier life of a peer is refused with
-the reason. Its frames then come on a lane: see ``taskraft_replication.peers.frame_connection``.
+There is one ordered stream per direction, peer and group. A stream starts with a handshake over
+gRPC. A sender of another cluster, another protocol version or an earlier incarnation is refused
+with the reason. The messages then arrive on a frame connection: see
+``taskraft_replication.peers.frame_connection``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
 
 _STOP_SECONDS: Final = 0.2
 _BEHIND: Final = "127.0.0.1:0"
-"""Where gRPC listens, behind the port for peers."""
+"""Loopback address of the gRPC server behind the peer port."""
 
 Frame = TypeVar("Frame")
 Answer = TypeVar("Answer")
@@ -56,11 +57,11 @@ _log = logging.getLogger(__name__)
 
 
 class GrpcTransport(PeerServiceServicer):
-    """The peer port of a process; satisfies ``Transport``.
+    """The peer port of a process; implements ``Transport``.
 
     Args:
-        security: certificates of the nodes; None: whoever reaches the port is believed.
-        beside: what else is served on the port, to nodes only.
+        security: certificates of the nodes; None: callers are not authenticated.
+        beside: further gRPC handlers on this port, for nodes only.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class GrpcTransport(PeerServiceServicer):
         self._server: aio.Server | None = None
 
     async def start(self, address: str) -> int:
-        """Listen; return the port, which the kernel chooses if ``address`` ends in ``:0``.
+        """Listen; return the port. The kernel chooses the port if ``address`` ends in ``:0``.
 
         Raises:
             OSError: the address cannot be used.
@@ -98,7 +99,7 @@ class GrpcTransport(PeerServiceServicer):
         return await self._port.start(address, port)
 
     async def stop(self) -> None:
-        """Stop listening and end all streams."""
+        """Stop listening and close all streams."""
         self._port.shut()
         if self._server is not None:
             await self._server.stop(_STOP_SECONDS)
@@ -113,7 +114,7 @@ class GrpcTransport(PeerServiceServicer):
         return peers
 
     def renew(self) -> None:
-        """Speak to all peers with the credentials in force now."""
+        """Reconnect to all peers with the current credentials."""
         for peers in self._groups.values():
             peers.renew()
 
@@ -122,7 +123,7 @@ class GrpcTransport(PeerServiceServicer):
         request_iterator: AsyncIterator[pb.ExchangeRequest],
         context: aio.ServicerContext[pb.ExchangeRequest, pb.ExchangeResponse],
     ) -> AsyncIterator[pb.ExchangeResponse]:
-        """Introduce one peer, and take its messages from a lane until that ends."""
+        """Introduce one peer, then receive its messages on a frame connection until that ends."""
         hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
         try:
             peers = self._check_hello(hello, self._node_of(context))
@@ -136,7 +137,7 @@ class GrpcTransport(PeerServiceServicer):
                 )
                 await ticket.end
         except asyncio.CancelledError:
-            # Also the way in which a stream ends whose sender is gone.
+            # The cancellation may also mean that the sender has disconnected.
             if not self._is_removed(hello):
                 raise
             await context.abort(
@@ -151,7 +152,11 @@ class GrpcTransport(PeerServiceServicer):
                 grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
             )
         except (MessageMalformed, FrameInvalid) as error:
-            _log.error("member %d sent nonsense: %s", hello.sender, error)
+            _log.error(
+                "closing the stream from member %d, which sent an invalid message: %s",
+                hello.sender,
+                error,
+            )
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             group = self._groups.get(hello.group_id)
@@ -163,7 +168,7 @@ class GrpcTransport(PeerServiceServicer):
         request_iterator: AsyncIterator[pb.SendSnapshotRequest],
         context: aio.ServicerContext[pb.SendSnapshotRequest, pb.SendSnapshotResponse],
     ) -> AsyncIterator[pb.SendSnapshotResponse]:
-        """Take one snapshot, or the rest of one."""
+        """Receive a snapshot, or the rest of one."""
         try:
             async for answer in self._take_snapshot(request_iterator, self._node_of(context)):
                 yield answer
@@ -172,25 +177,27 @@ class GrpcTransport(PeerServiceServicer):
         except PeerRefused as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except SnapshotUnusable as error:
-            _log.error("a snapshot cannot be used: %s", error)
+            _log.error("cannot use a received snapshot: %s", error)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except SnapshotBroken as error:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         except OSError as error:
-            # Nothing rests on this content yet: only the transfer is lost.
-            _log.error("a snapshot cannot be received: %s", error)
+            # Only the transfer is lost: no state depends on this content yet.
+            _log.error("cannot receive a snapshot: %s", error)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except MessageMalformed as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _node_of(self, context: aio.ServicerContext[Frame, Answer]) -> str:
-        """Return which node has called; empty where nodes have no certificates."""
+        """Return the name of the calling node; empty if nodes have no certificates."""
         return "" if self._security is None else self._security.node_of(context.auth_context())
 
     def _check_hello(self, hello: pb.Hello, node: str) -> GrpcPeers:
         peers = self._groups.get(hello.group_id)
         if peers is None:
-            raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
+            raise GroupAbsent(
+                f"this process has no member of group {hello.group_id}, or has not started it yet"
+            )
         if self._security is not None:
             check_node(node, MemberId(hello.sender), peers.roster)
         self._incarnations.check_hello(hello, peers.membership, peers.roster)
@@ -205,7 +212,7 @@ class GrpcTransport(PeerServiceServicer):
         if not self._incarnations.is_current(hello):
             raise PeerRefused(f"a later life of member {hello.sender} speaks now")
         peers = self._groups[hello.group_id]
-        # The member may have been removed since it was admitted.
+        # The member may have been removed since the handshake.
         check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
         messages = decode_frame(raw)
         for message in messages:
@@ -236,7 +243,7 @@ class GrpcTransport(PeerServiceServicer):
 
 
 def _metadata_of(error: PeerRefused) -> tuple[tuple[str, str], ...]:
-    """Return what tells a peer that it is refused for good."""
+    """Return the metadata that reports a permanent refusal to the peer."""
     if isinstance(error, PeerExpelled):
         return ((EXPELLED_KEY, error.expulsion.value),)
     return ()

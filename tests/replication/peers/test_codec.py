@@ -80,7 +80,7 @@ def test_a_frame_holds_several_messages():
     reply = Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3), index=LogIndex(4))
     assert decode_frame(encode_frame([APPEND, reply])) == [APPEND, reply]
     assert decode_frame(encode_frame([])) == []
-    with pytest.raises(MessageMalformed, match="no frame"):
+    with pytest.raises(MessageMalformed, match="not a frame"):
         decode_frame(b"\xff\xff")
 
 

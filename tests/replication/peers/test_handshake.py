@@ -71,7 +71,7 @@ def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
     peers.check_hello(present, HERE, ROSTER)
     peers.check_hello(present, HERE, ROSTER)
     assert peers.is_current(present)
-    with pytest.raises(PeerRefused, match="life 5 speaks, not 4"):
+    with pytest.raises(PeerRefused, match="incarnation 4 of member 2 is outdated: incarnation 5"):
         peers.check_hello(earlier, HERE, ROSTER)
     peers.check_hello(later, HERE, ROSTER)
     assert peers.is_current(later)

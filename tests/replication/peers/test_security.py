@@ -169,7 +169,7 @@ async def test_a_node_speaks_for_no_member_but_itself(pair, authority):
     security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
     code, details = await refusal(security.channel(f"127.0.0.1:{two.port}", "n2", ()))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert details == "the certificate of 'n3' does not speak for member 1, 'n1'"
+    assert details == "the certificate names node 'n3', but member 1 is node 'n1'"
 
 
 async def test_a_snapshot_of_another_node_is_not_taken(pair, authority):
