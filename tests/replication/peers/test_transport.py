@@ -185,7 +185,10 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
         ({"protocol_version": 9}, "protocol version 9 is not 1"),
         ({"receiver": 3}, "this is member 2, not 3"),
         ({"sender": 2}, "member 2 cannot be a peer of 2"),
-        ({"incarnation": 1}, "incarnation 1 of member 7 is outdated: incarnation 5 has connected since"),
+        (
+            {"incarnation": 1},
+            "incarnation 1 of member 7 is outdated: incarnation 5 has connected since",
+        ),
     ],
 )
 async def test_strangers_are_refused_with_the_reason(pair, change, reason):
