@@ -42,7 +42,7 @@ def fill(directory: Path, tasks: int) -> None:
     put_s, put_ns = time.perf_counter() - began, cpu_ns() - began_ns
     print(
         f"put {tasks} tasks of 100 bytes: {put_s:.1f} s, {put_ns / tasks / 1_000:.1f} µs of CPU "
-        f"per task; resident {resident_bytes() / MIB:.0f} MiB",
+        f"per task; {resident_bytes() / MIB:.0f} MiB resident",
         flush=True,
     )
     core.close()
@@ -79,8 +79,8 @@ def reopen(directory: Path) -> None:
     ratio = medians["backlog"]["take"] / medians["empty"]["take"]
     whole = sum(medians["backlog"].values()) / sum(medians["empty"].values())
     print(
-        f"ratio of a take {ratio:.2f}; of take, ack and the work behind them {whole:.2f}; "
-        f"resident {resident_bytes() / MIB:.0f} MiB"
+        f"ratio of a take {ratio:.2f}; of take, ack and write-behind {whole:.2f}; "
+        f"{resident_bytes() / MIB:.0f} MiB resident"
     )
     core.close()
 

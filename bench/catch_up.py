@@ -63,7 +63,7 @@ class Report:
         return "\n".join(
             (
                 f"{self.tasks} tasks, new member caught up after {self.catch_up_ms} ms",
-                f"its state: {self.state_bytes / 1e6:.1f} MB",
+                f"size of its state: {self.state_bytes / 1e6:.1f} MB",
                 f"put before: {_latency(self.put_ms_before)}",
                 f"put during: {_latency(self.put_ms_during)}",
             )
@@ -73,7 +73,7 @@ class Report:
 def _latency(found: Sequence[float]) -> str:
     cuts = quantiles(found, n=100)
     return (
-        f"median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, worst {max(found):.1f} ms, "
+        f"median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, maximum {max(found):.1f} ms, "
         f"{len(found)} puts"
     )
 
@@ -159,7 +159,7 @@ def catch_up(cluster: LocalCluster, leader: Node) -> tuple[Node, int]:
     while applied(node) < goal:
         took_ms = (time.monotonic_ns() - begun) // 1_000_000
         if not node.is_running or took_ms > CATCH_UP_SECONDS_MAX * 1000:
-            raise NodeFailed(f"the newcomer did not catch up in {took_ms} ms{node.tail()}")
+            raise NodeFailed(f"the new node did not catch up within {took_ms} ms{node.tail()}")
         time.sleep(0.05)
     return node, (time.monotonic_ns() - begun) // 1_000_000
 
@@ -180,7 +180,7 @@ def run(folder: Path, tasks: int) -> Report:
         state = node.folder / "data" / "state"
         size = sum(path.stat().st_size for path in state.rglob("*.sst"))
         if not size:
-            raise NodeFailed("the newcomer has no files yet: it did not get a snapshot")
+            raise NodeFailed("the new node has no state files, so it did not receive a snapshot")
     return Report(tasks, took_ms, size, before, during)
 
 

@@ -28,7 +28,7 @@ def main() -> int:
     """Run the requested measurements; return 1 if one failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", choices=[*MEASUREMENTS, []], metavar="name")
-    parser.add_argument("--full", action="store_true", help="the sizes that the goals name")
+    parser.add_argument("--full", action="store_true", help="use the target sizes")
     arguments = parser.parse_args()
     failed = 0
     for name in arguments.names or MEASUREMENTS:

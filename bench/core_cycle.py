@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch", type=int, default=100)
-    parser.add_argument("--backlog", type=int, default=0, help="tasks that wait meanwhile")
+    parser.add_argument("--backlog", type=int, default=0, help="number of tasks in the backlog")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
         store = RocksStore(Path(path) / "state", BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES)

@@ -35,7 +35,7 @@ def fill(core: CoreQueue, tasks: int) -> float:
     body = b"x" * 100
     began = cpu_ns()
     for first in range(0, tasks, BATCH):
-        # A multiplier without a common divisor with the span spreads the delays over it.
+        # A multiplier that is coprime to the span spreads the delays evenly over it.
         delays = (FIRST_MS + number * 7_919 % SPAN_MS for number in range(first, first + BATCH))
         core.put("delayed", [NewTask(body, len(body), delay_ms=delay) for delay in delays])
     core.collect()
@@ -49,7 +49,7 @@ def fire(core: CoreQueue, tasks: int) -> tuple[list[float], int]:
     while fired < tasks // 2:
         due_ms = core.queue.next_deadline_ms()
         assert due_ms is not None
-        assert due_ms > core.now_ms, "what was due has not fired"
+        assert due_ms > core.now_ms, "a due task has not fired"
         core.now_ms = max(core.now_ms, due_ms) + STEP_MS
         entry_ms.append(entry(core))
         fired = ready(core)
@@ -98,15 +98,15 @@ def main() -> None:
         idle_ms = median(entry(core) for _ in range(1_000))
         entry_ms, fired = fire(core, arguments.tasks)
         print(
-            f"an entry while nothing is due: {idle_ms * 1_000:.1f} µs of CPU; in steps of "
-            f"{STEP_MS} ms: {sum(entry_ms) * 1_000 / fired:.1f} µs per task, the longest entry "
-            f"{max(entry_ms):.1f} ms, none later than its step",
+            f"an entry without due tasks: {idle_ms * 1_000:.1f} µs of CPU; in steps of "
+            f"{STEP_MS} ms: {sum(entry_ms) * 1_000 / fired:.1f} µs per task, longest entry "
+            f"{max(entry_ms):.1f} ms, no task later than its step",
             flush=True,
         )
         entry_ms = catch_up(core, arguments.tasks)
         print(
-            f"the others at once: {sum(entry_ms) * 1_000 / (arguments.tasks - fired):.1f} µs per "
-            f"task in {len(entry_ms)} entries, the longest {max(entry_ms):.1f} ms"
+            f"due at once: {sum(entry_ms) * 1_000 / (arguments.tasks - fired):.1f} µs per "
+            f"task in {len(entry_ms)} entries, longest entry {max(entry_ms):.1f} ms"
         )
         core.close()
 

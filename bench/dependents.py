@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 def milliseconds(times_ns: list[int]) -> str:
     """Return the median and the maximum of some times."""
-    return f"median {median(times_ns) / 1e6:.1f} ms, worst {max(times_ns) / 1e6:.1f} ms"
+    return f"median {median(times_ns) / 1e6:.1f} ms, maximum {max(times_ns) / 1e6:.1f} ms"
 
 
 def put_waiting(core: CoreQueue, tasks: int) -> None:
@@ -41,7 +41,7 @@ def put_waiting(core: CoreQueue, tasks: int) -> None:
         begun = cpu_ns()
         core.put(TUBE, waiting)
         times.append(cpu_ns() - begun)
-    print(f"put of {TASKS_PER_PUT} that wait: {milliseconds(times)}")
+    print(f"put of {TASKS_PER_PUT} dependent tasks: {milliseconds(times)}")
 
 
 def end_first(core: CoreQueue, tasks: int) -> None:
@@ -51,7 +51,7 @@ def end_first(core: CoreQueue, tasks: int) -> None:
     begun = cpu_ns()
     core.ack([first])
     times.append(cpu_ns() - begun)
-    print(f"acknowledgement of the task they wait for: {times[0] / 1e6:.1f} ms")
+    print(f"acknowledgement of their dependency: {times[0] / 1e6:.1f} ms")
     while core.queue.next_deadline_ms() == core.now_ms:
         begun = cpu_ns()
         core.apply()
@@ -59,8 +59,8 @@ def end_first(core: CoreQueue, tasks: int) -> None:
     (counts,) = core.queue.statistics([TUBE])
     assert counts.states[State.READY] == tasks
     print(
-        f"{tasks} heard of it in {len(times)} entries, {milliseconds(times)}, "
-        f"together {sum(times) / 1e9:.2f} s"
+        f"{tasks} tasks released in {len(times)} entries, {milliseconds(times)}, "
+        f"total {sum(times) / 1e9:.2f} s"
     )
 
 
@@ -81,8 +81,8 @@ def main() -> None:
         end_first(core, tasks)
         after = resident_bytes()
         print(
-            f"resident: {before / MIB:.0f} MiB before, {held / MIB:.0f} MiB while they wait, "
-            f"{after / MIB:.0f} MiB when all are ready"
+            f"resident: {before / MIB:.0f} MiB before, {held / MIB:.0f} MiB while they are HELD, "
+            f"{after / MIB:.0f} MiB when all are READY"
         )
         core.close()
 

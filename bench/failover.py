@@ -87,7 +87,7 @@ async def measure(cluster: LocalCluster, kills: int) -> list[float]:
             print(f"kill {number + 1}: {leader.name}, {silences[-1]:.0f} ms", flush=True)
             await asyncio.to_thread(leader.start)
         putting.cancel()
-        print(f"puts acknowledged: {putter.acknowledged}, given up: {putter.failed}")
+        print(f"puts acknowledged: {putter.acknowledged}, failed: {putter.failed}")
     return silences
 
 
@@ -96,8 +96,8 @@ def summary(silences: Sequence[float]) -> str:
     p99 = quantiles(silences, n=100, method="inclusive")[98] if len(silences) > 1 else silences[0]
     return (
         f"failover after SIGKILL of the leader, {len(silences)} kills: "
-        f"p50 {median(silences):.0f} ms, p99 {p99:.0f} ms, worst {max(silences):.0f} ms; "
-        f"goal p50 600, p99 1000"
+        f"p50 {median(silences):.0f} ms, p99 {p99:.0f} ms, maximum {max(silences):.0f} ms; "
+        f"target p50 600, p99 1000"
     )
 
 

@@ -58,7 +58,7 @@ def measure(cluster: LocalCluster, seconds: float) -> str:
         wakeups = (account.wakeups - before[name].wakeups) / spent
         role = "leader" if name == leader.name else "follower"
         shown.append(f"{role} {percent:.2f} % of a core, {wakeups:.0f} wake-ups/s")
-    return f"idle cluster of three, {spent:.0f} s: {'; '.join(shown)}; goal {GOAL_PERCENT:.0f} %"
+    return f"idle cluster of three, {spent:.0f} s: {'; '.join(shown)}; target {GOAL_PERCENT:.0f} %"
 
 
 def accounts(cluster: LocalCluster) -> Mapping[str, Account]:

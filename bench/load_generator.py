@@ -64,7 +64,7 @@ def execute(
         *(str(BINARY), "-addresses", target),
         *("-workload", cell.workload, "-shape", cell.shape, "-consumer", cell.consumer),
         *("-warm-up", f"{window.warm_up_ms}ms", "-duration", f"{window.duration_ms}ms"),
-        # The server would clear a dropped tube away while the next cell is measured.
+        # The server would delete the tasks of a dropped tube while the next cell is measured.
         "-drop=false",
         *further,
     ]
@@ -73,7 +73,7 @@ def execute(
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # Each line that is not the result is a border of the window: look at once.
+        # Each line that is not the result marks the start or end of the window: take a snapshot.
         looks, result = [], None
         for line in process.stdout:
             event = json.loads(line)
@@ -85,7 +85,7 @@ def execute(
     if process.returncode != 0 or result is None:
         raise LoadFailed(f"{cell.name}: {complaint.strip() or process.returncode}")
     if not result["tasks"]:
-        raise LoadFailed(f"{cell.name}: nothing was measured, errors {result['errors']}")
+        raise LoadFailed(f"{cell.name}: no task was processed; errors {result['errors']}")
     before, after = looks
     return Run(
         seconds=result["seconds"],

@@ -88,7 +88,7 @@ class CpuTimes:
     busy: int
     idle: int
     steal: int
-    """What the hypervisor gave to others while we wanted to run."""
+    """CPU time that the hypervisor withheld while this machine wanted to run."""
 
     @classmethod
     def now(cls) -> CpuTimes:

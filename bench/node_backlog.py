@@ -165,7 +165,7 @@ def compare(node: Node) -> None:
             f"per task, {took[tube]:.2f} ms per take"
         )
     print(
-        f"ratio of CPU {cpu[BACKLOG] / cpu[EMPTY]:.2f}, of the time of a take "
+        f"CPU ratio {cpu[BACKLOG] / cpu[EMPTY]:.2f}, wall time ratio of a take "
         f"{took[BACKLOG] / took[EMPTY]:.2f}; {memory(node)}",
         flush=True,
     )
@@ -208,7 +208,9 @@ def main() -> int:
     parser.add_argument("--tubes", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.tasks <= COMPARED_TASKS:
-        parser.error(f"--tasks: more than {COMPARED_TASKS} are taken")
+        parser.error(
+            f"--tasks: must be more than {COMPARED_TASKS}, because that many tasks are taken"
+        )
     with (
         tempfile.TemporaryDirectory(prefix="taskraft-") as folder,
         LocalCluster(1, Path(folder) / "node") as cluster,

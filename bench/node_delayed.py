@@ -90,10 +90,10 @@ def main() -> int:
         client.close()
         cuts = quantiles(late_ms, n=100)
         print(
-            f"{arguments.near} tasks due every {EVERY_MS} ms beside {arguments.tasks} that wait: "
-            f"late by at least {late_ms[0]} ms, median {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} "
-            f"ms, worst {late_ms[-1]} ms; {in_order} of {len(came) - 1} behind one that was due "
-            f"before; {memory(node)}"
+            f"{arguments.near} tasks due every {EVERY_MS} ms, {arguments.tasks} other delayed tasks: "
+            f"lateness min {late_ms[0]} ms, median {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms, "
+            f"max {late_ms[-1]} ms; {in_order} of {len(came) - 1} in order of due time; "
+            f"{memory(node)}"
         )
     return 0
 

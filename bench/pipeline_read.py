@@ -226,9 +226,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how fast changes become rows.")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--spark", action="store_true", help="measure Spark, too")
+    parser.add_argument("--spark", action="store_true", help="also measure Spark")
     arguments = parser.parse_args()
-    print(f"{'1000 events/s':<24}{'median':>10}{'least':>10}{'most':>10}")
+    print(f"{'1000 events/s':<24}{'median':>10}{'min':>10}{'max':>10}")
     measure_codec(arguments.rounds)
     feed = Feed(arguments.events)
     with served(feed) as address:

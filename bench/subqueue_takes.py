@@ -57,7 +57,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--busy", default="100,100000")
-    parser.add_argument("--waiting", type=int, default=9, help="tasks behind each taken one")
+    parser.add_argument(
+        "--waiting", type=int, default=9, help="number of tasks behind each taken task"
+    )
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.busy.split(",")]
     with tempfile.TemporaryDirectory() as path:
@@ -67,13 +69,13 @@ def main() -> None:
         spare_the_collector()
         for tasks_max in (1, 20):
             spent: dict[int, list[float]] = {count: [] for count in counts}
-            for _ in range(ROUNDS):  # in turns, so that other work on the machine meets both
+            for _ in range(ROUNDS):  # alternate, so that other load affects both
                 for count in counts:
                     spent[count].append(round_us(core, f"busy{count}", tasks_max))
             costs = {count: median(rounds) for count, rounds in spent.items()}
             listed = ", ".join(f"{count} busy {cost:.1f} µs" for count, cost in costs.items())
             print(
-                f"take of {tasks_max} among busy sub-queues with {arguments.waiting} waiting each: "
+                f"take of {tasks_max} with busy sub-queues with {arguments.waiting} waiting each: "
                 f"{listed}; ratio {costs[counts[-1]] / costs[counts[0]]:.2f}"
             )
         core.close()

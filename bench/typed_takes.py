@@ -92,7 +92,7 @@ def main() -> None:
         spare_the_collector()
         for name, (wish, found) in TAKES.items():
             spent: dict[int, list[float]] = {count: [] for count in counts}
-            for _ in range(ROUNDS):  # in turns, so that other work on the machine meets both
+            for _ in range(ROUNDS):  # alternate, so that other load affects both
                 for count in counts:
                     spent[count].append(round_us(core, f"before{count}", kind, wish, found))
             costs = {count: median(rounds) for count, rounds in spent.items()}

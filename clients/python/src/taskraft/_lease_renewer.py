@@ -77,7 +77,7 @@ class LeaseRenewer:
         self._sent = 0.0
 
     def add(self, leases: Iterable[Lease]) -> None:
-        """Start to renew leases."""
+        """Start renewing leases."""
         is_earlier = False
         with self._changing:
             for lease in leases:
@@ -93,7 +93,7 @@ class LeaseRenewer:
             self._heartbeats.wake()
 
     def discard(self, tokens: Iterable[int]) -> None:
-        """Stop to renew leases, because their tasks are settled or not in hand any more."""
+        """Stop renewing leases, because their tasks are settled or no longer in hand."""
         if not self._renewed:
             return
         with self._changing:
@@ -113,7 +113,7 @@ class LeaseRenewer:
             lease.lost()
 
     def close(self) -> None:
-        """Stop to renew leases."""
+        """Stop renewing leases."""
         self._heartbeats.close()
 
     # ------------------------------------------------------------ HeartbeatSource
@@ -137,7 +137,7 @@ class LeaseRenewer:
                     tokens.append(token)
                 else:
                     kept.pause = kept.due = NEVER
-                    log.warning("%s is not renewed any more: touch_max has passed", kept.lease)
+                    log.warning("%s is no longer renewed: touch_max has passed", kept.lease)
         if not tokens:
             return None
         touch = task_service_pb2.Settlement.Touch(restart=True)

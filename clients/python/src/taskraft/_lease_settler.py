@@ -65,11 +65,11 @@ class LeaseSettler:
         self._wait_hook = wait_hook
 
     def start_renewal(self, tasks: Iterable[AsyncTakenTask]) -> None:
-        """Start to renew the leases of tasks, except leases without a session."""
+        """Start renewing the leases of tasks, except leases without a session."""
         self._renewer.add(task.lease for task in tasks if task.message.session_id)
 
     def stop_renewal(self, tasks: Iterable[Task]) -> None:
-        """Stop to renew the leases of tasks."""
+        """Stop renewing the leases of tasks."""
         self._renewer.discard(task.token for task in tasks)
 
     @contextmanager

@@ -35,10 +35,7 @@ rejects invalid lengths."""
 NODES_MAX: Final = 32
 """Maximum number of channels; leader hints to further addresses are ignored."""
 CHANNEL_OPTIONS: Final = (
-    (
-        "grpc.enable_retries",
-        0,
-    ),  # the client retries itself: on another node, with the same request_id
+    ("grpc.enable_retries", 0),  # the client retries itself, on another node
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 10_000),  # the server's minimum; detects a lost host
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -52,7 +52,7 @@ class SessionKeepAlive:
         self._due = NEVER
 
     def add(self, session_id: str, ttr_ms: int, lost: Callable[[], None]) -> None:
-        """Start to send heartbeats for a session.
+        """Start sending heartbeats for a session.
 
         Args:
             session_id: id of the session.
@@ -66,12 +66,12 @@ class SessionKeepAlive:
         self._heartbeats.wake()
 
     def remove(self, session_id: str) -> None:
-        """Stop to send heartbeats for a session."""
+        """Stop sending heartbeats for a session."""
         with self._changing:
             self._sessions.pop(session_id, None)
 
     def close(self) -> None:
-        """Stop to send heartbeats."""
+        """Stop sending heartbeats."""
         self._heartbeats.close()
 
     def _ttr_seconds(self) -> float:

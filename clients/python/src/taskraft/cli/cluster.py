@@ -30,9 +30,8 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     with connect(target, timeout) as client:
         state = client.cluster_state()
         if state.leader_address and state.leader != state.node:
-            state = (
-                client.cluster_state()
-            )  # this call goes to the leader, which knows the progress of all members
+            # This call goes to the leader, which knows the progress of all members.
+            state = client.cluster_state()
     if write([state], output):
         return
     leader_sees = state.leader == state.node

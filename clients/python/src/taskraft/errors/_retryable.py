@@ -30,7 +30,7 @@ class Unavailable(RetryableError):
 
 
 class NoLeader(RetryableError):
-    """The cluster has no leader at present."""
+    """The cluster currently has no leader."""
 
     reason = "NO_LEADER"
 
