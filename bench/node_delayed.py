@@ -90,7 +90,7 @@ def main() -> int:
         client.close()
         cuts = quantiles(late_ms, n=100)
         print(
-            f"{arguments.near} tasks due every {EVERY_MS} ms, {arguments.tasks} other delayed tasks: "
+            f"{arguments.near} tasks, one per {EVERY_MS} ms, {arguments.tasks} other tasks: "
             f"lateness min {late_ms[0]} ms, median {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms, "
             f"max {late_ms[-1]} ms; {in_order} of {len(came) - 1} in order of due time; "
             f"{memory(node)}"
