@@ -1,10 +1,10 @@
-# Every command that anybody needs. `make` alone lists them; each is one line that starts a program.
+# All commands for development. `make` without arguments lists them.
 
 PYTHON ?= python3
 VENV   ?= .venv
 CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
-# A file of tests stays in one process; tests/conftest.py begins with the files that take longest.
+# All tests of a file run in one process; tests/conftest.py starts with the slowest files.
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -16,27 +16,27 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install everything into .venv (instant when nothing changed)
+setup: ## Install all tools into .venv (instant if nothing changed)
 	@$(PYTHON) tools/environment.py $(VENV)
 
-demo: setup ## Three nodes, four consumers, a killed leader, a verdict and a Spark report
+demo: setup ## Run three nodes, four consumers, a killed leader, a check and a Spark report
 	@$(RUN) -m demo
 
-test: setup go-parts ## All tests (T="tests/service -k put" chooses some)
+test: setup go-parts ## Run all tests (T="tests/service -k put" selects some)
 	@$(RUN) -m pytest -q $(SIDE_BY_SIDE) $(T)
 
-coverage: setup ## Which lines the tests reach (T= as for test)
+coverage: setup ## Measure the test coverage (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
 
-drills: setup ## Tests that kill node processes, cut their links and fill their disks
+drills: setup ## Run the tests with real processes: kills, cut links, full disks
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
 
-check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Format, lint, types, imports, contract, stubs, manifests
+check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Check format, lint, types, imports, contract, stubs and manifests
 
-format: setup ## Format the code and the contract
+format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
 
-lock: setup ## Resolve constraints/ anew from the pyproject.toml files
+lock: setup ## Resolve the dependencies of all pyproject.toml files into constraints/
 	@$(RUN) -m tools.lock
 
 dist: setup ## Build the wheels into var/dist (VERSION=1.2.3 fails if they have another version)
@@ -50,27 +50,27 @@ dist: setup ## Build the wheels into var/dist (VERSION=1.2.3 fails if they have 
 proto: setup-proto ## Generate the stubs from proto/
 	@$(CODEGEN)/bin/python -m tools.stubs
 
-proto-check: check-contract check-stubs ## Lint the contract; compare the stubs with it
+proto-check: check-contract check-stubs ## Lint the contract and compare the stubs with it
 
-breaking: setup ## Compare the contract with another commit (AGAINST=main)
+breaking: setup ## Find incompatible changes of the contract (AGAINST=main)
 	@$(VENV)/bin/buf breaking --against '.git#ref=$(or $(AGAINST),main)'
 
-raft-traces: setup ## Replay Raft traces and name each file that differs (TRACES=directory)
+raft-traces: setup ## Replay Raft traces and list the files that differ (TRACES=directory)
 	@$(RUN) -m tests.raft_traces $(TRACES)
 
 oracle: setup ## Replay traces of tarantool/queue through running nodes (TRACES=directory)
 	@$(RUN) -m tests.oracle $(or $(TRACES),../shared/oracle)
 
-sim: setup ## Simulate clusters with faults (SEEDS=200 STEPS=5000 SEED_BASE=1)
+sim: setup ## Simulate a cluster with faults (SEEDS=200 STEPS=5000 SEED_BASE=1)
 	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),200) --steps $(or $(STEPS),5000) --seed-base $(or $(SEED_BASE),1) $(ARGS)
 
-mutants: setup ## Break consensus in many places and show which test notices (ONLY=figure-8,... ARGS=--list)
+mutants: setup ## Break the code in one place at a time; show which test fails (ONLY=figure-8,... ARGS=--list)
 	@$(RUN) -m tests.mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
+bench: setup load ## Measure one and three nodes over gRPC (ARGS="...")
 	@$(RUN) -m bench $(ARGS)
 
-bench-core: setup ## Measure the queue core, its write-behind, and the commit path (ARGS="--full")
+bench-core: setup ## Measure the queue core, write-behind and the commit path (ARGS="--full")
 	@$(RUN) -m bench.core $(ARGS)
 
 trace: setup ## Count the Python calls of one put, take and ack in a node (ARGS="--way put" lists them)
@@ -80,13 +80,13 @@ load: setup ## Build the load generator (Go)
 	@command -v go >/dev/null || { echo 'the load generator needs Go, which is not installed' >&2; exit 1; }
 	@go generate -C bench/load && go build -C bench/load -o ../../var/load .
 
-report: setup ## Spark report over a running cluster or a journal (ARGS="...")
+report: setup ## Make the Spark report of a running cluster or a journal (ARGS="...")
 	@$(VENV)/bin/taskraft pipeline report $(ARGS)
 
-clean: ## Remove caches and everything programs wrote below var/
+clean: ## Remove caches and everything in var/
 	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
 
-# The parts of `check`, for those who want one of them.
+# The parts of `check`.
 
 check-format: setup
 	@$(RUN) -m ruff format --check && $(VENV)/bin/buf format --diff --exit-code
@@ -109,7 +109,7 @@ check-stubs: setup-proto
 check-manifests: setup
 	@$(VENV)/bin/yamllint --strict k8s .github .pre-commit-config.yaml buf.yaml && $(RUN) -m tools.manifests
 
-# A first compilation takes minutes; in a test it would look like a hang.
+# Built before the tests, because a first compilation takes minutes and would look like a hanging test.
 go-parts:
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory load; fi
 

@@ -1,16 +1,16 @@
-"""Read the documentation as a sequence of code blocks, and run them.
+"""Run the code blocks of the documentation.
 
-The convention: fenced blocks marked ``sh`` and ``python`` are executed from the top of a page to
-its end, in the root of the repository, as somebody would type them. A comment in the line above the
-fence, which readers of the page do not see, says otherwise:
+Fenced blocks marked ``sh`` and ``python`` are executed from the top of a page to its end, in the
+root of the repository. A comment in the line above the fence, which is invisible on the rendered
+page, changes this:
 
 ``<!-- docs: skip: REASON -->``
-    The block is not executed. The reason is for the reviewer.
+    The block is not executed, for the given reason.
 ``<!-- docs: background until TEXT -->``
-    The block is left running once it has printed a line that contains TEXT; it gets SIGINT, as from
-    Ctrl-C, at the end of the page.
+    The next block starts when this block has printed a line with TEXT. The block keeps running and
+    gets SIGINT at the end of the page.
 
-Blocks marked otherwise (``console``, ``text``, ``json``, none) are only shown.
+Other blocks (``console``, ``text``, ``json``, unmarked) are not executed.
 """
 
 import os
@@ -35,7 +35,7 @@ DIRECTIVE = re.compile(r"<!-- docs: (skip|background)(?:: | until )(.+?) -->\n\Z
 
 @dataclass(slots=True, frozen=True)
 class Block:
-    """A fenced block that is executed, with what its directive says."""
+    """A fenced block that is executed, with its directive."""
 
     page: str
     line: int
@@ -54,7 +54,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: str, content: str) -> list[Block]:
-    """Return the blocks of a page that are executed, skipped ones included."""
+    """Return the executable blocks of a page, including skipped ones."""
     found = []
     for fence in FENCE.finditer(content):
         language, text = fence.groups()
@@ -68,7 +68,7 @@ def blocks(page: str, content: str) -> list[Block]:
 
 
 class Session:
-    """Runs the blocks of one page; a context that ends what was left running."""
+    """Runs the blocks of one page; a context manager that stops background blocks."""
 
     def __init__(self) -> None:
         self.running: list[subprocess.Popen[str]] = []
@@ -93,16 +93,16 @@ class Session:
                 raise
 
     def command(self, block: Block) -> list[str]:
-        """Return what executes a block."""
+        """Return the command that executes a block."""
         if block.language == "python":
             return [sys.executable, "-W", "error", "-c", block.text]
         return ["bash", "-euo", "pipefail", "-c", block.text]
 
     def run(self, block: Block) -> str:
-        """Execute a block and return what it printed.
+        """Execute a block and return its output.
 
         Raises:
-            AssertionError: it failed, printed no ready line, or took too long.
+            AssertionError: the block failed or printed no ready line in time.
         """
         if block.directive == "skip":
             return ""
@@ -123,7 +123,7 @@ class Session:
         return done.stdout
 
     def run_in_background(self, block: Block) -> str:
-        """Start a block and return what it printed up to its ready line."""
+        """Start a block and return its output up to its ready line."""
         process = subprocess.Popen(
             self.command(block),
             cwd=ROOT,
@@ -149,7 +149,7 @@ class Session:
 
 
 def drain(process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:
-    """Pass on the lines of a process, and an empty one at its end; a full pipe would stop it."""
+    """Read the lines of a process, so that its pipe never fills; end with an empty line."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:

@@ -1,4 +1,4 @@
-"""The page about what lies on disk names every key and the format in force."""
+"""Check that the page about stored data lists every key prefix and the current format."""
 
 import re
 
@@ -20,5 +20,5 @@ def test_the_table_has_each_prefix_of_a_key_once():
     assert sorted(rows) == sorted(prefixes)
 
 
-def test_the_page_names_the_format_in_force():
+def test_the_page_names_the_current_format():
     assert f"the version of all of this, now {FORMAT}." in PAGE

@@ -1,4 +1,4 @@
-"""Execute what the documentation tells people to type, and follow its links."""
+"""Execute the code blocks of the documentation, and check its links."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchor(heading: str) -> str:
-    """Return the name that renderers give to a heading."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -38,7 +38,7 @@ def anchors(page):
         for page in EXECUTABLE
     ],
 )
-def test_what_a_page_says_to_type_works(page):
+def test_the_code_blocks_of_a_page_run(page):
     if page in NEEDS_SPARK and java_version() < JAVA_FLOOR:
         pytest.skip(JAVA_HINT)
     program = NEEDS_PROGRAM.get(page)
@@ -50,7 +50,7 @@ def test_what_a_page_says_to_type_works(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_every_link_has_a_target(page):
     dead = []
     for link in LINK.findall((ROOT / page).read_text()):
         if "://" in link:
@@ -73,7 +73,7 @@ def test_directives_are_read_with_their_blocks():
     ]
 
 
-def test_a_failing_block_fails_and_says_what_it_printed():
+def test_a_failing_block_reports_its_output():
     with Session() as session, pytest.raises(AssertionError, match="page:1: status 1\nreason"):
         session.run(Block("page", 1, "sh", "echo reason; false; true\n"))
 

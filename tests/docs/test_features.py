@@ -1,4 +1,4 @@
-"""The list of features is whole, and what it names exists."""
+"""Check that the list of features is complete and that all names in it exist."""
 
 import re
 
