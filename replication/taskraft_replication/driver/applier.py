@@ -70,7 +70,8 @@ class Applier:
 
     def advance(self) -> None:
         """Apply one slice. Requires ``has_work``."""
-        assert self.has_work
+        assert self._queue
+        assert not self._is_blocked
         message = self._queue[0]
         entries = _slice(message.entries, self._position)
         if entries:

@@ -75,10 +75,11 @@ class SegmentLog:
         )
         size = len(batch.data)
         active, segment = self._active, self.segments[-1] if self.segments else None
-        if active is None or segment is None or segment.end + size > self._segment_bytes:
+        end = 0 if segment is None else segment.end
+        if active is None or segment is None or end + size > self._segment_bytes:
             segment = self._begin_segment(first, batch.data)
         else:
-            active.write(segment.end, batch.data)
+            active.write(end, batch.data)
             active.sync()
         segment.note(batch.sizes)
         self.last_index = entries[-1].index

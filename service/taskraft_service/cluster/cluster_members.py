@@ -46,6 +46,8 @@ class ClusterMembers:
 
     def get(self, member_id: int, /) -> PeerAddress | None:
         """Return a member, None if this node has not heard of it."""
+        if self._roster() is self._shown_roster:  # each response to a client names the leader
+            return self._shown.get(member_id)
         return self._by_number().get(member_id)
 
     def named(self, name: str) -> PeerAddress | None:

@@ -131,12 +131,9 @@ class QueueMachine:
     def _use(self, state: OpenDatabase) -> None:
         self._state = state
         self.queue = state.queue
+        self.applied_index = LogIndex(state.queue.applied_index)
+        """Index of the last entry applied; always that of the queue."""
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
-
-    @property
-    def applied_index(self) -> LogIndex:
-        """The last entry applied."""
-        return LogIndex(self.queue.applied_index)
 
     @property
     def durable_index(self) -> LogIndex:
@@ -159,12 +156,10 @@ class QueueMachine:
         """
         self._news_listeners.append(listener)
 
-    def _notify_listeners(self) -> None:
-        queue = self.queue
-        now_ms = queue.now_ms
+    def _notify_listeners(self, now_ms: int) -> None:
         for listener in self._listeners:
             listener(now_ms)
-        if queue.has_news:
+        if self.queue.has_news:
             for listener in self._news_listeners:
                 listener(now_ms)
 
@@ -184,7 +179,8 @@ class QueueMachine:
         # until it has one no further entry may come.
         if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
-        self._notify_listeners()
+        if done:
+            self._notify_listeners(done[-1].now_ms)
         return done
 
     def _apply(self, entry: Entry) -> AppliedEntry:
@@ -198,6 +194,7 @@ class QueueMachine:
             now_ms = max(now_ms, stamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
+        self.applied_index = entry.index
         return AppliedEntry(entry.index, now_ms, results)
 
     def _collect_due(self) -> bool:
@@ -208,7 +205,7 @@ class QueueMachine:
         pace, changed = self._pace, self.queue.changed_tasks
         is_due = (
             changed >= pace.tasks
-            or self.queue.applied_index - written >= pace.entries
+            or self.applied_index - written >= pace.entries
             or self._monotonic_ms() >= self._collect_after_ms
         )
         if not is_due or changed >= POSTPONED_BATCHES_MAX * pace.tasks:
@@ -280,7 +277,7 @@ class QueueMachine:
         before = self._state
         self._own.clear()
         self._use(state)
-        self._notify_listeners()
+        self._notify_listeners(self.queue.now_ms)
         return before
 
     def discard(self, state: OpenDatabase) -> None:

@@ -43,4 +43,6 @@ class DiskMonitor:
     @property
     def is_low(self) -> bool:
         """Tell whether puts have to be refused."""
+        if self._monotonic_ms() - self._checked_ms < CHECK_MS:
+            return self._free_bytes < self.low_bytes
         return self.free_bytes < self.low_bytes

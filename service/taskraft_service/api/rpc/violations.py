@@ -160,7 +160,7 @@ class Violations:
 
     def check_request_id(self, request_id: str) -> None:
         """Check the length of a request_id."""
-        if request_id:
+        if len(request_id) > REQUEST_ID_BYTES_MAX or not request_id.isascii():
             self.check_text("request_id", request_id, REQUEST_ID_BYTES_MAX)
 
     def check_page(self, size: int, token: str) -> None:

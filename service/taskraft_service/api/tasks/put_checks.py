@@ -34,8 +34,9 @@ def put_violations(
     wrong.check_tube("tube", request.tube)
     plain_bytes = specs_of(raw).plain_bytes
     wrong.check_nonempty("tasks", plain_bytes, limits.PUT_TASKS_MAX)
-    wrong.check_not_negative("room_wait_ms", request.room_wait_ms)
-    wrong.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
+    if request.room_wait_ms < 0 or request.outcome_wait_ms < 0:
+        wrong.check_not_negative("room_wait_ms", request.room_wait_ms)
+        wrong.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
     if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
         most = limits.SELECTOR_IDS_MAX
         text = f"{len(plain_bytes)} items to wait for, more than {most}"
