@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
 from taskraft_service.process.main import spare_the_collector
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take, TakeResult
 
 CONSUMERS = 10
 BATCH = 100

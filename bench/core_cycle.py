@@ -14,20 +14,20 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from taskraft_service.process.main import spare_the_collector
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands.command import Command
+    from taskraft_service.queue.operations.registry import Command
 
 TASKS_PER_ROUND = 20_000
 TASKS_PER_COLLECT = 5_000

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskraft_service.machine.state_machine import COLLECT_TASKS
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands.command import Command, Result
     from taskraft_service.queue.entities.task_view import TaskView
+    from taskraft_service.queue.operations.registry import Command, Result
 
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
 from taskraft_service.process.main import spare_the_collector
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.operations.take import Take, TakeResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

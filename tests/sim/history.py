@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_service.queue.commands.circulation import CountResult, Delete
-from taskraft_service.queue.commands.command import Command, Result
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.sessions import CloseSession
-from taskraft_service.queue.commands.settle import (
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.kick_bury_delete import Delete
+from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.sessions import CloseSession
+from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
     Release,
@@ -21,10 +25,7 @@ from taskraft_service.queue.commands.settle import (
     SettleResult,
     Touch,
 )
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByIds
-from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.take import Take, TakeResult
 from tests.sim.machine import Applied, Stamped
 from tests.sim.violation import Violation, demand
 

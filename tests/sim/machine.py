@@ -8,8 +8,8 @@ from random import Random
 from struct import Struct
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
-from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.values import value
 from tests.service.queue.memory_store import MemoryStore

@@ -9,12 +9,17 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from taskraft_replication.core.types import LogIndex, RaftRole
-from taskraft_service.queue.commands.circulation import Delete, Kick
-from taskraft_service.queue.commands.command import Command, Result
-from taskraft_service.queue.commands.leadership import Startup, TrimFeed
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settle import (
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.feed import TrimFeed
+from taskraft_service.queue.operations.kick_bury_delete import Delete, Kick
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
     Release,
@@ -22,12 +27,8 @@ from taskraft_service.queue.commands.settle import (
     Settlement,
     Touch,
 )
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube
-from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube
 from tests.sim.machine import Applied, Stamped
 from tests.sim.violation import demand
 

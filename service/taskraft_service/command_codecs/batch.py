@@ -11,8 +11,9 @@ from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCod
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, UPDATE
 from taskraft_service.command_codecs.settle import SETTLE
-from taskraft_service.queue.commands.batch import BatchOperation, ExecuteBatch
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.batch_checks import BatchOperation
+from taskraft_service.queue.operations.registry import Command
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
 _CODECS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from google.protobuf.message import Message
 
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.registry import Command
 
 M = TypeVar("M", bound=Message)
 

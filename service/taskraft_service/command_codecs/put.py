@@ -10,7 +10,6 @@ from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
@@ -26,6 +25,7 @@ from taskraft_service.queue.entities.new_task import (
 )
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.values import value
 
 _TASKS: Final = task_service_pb2.PutTasksRequest.TASKS_FIELD_NUMBER

@@ -49,7 +49,7 @@ from taskraft_service.command_codecs.tubes import (
     TRUNCATE_TUBE,
     UPDATE_TUBE,
 )
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.registry import Command
 
 DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     PUT.number: PUT.decode,

@@ -8,8 +8,9 @@ from taskraft.v1 import session_service_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
-from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, TrimFeed
-from taskraft_service.queue.commands.sessions import (
+from taskraft_service.queue.operations.feed import TrimFeed
+from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.sessions import (
     AttachSession,
     CloseSession,
     KeepSessions,

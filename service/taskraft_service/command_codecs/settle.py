@@ -11,7 +11,9 @@ from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCod
 from taskraft_service.command_codecs.put import POSITIONS
 from taskraft_service.command_codecs.retry_policy import failure_of
 from taskraft_service.command_codecs.task_update import new_payload, update_of
-from taskraft_service.queue.commands.settle import (
+from taskraft_service.queue.entities.task_view import TaskProgress
+from taskraft_service.queue.entities.tube_options import TtlPolicy
+from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
     Keep,
@@ -21,8 +23,6 @@ from taskraft_service.queue.commands.settle import (
     Settlement,
     Touch,
 )
-from taskraft_service.queue.entities.task_view import TaskProgress
-from taskraft_service.queue.entities.tube_options import TtlPolicy
 
 
 def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release) -> Release:

@@ -22,7 +22,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.put import specs_of
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.values import value
 
 M = TypeVar("M", bound=Message)

@@ -9,7 +9,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.registry import DECODERS
 from taskraft_service.entries.encoded_command import HASH_BYTES, HASH_TAG, EncodedCommand
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.registry import Command
 
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)

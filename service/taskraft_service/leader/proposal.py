@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.queue.commands.command import Result
+from taskraft_service.queue.operations.registry import Result
 
 
 @dataclass(slots=True)

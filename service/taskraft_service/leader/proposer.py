@@ -29,8 +29,8 @@ from taskraft_service.leader.proposal import (
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.state_machine import AppliedEntry
-from taskraft_service.queue.commands.command import Command
-from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.take import TakeResult
 
 DEADLINE_DELAY_MAX_MS: Final = 60_000
 """The timer for the next deadline is set anew at least so often."""

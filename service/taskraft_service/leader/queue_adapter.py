@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
-from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.operations.registry import Command
 
 
 class QueueAdapter:
@@ -41,4 +41,4 @@ class QueueAdapter:
 
     def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
         """Return how many tasks an entry may make ready by tube: too many rather than too few."""
-        return self._machine.queue.foresee(commands, now_ms)
+        return self._machine.queue.predict_ready_tubes(commands, now_ms)

@@ -17,9 +17,9 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.entries.log_entry import decode_entry
-from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.persistence.opening import UnknownFormatError, stored_index
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.directory import StateDirectory, StateForeign

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.clock import advance, next_deadline_ms
-from taskraft_service.queue.dispatch import answer
 from taskraft_service.queue.entities.editor import unchanged
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.operations.dependency_settlement import settle_dependents
+from taskraft_service.queue.operations.execution import execute, execute_together, runs
 from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
-from taskraft_service.queue.operations.runs import answer_together, runs
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.collect import collect
 from taskraft_service.queue.persistence.opening import bare_task, open_ledger
@@ -26,11 +25,11 @@ from taskraft_service.queue.transitions.endings import remove_surplus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from taskraft_service.queue.commands.command import Command, Result
     from taskraft_service.queue.entities.editor import Editor
     from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.entities.tube_driver import TubeDriver
     from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.operations.registry import Command, Result
     from taskraft_service.queue.store.store import Store, Write
 
 
@@ -84,11 +83,11 @@ class Queue(QueueReaders):
         for likeness, run in runs(commands):
             done = 0
             if likeness is not None and len(run) > 1:
-                together = answer_together(ledger, run)
+                together = execute_together(ledger, run)
                 results += together
                 done = len(together)
             for command in run[done:] if done else run:
-                results.append(answer(ledger, command))
+                results.append(execute(ledger, command))
                 if ledger.surplus:
                     surplus_max -= remove_surplus(ledger, surplus_max)
                 if dependents.first < dependents.following:

@@ -6,7 +6,7 @@ from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.command_codecs.batch import BATCH
-from taskraft_service.queue.commands.circulation import Bury, Delete
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 
 IDS = task_pb2.TaskSelector(ids=[3, 1])
 

@@ -60,37 +60,6 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.consumers import CommitCursor
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    Restart,
-    Snatch,
-    Switch,
-    UpdateTasks,
-)
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
-from taskraft_service.queue.commands.sessions import CloseSession, KeepSessions, OpenSession
-from taskraft_service.queue.commands.settings import Configure, UpdateTube
-from taskraft_service.queue.commands.settle import (
-    Ack,
-    BuryTaken,
-    Keep,
-    Reject,
-    Release,
-    Settle,
-    Touch,
-)
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.group_view import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
@@ -100,6 +69,34 @@ from taskraft_service.queue.entities.selector import ByFilter, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.feed import CommitCursor
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.operations.sessions import CloseSession, KeepSessions, OpenSession
+from taskraft_service.queue.operations.settings import Configure
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from tests.service.command_codecs.examples import (
     BY_IDS,
     CHANGES,

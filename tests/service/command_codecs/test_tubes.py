@@ -5,7 +5,6 @@ import pytest
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import CREATE_TUBE, OPTION_NAMES
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.tube_options import (
     Durability,
@@ -15,6 +14,7 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
+from taskraft_service.queue.operations.tubes import CreateTube
 
 Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
 SAID = Options(

@@ -29,9 +29,9 @@ from taskraft_service.entries.encoded_command import (
     request_hash,
 )
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
-from taskraft_service.queue.commands.command import Command
-from taskraft_service.queue.commands.sessions import KeepSessions
-from taskraft_service.queue.commands.tubes import DropTube
+from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.sessions import KeepSessions
+from taskraft_service.queue.operations.tubes import DropTube
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)

@@ -13,8 +13,9 @@ from taskraft_service.leader.proposal import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.unlogged_calls import TOLD_TUBES_MAX, UnloggedCalls
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.leadership import NoteCalls, TrimFeed
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.operations.feed import TrimFeed
+from taskraft_service.queue.operations.leadership import NoteCalls
 
 DONE = AppliedCommand(1, 1, CountResult(0))
 

@@ -19,10 +19,10 @@ from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, Outc
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import AppliedEntry
-from taskraft_service.queue.commands.leadership import StartupResult
-from taskraft_service.queue.commands.sessions import KeepResult
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.operations.leadership import StartupResult
+from taskraft_service.queue.operations.sessions import KeepResult
+from taskraft_service.queue.operations.take import Take, TakeResult
 from tests.service.leader.test_waiters import Board, Consumer
 from tests.turns import turns_until
 

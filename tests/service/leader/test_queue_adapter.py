@@ -6,13 +6,13 @@ import pytest
 
 from taskraft_service.leader.queue_adapter import QueueAdapter
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.commands.circulation import Kick
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.selector import ByFilter, ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.kick_bury_delete import Kick
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 

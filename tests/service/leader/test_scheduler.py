@@ -13,7 +13,7 @@ from taskraft_service.leader.proposal import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
-from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.count_result import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
 DONE = AppliedCommand(1, 1, CountResult(1))

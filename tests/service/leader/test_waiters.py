@@ -5,7 +5,7 @@ import pytest
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
 from taskraft_service.limits import TAKE_TASKS_MAX
-from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.operations.take import Take
 
 
 class Board:

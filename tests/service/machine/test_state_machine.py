@@ -18,8 +18,8 @@ from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
-from taskraft_service.queue.commands.sessions import KeepSessions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import SnapshotDamaged

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.groups import CancelGroup, StartGroup
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    Restart,
-    Snatch,
-    Switch,
-    UpdateTasks,
-)
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import DeleteSchedule, RunSchedule, UpdateSchedule
-from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, KeepSessions
-from taskraft_service.queue.commands.settle import Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import ReleaseAll
 from taskraft_service.queue.entities.dependencies import ItemReference, TaskReference
 from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.schedule_view import ScheduledTime
 from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CancelGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import DeleteSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, KeepSessions
+from taskraft_service.queue.operations.settlements import Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 UNTIMED = {

@@ -6,34 +6,6 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    Restart,
-    Snatch,
-    Switch,
-    UpdateTasks,
-)
-from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import (
-    AttachSession,
-    CloseSession,
-    KeepSessions,
-    OpenSession,
-)
-from taskraft_service.queue.commands.settings import Configure, UpdateTube
-from taskraft_service.queue.commands.settle import (
-    Ack,
-    BuryTaken,
-    Keep,
-    Reject,
-    Release,
-    Settle,
-    Touch,
-)
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
@@ -64,6 +36,31 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepSessions,
+    OpenSession,
+)
+from taskraft_service.queue.operations.settings import Configure
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.operations.update_tube import UpdateTube
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 PASSED = st.sampled_from((0, 0, 0, 1, 5, 10, 20, 70))

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Settle, Touch
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
@@ -34,6 +18,30 @@ from taskraft_service.queue.entities.selector import ByFilter, ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from tests.service.queue.drawn_commands import chosen_changes
 
 TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))

@@ -54,7 +54,7 @@ def checking_after_each_operation():
 
         return run
 
-    names = ("advance", "answer", "answer_together", "settle_dependents", "sweep_groups")
+    names = ("advance", "execute", "execute_together", "settle_dependents", "sweep_groups")
     return patch.multiple(
         queue_module, **{name: checked(getattr(queue_module, name)) for name in names}
     )

@@ -24,36 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.intervention import CancelResult
-from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, StartupResult
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.sessions import (
-    AttachSession,
-    CloseSession,
-    KeepResult,
-    KeepSessions,
-    OpenSession,
-    SessionResult,
-)
-from taskraft_service.queue.commands.settings import SettingsResult
-from taskraft_service.queue.commands.settle import (
-    BuryTaken,
-    Reject,
-    Release,
-    Settle,
-    SettleResult,
-    Touch,
-)
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import (
-    CreateTube,
-    DropTube,
-    ReleaseAll,
-    TruncateTube,
-    TubeResult,
-)
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
@@ -62,6 +33,35 @@ from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcom
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
+from taskraft_service.queue.operations.admin import CancelResult
+from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    NotedCalls,
+    Startup,
+    StartupResult,
+)
+from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.operations.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepResult,
+    KeepSessions,
+    OpenSession,
+    SessionResult,
+)
+from taskraft_service.queue.operations.settings import SettingsResult
+from taskraft_service.queue.operations.settlements import (
+    BuryTaken,
+    Reject,
+    Release,
+    Settle,
+    SettleResult,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen

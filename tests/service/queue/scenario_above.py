@@ -15,16 +15,21 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
-from taskraft_service.queue.commands.schedules import (
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.operations.groups import (
+    CancelGroup,
+    CreateGroup,
+    GroupResult,
+    StartGroup,
+)
+from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
     RunSchedule,
     ScheduleResult,
     UpdateSchedule,
 )
-from taskraft_service.queue.entities.group_view import GroupTask
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 
 EPOCH_MS = 1_000_000
 """The clock's time at the beginning; instants are shown relative to it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.commands.settings import Configure, UpdateTube
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.tube_options import (
     Durability,
@@ -18,6 +17,8 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
+from taskraft_service.queue.operations.settings import Configure
+from taskraft_service.queue.operations.update_tube import UpdateTube
 
 CHOICES = {
     "ttl_scope": TtlScope,

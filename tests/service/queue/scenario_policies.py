@@ -15,7 +15,6 @@ the put or batch by number; ``chain``: on the item before it.
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.settle import Ack, Keep
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
@@ -28,6 +27,7 @@ from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
 from taskraft_service.queue.entities.tube_options import Durability, OnAck, TtlPolicy, TtlScope
+from taskraft_service.queue.operations.settlements import Ack, Keep
 
 NUMBERS = {
     "pri": "priority",

@@ -6,27 +6,28 @@ from typing import get_args
 
 import pytest
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.command import Command
-from taskraft_service.queue.commands.consumers import CommitCursor
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, TrimFeed
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
-from taskraft_service.queue.commands.sessions import AttachSession, KeepSessions, OpenSession
-from taskraft_service.queue.commands.settings import Configure, UpdateTube
-from taskraft_service.queue.commands.settle import Settle, Settlement
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.schedule_view import ScheduleSpec
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.operations.sessions import AttachSession, KeepSessions, OpenSession
+from taskraft_service.queue.operations.settings import Configure
+from taskraft_service.queue.operations.settlements import Settle, Settlement
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from tests.service.queue.entities.test_life_cycle import COMMANDS, SESSION, Stage
 
 STATES = pytest.mark.parametrize("state", State, ids=lambda state: state.name)

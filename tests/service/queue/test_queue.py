@@ -7,27 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
-from taskraft_service.queue.commands.intervention import Cancel, Restart, Snatch, Switch
-from taskraft_service.queue.commands.leadership import Startup, TrimFeed
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import (
-    AttachSession,
-    CloseSession,
-    KeepSessions,
-    OpenSession,
-)
-from taskraft_service.queue.commands.settle import (
-    Ack,
-    BuryTaken,
-    Keep,
-    Reject,
-    Release,
-    Settle,
-    Touch,
-)
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -43,6 +22,28 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.feed import TrimFeed
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepSessions,
+    OpenSession,
+)
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.persistence.opening import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import META

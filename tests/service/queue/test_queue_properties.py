@@ -16,13 +16,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
-from taskraft_service.queue.commands.groups import GroupResult
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.schedules import ScheduleResult
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.take import TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.position import Position
@@ -38,6 +31,13 @@ from taskraft_service.queue.entities.tube_options import (
 )
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.groups import GroupResult
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.schedules import ScheduleResult
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.take import TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import (
     INSIDE_TUBES,

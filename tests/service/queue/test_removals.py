@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Bury, Delete
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import INSIDE_TUBES, OUTSIDE_TUBES
 from tests.service.queue.test_queue import Node

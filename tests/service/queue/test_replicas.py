@@ -14,32 +14,32 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
-from taskraft_service.queue.commands.consumers import CommitCursor
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.leadership import Startup, TrimFeed
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.settle import Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.group_view import GroupTask
-from taskraft_service.queue.entities.idempotent import Idempotent
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.command_definition import Idempotent
+from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.drawn_commands import (
     IDS,

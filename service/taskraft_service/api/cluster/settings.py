@@ -9,8 +9,8 @@ from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMeth
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import CONFIGURE
-from taskraft_service.queue.commands.settings import SettingsResult
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.operations.settings import SettingsResult
 
 
 class ConfigureHandler:

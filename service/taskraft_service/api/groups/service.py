@@ -16,8 +16,8 @@ from taskraft_service.api.state.command_executor import CommandExecutor, result_
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
-from taskraft_service.queue.commands.groups import GroupResult
 from taskraft_service.queue.entities.group_view import GroupTask, GroupView
+from taskraft_service.queue.operations.groups import GroupResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 

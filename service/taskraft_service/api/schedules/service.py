@@ -29,9 +29,9 @@ from taskraft_service.command_codecs.schedules import (
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.schedules import ScheduleResult
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.schedule_view import ScheduleView
+from taskraft_service.queue.operations.schedules import ScheduleResult
 
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)

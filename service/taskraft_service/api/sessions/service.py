@@ -25,9 +25,9 @@ from taskraft_service.api.tubes.checks import (
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.sessions import KeepResult, SessionResult
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 

@@ -17,8 +17,8 @@ from taskraft_service.entries.encoded_command import (
     request_hash,
 )
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
-from taskraft_service.queue.commands.command import Result
 from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.operations.registry import Result
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)

@@ -29,8 +29,8 @@ from taskraft_service.leader.proposal import (
     NotProposed,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue.commands.sessions import KeepResult
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.sessions import KeepResult
 
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 

@@ -23,10 +23,10 @@ from taskraft_service.entries.encoded_command import EncodedCommand, encode_lead
 from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
-from taskraft_service.queue.commands.settle import SettleResult
-from taskraft_service.queue.commands.take import TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.settlements import SettleResult
+from taskraft_service.queue.operations.take import TakeResult
 
 _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 

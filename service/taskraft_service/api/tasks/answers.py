@@ -13,7 +13,6 @@ from typing import Final
 from taskraft.v1 import session_service_pb2, task_pb2, task_service_pb2, tube_service_pb2
 from taskraft_service import wire
 from taskraft_service.api.rpc.status import item_errors
-from taskraft_service.queue.commands.settle import SettleResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -26,6 +25,7 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
 from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
+from taskraft_service.queue.operations.settlements import SettleResult
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)

@@ -21,9 +21,10 @@ from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.command_codecs.batch import BATCH
-from taskraft_service.queue.commands.batch import BatchOutcome, BatchResult
-from taskraft_service.queue.commands.put import PutResult
-from taskraft_service.queue.commands.settle import SettleResult
+from taskraft_service.queue.operations.batch import BatchResult
+from taskraft_service.queue.operations.batch_checks import BatchOutcome
+from taskraft_service.queue.operations.put import PutResult
+from taskraft_service.queue.operations.settlements import SettleResult
 
 BATCH_OPERATIONS_MAX: Final = 100
 

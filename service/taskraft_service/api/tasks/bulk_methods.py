@@ -32,8 +32,8 @@ from taskraft_service.command_codecs.selected_tasks import (
     UPDATE,
 )
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.intervention import CancelResult
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.operations.admin import CancelResult
 
 M = TypeVar("M", bound=Message)
 Answer: TypeAlias = Callable[[AppliedCommand], Message]

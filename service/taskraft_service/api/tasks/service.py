@@ -34,8 +34,8 @@ from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.queue.commands.put import PutResult
-from taskraft_service.queue.commands.settle import SettleResult
+from taskraft_service.queue.operations.put import PutResult
+from taskraft_service.queue.operations.settlements import SettleResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
 

@@ -11,8 +11,8 @@ from taskraft_service import wire
 from taskraft_service.api.state.command_executor import result_of
 from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.queue.commands.take import TakeResult
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.take import TakeResult
 
 _TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
 _NOW: Final = wire.tag(pb.TakeTasksResponse.NOW_MS_FIELD_NUMBER, wire.VARINT)

@@ -18,7 +18,7 @@ from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
-from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.operations.take import TakeResult
 
 
 class TakeHandler:

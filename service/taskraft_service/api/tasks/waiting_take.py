@@ -16,9 +16,9 @@ from taskraft_service.leader.proposal import AppliedCommand, NotProposed, Submit
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
-from taskraft_service.queue.commands.take import TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.take import TakeResult
 
 
 def wait_seconds(wait_ms: int | None, call: UnaryCall[M]) -> float:

@@ -11,10 +11,10 @@ from taskraft_service.api.cluster.settings_checks import check_profile
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.tasks.update_checks import known_retry
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
-from taskraft_service.queue.commands.settings import UpdateTube
 from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
+from taskraft_service.queue.operations.update_tube import UpdateTube
 
 _Options = tube_service_pb2.TubeOptions
 PageRequest: TypeAlias = (

@@ -35,8 +35,8 @@ from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.tubes import TubeResult
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.operations.tubes import TubeResult
 from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]

@@ -12,16 +12,17 @@ from typing import TypeAlias
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
-from taskraft_service.leader.temporary.sides import Side, refusal_across, side_of
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.leadership import NoteCalls
-from taskraft_service.queue.commands.sessions import CloseSession
-from taskraft_service.queue.commands.settle import Settle, SettleResult
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import DropTube
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.side import Side, SideLookup
+from taskraft_service.queue.operations.leadership import NoteCalls
+from taskraft_service.queue.operations.registry import DEFINITIONS, Command
+from taskraft_service.queue.operations.sessions import CloseSession
+from taskraft_service.queue.operations.settlements import Settle, SettleResult
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import DropTube
 
 Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 
@@ -57,8 +58,8 @@ class CommandRouter:
             return self._submit_end(encoded, command, deadline)
         if isinstance(command, NoteCalls):
             return self._note_on_both(command, deadline)
-        side = side_of(command, temporary.side_of)
-        refusal = refusal_across(command, side, temporary.side_of)
+        side = DEFINITIONS[type(command)].side(command, temporary.side_of)
+        refusal = _refusal_of_side(command, side, temporary.side_of)
         if refusal is not None:
             return _done(AppliedCommand(0, 0, refusal))
         if side is Side.LOG:
@@ -212,3 +213,12 @@ def _after(proposed: Submitted, follow: Callable[[AppliedCommand], AppliedComman
     proposed.add_done_callback(go_on)
     future.add_done_callback(give_up)
     return future
+
+
+def _refusal_of_side(command: Command, side: Side, side_lookup: SideLookup) -> Refusal | None:
+    """Return a refusal that lists all fields which would connect both sides, or None."""
+    violations = [*DEFINITIONS[type(command)].side_violations(command, side, side_lookup, "")]
+    if not violations:
+        return None
+    field, text = violations[0]
+    return Refusal(Reason.INVALID_FIELD, f"{field} {text}", {"field": field}, tuple(violations))

@@ -11,16 +11,12 @@ from typing import Final
 
 from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Kick, Move
-from taskraft_service.queue.commands.command import Command, Result
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, BuryTaken, Release, Settle, Settlement
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.selector import at_most
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.registry import DEFINITIONS, Command, Result
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.queue_state import CounterOrigin
 from taskraft_service.storage.memory import MemoryStore
@@ -28,8 +24,6 @@ from taskraft_service.storage.memory import MemoryStore
 COLLECT_TASKS: Final = 1_000
 COLLECT_BYTES: Final = 4 * 1024 * 1024
 """Changes are brought to the store when so many tasks, or about so many bytes, are concerned."""
-TASK_BYTES: Final = 768
-"""About what a task costs beside its content."""
 RESERVE_SHARE: Final = 8
 """One part in so many above the bound is left to whatever is not a put, so that work can go on."""
 LIMITS: Final = Limits(requests_max=100_000, resident_bytes_max=16 * 1024 * 1024)
@@ -112,30 +106,5 @@ def _puts(command: Command) -> bool:
 
 
 def growth_bytes(command: Command) -> int:
-    """Return about how many bytes a command adds at most."""
-    match command:
-        case Put(_, tasks):
-            return sum(len(task.body) + TASK_BYTES for task in tasks)
-        case Settle(settlements):
-            return sum(_kept_bytes(one) * len(one.tokens) for one in settlements)
-        case UpdateTasks(_, selector, update):
-            return len(update.content) * at_most(selector)
-        case Move(selector=selector, update=update) if update is not None:
-            return len(update.content) * at_most(selector)
-        case Kick(update=update) if update is not None:
-            return len(update.content) * max(command.count, at_most(command.selector))
-        case ExecuteBatch(operations):
-            return sum(map(growth_bytes, operations))
-        case _:
-            return 0
-
-
-def _kept_bytes(settlement: Settlement) -> int:
-    """Return about what a settlement brings to each of its tasks."""
-    match settlement:
-        case Ack(result=result, update=update):
-            return len(result or b"") + (len(update.content) if update is not None else 0)
-        case Release(update=update) | BuryTaken(update=update):
-            return len(update.content) if update is not None else 0
-        case _:
-            return 0
+    """Return the upper bound of the bytes that a command adds."""
+    return DEFINITIONS[type(command)].growth_bytes(command)

@@ -15,18 +15,18 @@ from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.proposer import Clock
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue
-from taskraft_service.leader.temporary.sides import NOWHERE, Side
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.command import Command, Result
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.side import NOWHERE, Side
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView
+from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 
 TIMER_MAX_MS: Final = 60_000
 """The timer is set anew at least so often, since the cluster's clock may run at another rate."""

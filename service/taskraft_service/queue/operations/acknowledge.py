@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.settle import Ack, Keep
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import Operation
@@ -16,6 +15,7 @@ from taskraft_service.queue.entities.refusals import invalid, together
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import OnAck
+from taskraft_service.queue.operations.settlements import Ack, Keep
 from taskraft_service.queue.state.working_set import by_tube
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import transition

@@ -5,27 +5,64 @@ Everything is checked before anything is done, see ``batch_checks.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from taskraft_service.queue.commands.batch import BATCH_BRANCHES, BatchResult, ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.settle import Settle
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import first_of, within
-from taskraft_service.queue.operations.batch_checks import BatchChecks
-from taskraft_service.queue.operations.circulation import bury, delete, kick
-from taskraft_service.queue.operations.moves import move_tasks
-from taskraft_service.queue.operations.put import put
+from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
+from taskraft_service.queue.operations import kick_bury_delete
+from taskraft_service.queue.operations import move as move_module
+from taskraft_service.queue.operations import put as put_module
+from taskraft_service.queue.operations import settle as settle_module
+from taskraft_service.queue.operations import update_tasks as update_module
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
+from taskraft_service.queue.operations.batch_checks import BATCH_BRANCHES, BatchChecks
+from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
+from taskraft_service.queue.operations.kick_bury_delete import (
+    Bury,
+    Delete,
+    Kick,
+    bury,
+    delete,
+    kick,
+)
+from taskraft_service.queue.operations.move import Move, move_tasks
+from taskraft_service.queue.operations.put import Put, PutResult, put
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.settle import settle_checked
-from taskraft_service.queue.operations.update import update_tasks
+from taskraft_service.queue.operations.settlements import Settle, SettleResult
+from taskraft_service.queue.operations.update_tasks import UpdateTasks, update_tasks
+from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands.batch import BatchOperation, BatchOutcome
+    from taskraft_service.queue.operations.batch_checks import BatchOperation, BatchOutcome
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class ExecuteBatch:
+    """Do operations in order, all or none. Answer: ``BatchResult``.
+
+    Each names its tasks by id, key or lease, and each task is named once, so that what one does
+    cannot decide what another may do.
+    """
+
+    operations: Sequence[BatchOperation]
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class BatchResult:
+    """One result per operation; no item was refused."""
+
+    results: Sequence[BatchOutcome]
 
 
 def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
@@ -80,3 +117,96 @@ def _do(ledger: QueueState, operation: BatchOperation, placed: list[TaskReferenc
             assert_never(operation)
     assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
     return result
+
+
+BATCHABLE: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
+    definition.command: definition
+    for definition in (
+        put_module.DEFINITION,
+        settle_module.DEFINITION,
+        kick_bury_delete.KICK,
+        kick_bury_delete.BURY,
+        kick_bury_delete.DELETE,
+        update_module.DEFINITION,
+        move_module.DEFINITION,
+    )
+}
+"""Definitions of the commands that a batch may hold, by their type."""
+_ANSWER_OF: Final[Mapping[type, AnswerCodec[Any]]] = {
+    PutResult: put_module.ANSWER,
+    SettleResult: settle_module.ANSWER,
+    CountResult: COUNT_ANSWER,
+}
+_ANSWERS: Final = {kind: codec for codec in _ANSWER_OF.values() for kind in codec.kinds}
+
+
+def _predict(prediction: ReadyPrediction, command: ExecuteBatch) -> None:
+    nested = ReadyPrediction(prediction.state, prediction.now_ms)
+    for operation in command.operations:
+        BATCHABLE[type(operation)].predict(nested, operation)
+    for tube, tasks in nested.counts().items():
+        prediction.add_put(tube, tasks)
+
+
+def _side(command: ExecuteBatch, side_lookup: SideLookup) -> Side:
+    return union_of_sides(
+        BATCHABLE[type(operation)].side(operation, side_lookup) for operation in command.operations
+    )
+
+
+def _side_violations(
+    command: ExecuteBatch, side: Side, side_lookup: SideLookup, _path: str
+) -> Iterator[Violation]:
+    """Yield the operations on temporary tubes of a batch that also changes replicated tubes."""
+    for place, operation in enumerate(command.operations):
+        definition = BATCHABLE[type(operation)]
+        of_operation = definition.side(operation, side_lookup)
+        field = f"operations[{place}]"
+        if side is Side.BOTH and Side.MEMORY in of_operation:
+            yield field, "names a temporary tube, but other operations name replicated tubes"
+        else:
+            path = f"{field}.{BATCH_BRANCHES[type(operation)]}."
+            yield from definition.side_violations(operation, of_operation, side_lookup, path)
+
+
+def _growth_bytes(command: ExecuteBatch) -> int:
+    return sum([BATCHABLE[type(one)].growth_bytes(one) for one in command.operations])
+
+
+_list: Final = Struct(">BI")
+_length: Final = Struct(">I")
+_BATCH: Final = 31
+
+
+def _write_answer(answer: BatchResult) -> bytes:
+    parts = [_list.pack(_BATCH, len(answer.results))]
+    for one in answer.results:
+        part = _ANSWER_OF[type(one)].write(one)
+        parts += (_length.pack(len(part)), part)
+    return b"".join(parts)
+
+
+def _repeat_answer(state: QueueState, kept: bytes) -> BatchResult:
+    _, count = _list.unpack_from(kept)
+    at = _list.size
+    results: list[BatchOutcome] = []
+    for _ in range(count):
+        (length,) = _length.unpack_from(kept, at)
+        at += _length.size
+        part = kept[at : at + length]
+        result = _ANSWERS[part[0]].repeat(state, part)
+        assert not isinstance(result, Refusal), "a kept batch holds no refusal"
+        results.append(result)
+        at += length
+    return BatchResult(results)
+
+
+DEFINITION: Final = CommandDefinition(
+    ExecuteBatch,
+    execute_batch,
+    predict=_predict,
+    side=_side,
+    answer=AnswerCodec((_BATCH,), _write_answer, _repeat_answer),
+    side_violations=_side_violations,
+    growth_bytes=_growth_bytes,
+)

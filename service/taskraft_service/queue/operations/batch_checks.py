@@ -7,13 +7,11 @@ for all of them together, and of the keys it is known which are given and which 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, Settle
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.dependencies import ItemReference
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY
 from taskraft_service.queue.entities.new_task import OnConflict
@@ -23,18 +21,21 @@ from taskraft_service.queue.entities.selector import ByFilter
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
 from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference
 from taskraft_service.queue.operations.key_claims import KeyClaims
-from taskraft_service.queue.operations.moves import (
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
+from taskraft_service.queue.operations.move import (
+    Move,
     key_there,
     refusal_of_move,
     refusal_to_move,
     target_of,
 )
 from taskraft_service.queue.operations.named_tasks import NamedTasks
-from taskraft_service.queue.operations.put import refusal_to_put, task_refusal
-from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.operations.put import Put, PutResult, refusal_to_put, task_refusal
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.operations.settle_checks import leases_of, unsuitable
-from taskraft_service.queue.operations.update import update_refusal
+from taskraft_service.queue.operations.settlement_capacity import add_settlement
+from taskraft_service.queue.operations.settlements import Ack, Settle, SettleResult
+from taskraft_service.queue.operations.update_tasks import UpdateTasks, refusal_of_update
 from taskraft_service.queue.transitions.updating import (
     growth,
     unsuitable_content,
@@ -43,13 +44,31 @@ from taskraft_service.queue.transitions.updating import (
 )
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands.batch import BatchOperation
-    from taskraft_service.queue.commands.settle import Settlement
     from taskraft_service.queue.entities.dependencies import Dependencies
     from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.operations.settlements import Settlement
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks | Move
+
+
+BATCH_BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
+    Put: "put",
+    Settle: "settle",
+    Kick: "kick",
+    Bury: "bury",
+    Delete: "delete",
+    UpdateTasks: "update",
+    Move: "move",
+}
+"""What the operations of a batch are called in the contract."""
+
+
+BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
+
 
 ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
 """Operations that name their tasks by id or key."""
@@ -145,7 +164,7 @@ class BatchChecks:
         if refusal is None:
             if isinstance(settlement, Ack):
                 self._keys.free(task, is_kept=not leaves_on_ack(task.tube, settlement))
-            reckon(self._ledger, self.room, task, settlement)
+            add_settlement(self._ledger, self.room, task, settlement)
         return refusal
 
     def _chosen(self, command: ChosenOperation) -> Refusal | None:
@@ -198,7 +217,7 @@ class BatchChecks:
                 return None
             case UpdateTasks():
                 self.room.comes(tube, 0, growth(self._ledger, task, command.update))
-                return update_refusal(self._ledger, task, command.update)
+                return refusal_of_update(self._ledger, task, command.update)
             case Move():
                 return self._moved(command, task)
             case _:

@@ -16,10 +16,10 @@ from taskraft_service.queue.state.read_ahead import soon_needed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands.take import Take
     from taskraft_service.queue.entities.ready_order import Offers, ReadyOrder
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.operations.take import Take
     from taskraft_service.queue.orders.offers import ScanBudget
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.store.ordered_index import OrderKey

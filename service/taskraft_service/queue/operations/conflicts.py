@@ -9,8 +9,8 @@ from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, Operation
 from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependency_references import waiting_of
-from taskraft_service.queue.operations.intervention import restart_one
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import replace_body
 

@@ -8,28 +8,80 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
-from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.entities.group import TaskGroup, wrong_state
-from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.group_view import GroupState, GroupTask, GroupView
 from taskraft_service.queue.entities.life_cycle import HELD, TAKEN, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import together
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.operations.intervention import ask_to_stop
-from taskraft_service.queue.operations.put import put
+from taskraft_service.queue.operations.admin import ask_to_stop
+from taskraft_service.queue.operations.answer_codec import named_answer
+from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
+from taskraft_service.queue.operations.put import Put, put
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.operations.suitability import refusal_of_stored
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.task_sets import FIRST
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, unhold_if_clear
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.group_view import GroupTask
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class CreateGroup:
+    """Create a group. Answer: ``GroupResult``.
+
+    Args:
+        name: unique in the cluster.
+        end_task: put when all tasks have ended.
+        abort_task: put instead where the group was cancelled, or not all was well.
+        only_if_processed: the end task is put only if every task was acknowledged.
+        request_id: makes a retry safe.
+        request_hash: tells a repetition from another request.
+    """
+
+    name: str
+    end_task: GroupTask | None = None
+    abort_task: GroupTask | None = None
+    only_if_processed: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class StartGroup:
+    """Let the tasks of a group go, a bounded number per entry. Answer: ``GroupResult``."""
+
+    name: str
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class CancelGroup:
+    """Remove the waiting tasks of a group, a bounded number per entry. Answer: ``GroupResult``.
+
+    With ``revoke`` the taken ones too; otherwise their holders are asked to stop.
+    """
+
+    name: str
+    revoke: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class GroupResult:
+    """The group as it is now."""
+
+    group: GroupView
 
 
 def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refusal:
@@ -208,3 +260,26 @@ def _forget_first(ledger: QueueState) -> None:
     assert group is not None
     assert group.has_ended
     groups.remove(group)
+
+
+def _show(state: QueueState, name: str) -> GroupResult | Refusal:
+    group = state.groups.find(name)
+    return group if isinstance(group, Refusal) else GroupResult(group.view())
+
+
+def _name_of(answer: GroupResult) -> str:
+    return answer.group.name
+
+
+_ANSWER: Final = named_answer(10, _name_of, _show)
+DEFINITIONS: Final = (
+    CommandDefinition(
+        CreateGroup, create_group, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+    CommandDefinition(
+        StartGroup, start_group, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+    CommandDefinition(
+        CancelGroup, cancel_group, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+)

@@ -8,8 +8,8 @@ from taskraft_service.queue.entities.life_cycle import FINISHED
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import at_item, invalid, key_taken
 from taskraft_service.queue.entities.selector import ByKeys
-from taskraft_service.queue.operations.intake import existing_task
-from taskraft_service.queue.operations.moves import refusal_of_key
+from taskraft_service.queue.operations.move import refusal_of_key
+from taskraft_service.queue.operations.put_plan import existing_task
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.new_task import NewTask

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.put import Put, PutResult
 from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
@@ -12,17 +13,33 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.refusals import at_item, first_of
+from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_profiles import suitable_task
+from taskraft_service.queue.operations.answer_codec import (
+    COUNT,
+    AnswerCodec,
+    read_numbers,
+    read_refusals,
+    write_numbers,
+    write_refusals,
+)
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Violation,
+    side_of_tube,
+)
 from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.dependency_references import join_dependents
-from taskraft_service.queue.operations.intake import Intake
+from taskraft_service.queue.operations.put_plan import PutPlan
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.suitability import unsuitable
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,7 +48,34 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.state.queue_state import QueueState
 
+
+@value
+class Put:
+    """Put tasks, all or each for itself. Answer: ``PutResult``.
+
+    ``waits_for_room``: refuse all where there is no room for all; the caller tries again.
+    """
+
+    tube: str
+    tasks: Sequence[NewTask]
+    atomic: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+    waits_for_room: bool = False
+
+
+@value
+class PutResult:
+    """One id per task, 0 where it was refused; ``existing``: places of tasks that were there."""
+
+    ids: Sequence[int]
+    refused: Sequence[ItemRefusal] = ()
+    existing: Sequence[int] = ()
+
+
 PUT: Final = Operation.PUT
+TASK_BYTES: Final = 768
+"""Approximate memory of a task beside its content."""
 NO_WISHES: Final = NewTask(b"", 0)
 IN_ORDER: Final = Position.IN_ORDER
 
@@ -61,7 +105,7 @@ def put(
     is_limited = tube.has_capacity and not is_owed
     if not has_wishes and not is_limited:
         return PutResult(_store(ledger, tube, tasks, has_wishes=False))
-    intake = Intake(ledger, tube, before, is_limited=is_limited)
+    intake = PutPlan(ledger, tube, before, is_limited=is_limited)
     for task in tasks:
         intake.add(task)
     if command.waits_for_room and intake.without_room:
@@ -210,3 +254,66 @@ def _store_wished(
         run.append(task)
     if run:
         transition(ledger, tube, run, operation)
+
+
+def _predict(prediction: ReadyPrediction, command: Put) -> None:
+    put_tasks, tube = prediction.put, command.tube
+    put_tasks[tube] = put_tasks.get(tube, 0) + len(command.tasks)
+
+
+def _side_violations(
+    command: Put, side: Side, _side_lookup: SideLookup, path: str
+) -> Iterator[Violation]:
+    """Yield what a task in a temporary tube may not have: a group and dependencies."""
+    if side is not Side.MEMORY:
+        return
+    for place, task in enumerate(command.tasks):
+        if task.group:
+            yield f"{path}tasks[{place}].group", "not supported in a temporary tube; leave it empty"
+        if task.dependencies is not None:
+            yield (
+                f"{path}tasks[{place}].depends_on",
+                "not supported in a temporary tube; leave it empty",
+            )
+
+
+def _growth_bytes(command: Put) -> int:
+    return sum(len(task.body) + TASK_BYTES for task in command.tasks)
+
+
+_run: Final = Struct(">BQI")
+_list: Final = Struct(">BI")
+_RUN: Final = 1
+_LIST: Final = 2
+
+
+def _write_answer(answer: PutResult) -> bytes:
+    """Return consecutive ids as the first id and their number, other answers as lists."""
+    ids, refused, existing = answer.ids, answer.refused, answer.existing
+    if not refused and not existing and ids and len(ids) == ids[-1] - ids[0] + 1:
+        return _run.pack(_RUN, ids[0], len(ids))
+    parts = (_list.pack(_LIST, len(ids)), write_numbers(ids), COUNT.pack(len(existing)))
+    return b"".join((*parts, write_numbers(existing), write_refusals(refused)))
+
+
+def _repeat_answer(_state: QueueState, kept: bytes) -> PutResult:
+    if kept[0] == _RUN:
+        _, first, count = _run.unpack(kept)
+        return PutResult(range(first, first + count))
+    _, count = _list.unpack_from(kept)
+    ids, at = read_numbers(kept, _list.size, count)
+    (count,) = COUNT.unpack_from(kept, at)
+    existing, at = read_numbers(kept, at + COUNT.size, count)
+    return PutResult(ids, read_refusals(kept, at), existing)
+
+
+ANSWER: Final = AnswerCodec((_RUN, _LIST), _write_answer, _repeat_answer)
+DEFINITION: Final = CommandDefinition(
+    Put,
+    put,
+    predict=_predict,
+    side=side_of_tube,
+    answer=ANSWER,
+    side_violations=_side_violations,
+    growth_bytes=_growth_bytes,
+)

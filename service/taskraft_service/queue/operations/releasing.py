@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.settle import Release
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy
+from taskraft_service.queue.operations.settlements import Release
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import transition
 

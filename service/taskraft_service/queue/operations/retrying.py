@@ -12,13 +12,13 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.settle import Release
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
+from taskraft_service.queue.operations.settlements import Release
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dead_letters_of
 

@@ -7,32 +7,98 @@ again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import CountResult, Delete
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    ScheduleResult,
-    UpdateSchedule,
-)
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import OPEN
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime
+from taskraft_service.queue.entities.schedule_view import (
+    Overlap,
+    ScheduledTime,
+    ScheduleSpec,
+    ScheduleView,
+)
 from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
-from taskraft_service.queue.operations.circulation import delete
-from taskraft_service.queue.operations.put import put
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Idempotent,
+    replicated,
+)
+from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
+from taskraft_service.queue.operations.put import Put, PutResult, put
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, predict_nothing
 from taskraft_service.queue.operations.suitability import refusal_of_stored
 from taskraft_service.queue.state.schedule_registry import TaskSchedule
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.schedule_view import ScheduleSpec
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class CreateSchedule:
+    """Create a schedule whose first time is ``next_ms`` (0: none). Answer: ``ScheduleResult``."""
+
+    name: str
+    options: ScheduleSpec
+    next_ms: int
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class UpdateSchedule:
+    """Replace a schedule. Answer: ``ScheduleResult``.
+
+    ``next_ms`` counts where the pattern changes.
+    """
+
+    name: str
+    options: ScheduleSpec
+    next_ms: int
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class DeleteSchedule:
+    """Remove a schedule; its tasks stay. Answer: ``CountResult``."""
+
+    name: str
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class RunSchedule(Idempotent):
+    """Put one task for each slot that no run before has dealt with. Answer: ``CountResult``.
+
+    Args:
+        name: of the schedule.
+        version: the schedule as it was when the slots were reckoned; another one ignores them.
+        slots: in order.
+        until_ms: times up to here are dealt with, put or left out.
+        next_ms: the first time after that; 0: none.
+    """
+
+    name: str
+    version: int
+    slots: Sequence[ScheduledTime]
+    until_ms: int
+    next_ms: int
+
+
+@value
+class ScheduleResult:
+    """The schedule as it is now."""
+
+    schedule: ScheduleView
 
 
 def create_schedule(ledger: QueueState, command: CreateSchedule) -> ScheduleResult | Refusal:
@@ -153,3 +219,44 @@ def _task_before(ledger: QueueState, schedule: TaskSchedule) -> QueueTask | None
     tube = ledger.tubes.by_number.get(number)
     task = ledger.find(tube, task_id) if tube is not None else None
     return task if task is not None and task.state in OPEN else None
+
+
+def _predict_run(prediction: ReadyPrediction, command: RunSchedule) -> None:
+    """Add the tube of the schedule, and the tube of its last task, which may be cancelled."""
+    state = prediction.state
+    schedule = state.schedules.get(command.name)
+    if schedule is not None:
+        before = state.tubes.by_number.get(schedule.last[0])
+        prediction.add(
+            (schedule.options.tube,) if before is None else (schedule.options.tube, before.name)
+        )
+
+
+def _show(state: QueueState, name: str) -> ScheduleResult | Refusal:
+    schedule = state.schedules.find(name)
+    return schedule if isinstance(schedule, Refusal) else ScheduleResult(schedule.view())
+
+
+def _name_of(answer: ScheduleResult) -> str:
+    return answer.schedule.name
+
+
+_ANSWER: Final = named_answer(8, _name_of, _show)
+DEFINITIONS: Final = (
+    CommandDefinition(
+        CreateSchedule, create_schedule, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+    CommandDefinition(
+        UpdateSchedule, update_schedule, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+    CommandDefinition(
+        DeleteSchedule,
+        delete_schedule,
+        predict=predict_nothing,
+        side=replicated,
+        answer=COUNT_ANSWER,
+    ),
+    CommandDefinition(
+        RunSchedule, run_schedule, predict=_predict_run, side=replicated, answer=None
+    ),
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
-from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.matching import matcher
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import no_task, no_task_of_key

@@ -2,30 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.leadership import NoteCalls, Startup, StartupResult
-from taskraft_service.queue.commands.sessions import (
-    AttachSession,
-    CloseSession,
-    KeepResult,
-    KeepSessions,
-    OpenSession,
-    SessionResult,
-)
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.session_view import SessionView
-from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Idempotent,
+    replicated,
+)
+from taskraft_service.queue.operations.ready_prediction import (
+    ReadyPrediction,
+    predict_nothing,
+    tubes_of_session,
+)
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.retrying import SESSION_LOST, hand_back
 from taskraft_service.queue.operations.settings import session_ttr_ms
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class OpenSession:
+    """Open a session under an id that the leader drew. Answer: ``SessionResult``."""
+
+    session_id: str
+    name: str = ""
+    ttr_ms: int = 15_000
+    request_id: str = ""
+    request_hash: int = 0
+    as_settings: bool = False
+    """The time is a default, which the settings of the cluster outweigh."""
+    owner: str = ""
+    """Whose session it is: the principal that opens it; empty where nobody is told apart."""
+
+
+@value
+class KeepSessions(Idempotent):
+    """Prolong sessions by their ttr from now. Answer: ``KeepResult``."""
+
+    session_ids: Sequence[str]
+
+
+@value
+class AttachSession(Idempotent):
+    """Say whether a session has streams; its ttr starts when it has none any more.
+
+    Answer: ``KeepResult``, without the session where that ended it at once (no ttr).
+    """
+
+    session_id: str
+    attached: bool
+
+
+@value
+class CloseSession:
+    """Close a session and release what it holds. Answer: ``CountResult``."""
+
+    session_id: str
+    uncounted: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class SessionResult:
+    """The session."""
+
+    session: SessionView
+
+
+@value
+class KeepResult:
+    """The sessions that live on, and the others by position."""
+
+    sessions: Sequence[SessionView]
+    refused: Sequence[ItemRefusal] = ()
 
 
 def open_session(ledger: QueueState, command: OpenSession) -> SessionResult | Refusal:
@@ -127,35 +188,40 @@ def end_session(ledger: QueueState, session: QueueSession, *, uncounted: bool = 
     return len(tasks)
 
 
-def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
-    """Count what the leader has seen since it last told; tubes that are gone count no more."""
-    known = 0
-    for one in command.tubes:
-        tube = ledger.tubes.get(one.tube)
-        if tube is not None:
-            ledger.tubes.touch(tube)
-            tube.counters.note(CountedOperation.TAKE_TIMEOUT, one.take_timeouts)
-            tube.counters.note(CountedOperation.PEEK, one.peeks)
-            tube.counters.note(CountedOperation.META, one.metas)
-            known += 1
-    return CountResult(known)
+def _predict_close(prediction: ReadyPrediction, command: CloseSession) -> None:
+    prediction.add(tubes_of_session(prediction.state, command.session_id))
 
 
-def startup(ledger: QueueState, command: Startup) -> StartupResult:
-    """Begin a leadership: nobody is attached to the new leader, and everybody gets a full grace.
+def _predict_attach(prediction: ReadyPrediction, command: AttachSession) -> None:
+    """Add the tubes of a session that detaches: without a time to run the session ends."""
+    if not command.attached:
+        prediction.add(tubes_of_session(prediction.state, command.session_id))
 
-    Also sessions without any time to run get it: a change of leader is not the client's fault.
-    Leases without session keep their time. The first Startup of a cluster begins the feed.
-    """
-    if not ledger.feed.partitions and command.feed_partitions > 0:
-        ledger.feed.begin(command.feed_id, command.feed_partitions)
-    ledger.tubes.totals.begin()
-    configured_ms = ledger.settings.failover_grace_ms
-    failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
-    for session in ledger.sessions.values():
-        session.attached = False
-        session.orphaned = True
-        grace_ms = max(session.ttr_ms, failover_grace_ms)
-        session.expires_ms = after(ledger.now_ms, grace_ms)
-        ledger.set_session_timer(session)
-    return StartupResult(0)
+
+def _show(state: QueueState, session_id: str) -> SessionResult | Refusal:
+    session = state.sessions.find(session_id)
+    return session if isinstance(session, Refusal) else SessionResult(session.view())
+
+
+def _id_of(answer: SessionResult) -> str:
+    return answer.session.session_id
+
+
+DEFINITIONS: Final = (
+    CommandDefinition(
+        OpenSession,
+        open_session,
+        predict=predict_nothing,
+        side=replicated,
+        answer=named_answer(7, _id_of, _show),
+    ),
+    CommandDefinition(
+        KeepSessions, keep_sessions, predict=predict_nothing, side=replicated, answer=None
+    ),
+    CommandDefinition(
+        AttachSession, attach_session, predict=_predict_attach, side=replicated, answer=None
+    ),
+    CommandDefinition(
+        CloseSession, close_session, predict=_predict_close, side=replicated, answer=COUNT_ANSWER
+    ),
+)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.settings import Configure, SettingsResult
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.operations.answer_codec import AnswerCodec
+from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.state.queue_state import QueueState
 
-_record = Struct(">qbbqqqbB")
-_ABSENT = -1
+
+@value
+class Configure:
+    """Set what ``settings`` names; ``None`` leaves a setting as it is. Answer: SettingsResult."""
+
+    settings: ReplicatedSettings
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class SettingsResult:
+    """The settings in force."""
+
+    settings: ReplicatedSettings
 
 
 def configure(ledger: QueueState, command: Configure) -> SettingsResult:
@@ -53,43 +67,22 @@ def _renew_session_ttr(ledger: QueueState) -> None:
             ledger.sessions.touch(session)
 
 
-def write_settings(settings: ReplicatedSettings) -> bytes:
-    """Return the settings as they are written; the same bytes on all replicas."""
-
-    def number(wish: int | None) -> int:
-        return _ABSENT if wish is None else wish
-
-    profile = (settings.auto_create_profile or "").encode()
-    return (
-        _record.pack(
-            number(settings.failover_grace_ms),
-            number(settings.auto_create_tubes),
-            number(settings.auto_create_kind),
-            number(settings.feed_retention_ms),
-            number(settings.feed_bytes_max),
-            number(settings.session_ttr_ms),
-            _ABSENT if settings.auto_create_profile is None else 0,
-            len(profile),
-        )
-        + profile
-    )
+_SETTINGS: Final = 9
 
 
-def read_settings(record: bytes, at: int) -> tuple[ReplicatedSettings, int]:
-    """Return the settings that stand at a place of a record, and where they end."""
-    *numbers, profile_bytes = _record.unpack_from(record, at)
-    grace, creates, kind, retention, feed_bytes, ttr, has_profile = (
-        None if number == _ABSENT else number for number in numbers
-    )
-    at += _record.size
-    end = at + profile_bytes
-    settings = ReplicatedSettings(
-        failover_grace_ms=grace,
-        auto_create_tubes=None if creates is None else bool(creates),
-        auto_create_kind=None if kind is None else TubeKind(kind),
-        auto_create_profile=None if has_profile is None else record[at:end].decode(),
-        feed_retention_ms=retention,
-        feed_bytes_max=feed_bytes,
-        session_ttr_ms=ttr,
-    )
-    return settings, end
+def _write_answer(_answer: SettingsResult) -> bytes:
+    return bytes((_SETTINGS,))
+
+
+def _repeat_answer(state: QueueState, _kept: bytes) -> SettingsResult:
+    """Return the settings as they are now."""
+    return SettingsResult(state.settings)
+
+
+DEFINITION: Final = CommandDefinition(
+    Configure,
+    configure,
+    predict=predict_nothing,
+    side=replicated,
+    answer=AnswerCodec((_SETTINGS,), _write_answer, _repeat_answer),
+)

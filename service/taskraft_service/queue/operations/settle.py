@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from struct import Struct
 from typing import TYPE_CHECKING, Final, assert_never
 
-from taskraft_service.queue.commands.settle import (
-    Ack,
-    BuryTaken,
-    Reject,
-    Release,
-    Settle,
-    Settlement,
-    SettleResult,
-    Touch,
-    TouchedLease,
-)
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
@@ -28,6 +19,13 @@ from taskraft_service.queue.entities.instants import (
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
+from taskraft_service.queue.entities.side import (
+    ACROSS,
+    Side,
+    SideLookup,
+    side_of_tokens,
+    union_of_sides,
+)
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import (
@@ -35,10 +33,33 @@ from taskraft_service.queue.operations.acknowledge import (
     acknowledge_each,
     stale,
 )
-from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.operations.answer_codec import (
+    AnswerCodec,
+    read_refusals,
+    write_refusals,
+)
+from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
+from taskraft_service.queue.operations.ready_prediction import (
+    ReadyPrediction,
+    and_dead_letters,
+    limits_leases,
+    tubes_of_dependents,
+)
 from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from taskraft_service.queue.operations.retrying import give_up, try_again
 from taskraft_service.queue.operations.settle_checks import first_refusal, tube_after, unsuitable
+from taskraft_service.queue.operations.settlement_capacity import add_settlement
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    SettleResult,
+    Touch,
+    TouchedLease,
+)
 from taskraft_service.queue.transitions.endings import bury
 from taskraft_service.queue.transitions.moving import move_to
 from taskraft_service.queue.transitions.transition import transition
@@ -130,7 +151,7 @@ def _settle_one(
 def _no_room(ledger: QueueState, task: QueueTask, settlement: Settlement) -> Refusal | None:
     """Return which tube has no room for what a settlement that is done alone brings, or None."""
     room = CapacityEstimate()
-    reckon(ledger, room, task, settlement)
+    add_settlement(ledger, room, task, settlement)
     return room.refusal()
 
 
@@ -203,3 +224,90 @@ def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
             renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
     transition(ledger, task.tube, (task,), Operation.TOUCH)
+
+
+def _predict(prediction: ReadyPrediction, command: Settle) -> None:
+    settlements = [one for one in command.settlements if not isinstance(one, Touch)]
+    tokens = sum([len(one.tokens) for one in settlements])
+    prediction.add(_tubes_settled(prediction.state, settlements), tokens)
+
+
+def _tubes_settled(state: QueueState, settlements: Sequence[Settlement]) -> Iterator[str]:
+    """Yield the tubes in which the end of a lease may make a task ready."""
+    leases = state.leases
+    for settlement in settlements:
+        is_given_back = isinstance(settlement, (Release, Reject))
+        if isinstance(settlement, Release) and settlement.move_to:
+            yield settlement.move_to
+        for token in settlement.tokens:
+            task = leases.get(token)
+            if task is None:
+                continue
+            if task.extras.dependents:
+                yield from tubes_of_dependents(state, task)
+            if is_given_back:
+                yield from and_dead_letters(task.tube)
+            elif limits_leases(task.tube):
+                yield task.tube.name
+
+
+def _side(command: Settle, _side_lookup: SideLookup) -> Side:
+    return union_of_sides(side_of_tokens(one.tokens) for one in command.settlements)
+
+
+def _side_violations(
+    command: Settle, side: Side, side_lookup: SideLookup, path: str
+) -> Iterator[Violation]:
+    """Yield an atomic settle of both sides, and releases that would move a task across."""
+    if command.atomic and side is Side.BOTH:
+        text = "names leases of temporary and of replicated tubes; send two requests, or not atomic"
+        yield f"{path}settlements", text
+    for place, one in enumerate(command.settlements):
+        if not isinstance(one, Release) or not one.move_to:
+            continue
+        if side_lookup(one.move_to) | side_of_tokens(one.tokens) is Side.BOTH:
+            yield f"{path}settlements[{place}].release.move_to", ACROSS
+
+
+def _growth_bytes(command: Settle) -> int:
+    return sum([_kept_bytes(one) * len(one.tokens) for one in command.settlements])
+
+
+def _kept_bytes(settlement: Settlement) -> int:
+    """Return the upper bound of the content that a settlement adds to each of its tasks."""
+    if isinstance(settlement, (Touch, Reject)):
+        return 0
+    update = settlement.update
+    content = len(update.content) if update is not None else 0
+    return content + (len(settlement.result or b"") if isinstance(settlement, Ack) else 0)
+
+
+_list: Final = Struct(">BI")
+_touched: Final = Struct(">QQ?")
+_SETTLED: Final = 4
+
+
+def _write_answer(answer: SettleResult) -> bytes:
+    touched = answer.touched
+    leases = [_touched.pack(one.token, one.lease_until_ms, one.cancel_requested) for one in touched]
+    head = _list.pack(_SETTLED, len(touched))
+    return b"".join((head, *leases, write_refusals(answer.refused)))
+
+
+def _repeat_answer(_state: QueueState, kept: bytes) -> SettleResult:
+    _, count = _list.unpack_from(kept)
+    end = _list.size + count * _touched.size
+    touched = [TouchedLease(*lease) for lease in _touched.iter_unpack(kept[_list.size : end])]
+    return SettleResult(read_refusals(kept, end), touched)
+
+
+ANSWER: Final = AnswerCodec((_SETTLED,), _write_answer, _repeat_answer)
+DEFINITION: Final = CommandDefinition(
+    Settle,
+    settle,
+    predict=_predict,
+    side=_side,
+    answer=ANSWER,
+    side_violations=_side_violations,
+    growth_bytes=_growth_bytes,
+)

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from taskraft_service.queue.commands.settle import (
-    SETTLEMENT_BRANCHES,
-    Ack,
-    BuryTaken,
-    Reject,
-    Release,
-    Settle,
-    Settlement,
-    Touch,
-)
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import (
@@ -24,7 +14,17 @@ from taskraft_service.queue.entities.refusals import (
     unsuitable_to_kind,
 )
 from taskraft_service.queue.operations.acknowledge import stale, unsuitable_ack
-from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.operations.settlement_capacity import add_settlement
+from taskraft_service.queue.operations.settlements import (
+    SETTLEMENT_BRANCHES,
+    Ack,
+    BuryTaken,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    Touch,
+)
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.transitions.moving import refusal_to_receive
 from taskraft_service.queue.transitions.updating import unsuitable_content, unsuitable_to_tube
@@ -52,7 +52,7 @@ def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
             continue
         refusal = unsuitable(ledger, task, settlement)
         if refusal is None and not refusals:
-            reckon(ledger, room, task, settlement)
+            add_settlement(ledger, room, task, settlement)
             refusal = room.refusal()
         if refusal is not None:
             refusals.append(at_item(item, refusal, path))

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import no_task, wrong_state
+from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
+from taskraft_service.queue.operations.answer_codec import AnswerCodec, read_numbers, write_numbers
 from taskraft_service.queue.operations.choosing import choose, choose_living
+from taskraft_service.queue.operations.command_definition import CommandDefinition
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.operations.throttling import choose_within, open_tubes
 from taskraft_service.queue.orders.offers import ScanBudget
 from taskraft_service.queue.state.working_set import by_tube
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +33,39 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class Take:
+    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``.
+
+    ``weights``: shares of the tubes, one for each; without them tasks go by urgency over all tubes.
+    """
+
+    tubes: Sequence[str]
+    session_id: str = ""
+    tasks_max: int = 1
+    bytes_max: int = 3 * 1024 * 1024
+    ttr_ms: int | None = None
+    types: Sequence[str] = ()
+    priority_bound: int | None = None
+    task_id: int | None = None
+    request_id: str = ""
+    request_hash: int = 0
+    weights: Sequence[int] = ()
+
+
+@value
+class TakeResult:
+    """The leased tasks in order.
+
+    ``cut_short``: the take passed by as many tasks as it may that are not urgent enough; behind
+    them may be others that are. Is not kept with the answer to a ``request_id``.
+    """
+
+    tasks: Sequence[TaskView]
+    cut_short: bool = False
+
 
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
@@ -185,3 +224,32 @@ def _lease(
             tube.bucket.use(len(run), ledger.now_ms)
         ledger.set_tube_timer(tube)
     return [task.view(task.body if task.body is not None else ledger.body(task)) for task in run]
+
+
+def _side(command: Take, side_lookup: SideLookup) -> Side:
+    return union_of_sides(side_lookup(tube) for tube in command.tubes)
+
+
+_list: Final = Struct(">BI")
+_TOKENS: Final = 3
+
+
+def _write_answer(answer: TakeResult) -> bytes:
+    tokens = [task.token for task in answer.tasks]
+    return _list.pack(_TOKENS, len(tokens)) + write_numbers(tokens)
+
+
+def _repeat_answer(state: QueueState, kept: bytes) -> TakeResult:
+    """Return the leases of the first answer that are still valid."""
+    tokens, _ = read_numbers(kept, _list.size, _list.unpack_from(kept)[1])
+    tasks = [state.leases[token] for token in tokens if token in state.leases]
+    return TakeResult([task.view(state.body(task)) for task in tasks])
+
+
+DEFINITION: Final = CommandDefinition(
+    Take,
+    take,
+    predict=predict_nothing,
+    side=_side,
+    answer=AnswerCodec((_TOKENS,), _write_answer, _repeat_answer),
+)

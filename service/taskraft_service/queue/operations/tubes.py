@@ -4,24 +4,74 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube, TubeResult
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
 from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_options import TubeView
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    replicated,
+    side_of_name,
+)
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.orders.tube_orders import emptied_tube, new_tube
 from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.transition import transition
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class CreateTube:
+    """Create a tube. Answer: ``TubeResult``."""
+
+    name: str
+    kind: TubeKind
+    options: TubeOptions
+    if_not_exists: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+    profile: str = ""
+    driver: str = ""
+    driver_version: int = 0
+
+
+@value
+class DropTube:
+    """Remove a tube and its tasks. Answer: ``CountResult``."""
+
+    name: str
+    force: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class TruncateTube:
+    """Remove all tasks of a tube. Answer: ``CountResult``."""
+
+    name: str
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class TubeResult:
+    """The tube that exists now."""
+
+    tube: TubeView
+    existed: bool = False
 
 
 def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal:
@@ -171,3 +221,35 @@ def clear_away(ledger: QueueState, tasks_max: int) -> None:
         else:
             ledger.removals.go_on(number, tasks[-1].id + 1)
         tasks_max -= len(tasks)
+
+
+_existed: Final = Struct(">B?")
+_TUBE: Final = 6
+
+
+def _write_answer(answer: TubeResult) -> bytes:
+    return _existed.pack(_TUBE, answer.existed) + answer.tube.name.encode()
+
+
+def _repeat_answer(state: QueueState, kept: bytes) -> TubeResult | Refusal:
+    """Return the tube as it is now."""
+    tube = state.tubes.find(kept[_existed.size :].decode())
+    return tube if isinstance(tube, Refusal) else TubeResult(tube.view(), bool(kept[1]))
+
+
+TUBE_ANSWER: Final = AnswerCodec((_TUBE,), _write_answer, _repeat_answer)
+DEFINITIONS: Final = (
+    CommandDefinition(
+        CreateTube, create_tube, predict=predict_nothing, side=replicated, answer=TUBE_ANSWER
+    ),
+    CommandDefinition(
+        DropTube, drop_tube, predict=predict_nothing, side=replicated, answer=COUNT_ANSWER
+    ),
+    CommandDefinition(
+        TruncateTube,
+        truncate_tube,
+        predict=predict_nothing,
+        side=side_of_name,
+        answer=COUNT_ANSWER,
+    ),
+)

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.tubes import TubeResult
 from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
+from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
+from taskraft_service.queue.operations.tubes import TUBE_ANSWER, TubeResult
 from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.endings import note_surplus
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class UpdateTube:
+    """Set the named options of a tube; those in ``resets`` get the default of the tube's profile.
+
+    Of ``options`` only what ``names`` has counts. Answer: ``TubeResult``.
+    """
+
+    name: str
+    options: TubeOptions
+    names: Sequence[str] = ()
+    resets: Sequence[str] = ()
+    request_id: str = ""
+    request_hash: int = 0
+
 
 FIXED: Final = {"higher_first": "priority_order", "durability": "durability"}
 """Options that every task of a tube depends on, with their names in the contract."""
@@ -109,3 +128,12 @@ def _refusal(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Refus
                 {"field": name, "tasks": str(count)},
             )
     return None
+
+
+def _predict(prediction: ReadyPrediction, command: UpdateTube) -> None:
+    prediction.add((command.name,))
+
+
+DEFINITION: Final = CommandDefinition(
+    UpdateTube, update_tube, predict=_predict, side=replicated, answer=TUBE_ANSWER
+)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from taskraft_service.queue.codecs.settings_codec import write_settings
 from taskraft_service.queue.entities.life_cycle import GONE, READY, TAKEN
-from taskraft_service.queue.operations.settings import write_settings
 from taskraft_service.queue.persistence.deletions import delete_outside, delete_tasks
 from taskraft_service.queue.persistence.task_writes import TaskWrites
 from taskraft_service.queue.state.timers import write_timer

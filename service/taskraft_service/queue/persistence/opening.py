@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskraft_service.queue.codecs.settings_codec import read_settings
 from taskraft_service.queue.entities.editor import unchanged
 from taskraft_service.queue.entities.life_cycle import TAKEN
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
-from taskraft_service.queue.operations.settings import read_settings
 from taskraft_service.queue.persistence.collect import FORMAT, META_HEAD
 from taskraft_service.queue.persistence.task_writes import HOLDER
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState

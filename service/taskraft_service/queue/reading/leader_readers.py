@@ -11,7 +11,6 @@ from taskraft_service.queue.operations.update_tube import faults_of_update
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from taskraft_service.queue.commands.settings import UpdateTube
     from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
     from taskraft_service.queue.entities.group_view import GroupView
     from taskraft_service.queue.entities.refusal import Refusal
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.selector import ByKeys
     from taskraft_service.queue.entities.task_view import TaskView
     from taskraft_service.queue.entities.tube_driver import TubeDriver
+    from taskraft_service.queue.operations.update_tube import UpdateTube
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.state.watch import TaskWatch
 

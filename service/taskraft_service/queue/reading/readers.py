@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from taskraft_service.queue.entities.life_cycle import READY
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.foresight import foresee
+from taskraft_service.queue.operations.registry import predict_ready_tubes
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.persistence.digest import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
@@ -18,7 +18,6 @@ from taskraft_service.queue.state.tube_statistics import statistics_of, total_st
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from taskraft_service.queue.commands.command import Command
     from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
     from taskraft_service.queue.entities.selector import ByIds, ByKeys
     from taskraft_service.queue.entities.session_view import SessionView
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.entities.tube_options import TubeView
     from taskraft_service.queue.feed.change_feed import ChangeFeed
+    from taskraft_service.queue.operations.registry import Command
     from taskraft_service.queue.reading.task_listing import Listing, Rest
     from taskraft_service.queue.state.queue_state import QueueState
     from taskraft_service.queue.state.tube_statistics import TubeStatistics
@@ -227,11 +227,11 @@ class QueueReaders(LeaderReaders):
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
         """Return the tubes in which an entry may make tasks ready: see ``foresight``."""
-        return set(foresee(self._ledger, commands, now_ms))
+        return set(predict_ready_tubes(self._ledger, commands, now_ms))
 
-    def foresee(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+    def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
         """Return in which tubes an entry may make tasks ready, and how many: see ``foresight``."""
-        return foresee(self._ledger, commands, now_ms)
+        return predict_ready_tubes(self._ledger, commands, now_ms)
 
     def digest(self) -> bytes:
         """Return a hash of the whole state: see ``digest``."""

@@ -13,13 +13,13 @@ from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.machine.apply_notifier import ApplyNotifier
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import ROW_BYTES
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 from tests.turns import turns_until

@@ -6,9 +6,9 @@ import pytest
 
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.existence import LinearizableExistenceCheck
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 

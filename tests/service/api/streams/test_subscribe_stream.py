@@ -29,8 +29,8 @@ from taskraft_service.leader.proposal import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue.commands.sessions import KeepResult
-from taskraft_service.queue.commands.settle import SettleResult
+from taskraft_service.queue.operations.sessions import KeepResult
+from taskraft_service.queue.operations.settlements import SettleResult
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 

@@ -12,9 +12,9 @@ from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES_TARGET, R
 from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import State, TaskView
+from taskraft_service.queue.operations.take import Take, TakeResult
 
 
 @pytest.fixture

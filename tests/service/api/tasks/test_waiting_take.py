@@ -12,9 +12,9 @@ from taskraft_service.api.tasks.waiting_take import WaitingTake
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue.commands.take import TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.take import TakeResult
 from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until

@@ -22,13 +22,14 @@ from taskraft_service.leader.proposal import (
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.queue_locator import TEMPORARY_TASKS, QueueLocator
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.queue.entities.side import TEMPORARY_TASKS
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 

@@ -4,19 +4,19 @@ import pytest
 
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Kick
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, Keep, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.kick_bury_delete import Kick
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.settlements import Ack, Keep, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 
 BYTES_MAX = 100_000
 

@@ -19,26 +19,26 @@ from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
-from taskraft_service.queue.commands.sessions import AttachSession, KeepSessions, OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.operations.sessions import AttachSession, KeepSessions, OpenSession
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 from tests.service.queue.drawn_commands import PASSED, any_command

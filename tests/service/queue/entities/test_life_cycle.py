@@ -4,30 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    Restart,
-    Snatch,
-    Switch,
-    UpdateTasks,
-)
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settle import (
-    Ack,
-    BuryTaken,
-    Keep,
-    Reject,
-    Release,
-    Settle,
-    Touch,
-)
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
 from taskraft_service.queue.entities.life_cycle import (
     LIFE_CYCLE,
@@ -44,6 +20,26 @@ from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from taskraft_service.queue.commands.sessions import OpenSession
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

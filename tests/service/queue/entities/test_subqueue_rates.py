@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import SUBQUEUE_RATE
 from tests.service.queue.memory_store import MemoryStore

@@ -2,13 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Kick
-from taskraft_service.queue.commands.intervention import UpdateTasks
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Reject, Release, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -23,6 +16,13 @@ from taskraft_service.queue.entities.tube_driver import (
 )
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.kick_bury_delete import Kick
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.settlements import Reject, Release, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 

@@ -9,14 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.queue.commands.circulation import Delete
-from taskraft_service.queue.commands.consumers import CommitCursor
-from taskraft_service.queue.commands.leadership import Startup, TrimFeed
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
@@ -35,6 +27,14 @@ from taskraft_service.queue.feed.chunk import (
     read_header,
 )
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
+from taskraft_service.queue.operations.kick_bury_delete import Delete
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
@@ -18,6 +18,7 @@ from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.selector import ByFilter, ByKeys
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

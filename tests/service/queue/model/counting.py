@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.leadership import NoteCalls
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.leadership import NoteCalls
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

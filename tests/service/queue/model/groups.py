@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
-from taskraft_service.queue.commands.put import Put
 from taskraft_service.queue.entities.group_view import GroupState, GroupView
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.operations.groups import (
+    CancelGroup,
+    CreateGroup,
+    GroupResult,
+    StartGroup,
+)
+from taskraft_service.queue.operations.put import Put
 from tests.service.queue.model.counting import FINISHED
 
 OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)

@@ -6,13 +6,13 @@ the queue's own code is used but its values.
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.take import Take, TakeResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import Extras, State, TaskOutcome, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
+from taskraft_service.queue.operations.take import Take, TakeResult
 from tests.service.queue.model.batches import NaiveBatches
 from tests.service.queue.model.circulation import NaiveCirculation
 from tests.service.queue.model.counting import FINISHED, NaiveCounting

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.settle import Release
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason
@@ -10,6 +9,7 @@ from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
+from taskraft_service.queue.operations.settlements import Release
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

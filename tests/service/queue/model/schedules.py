@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import (
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleView
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
     RunSchedule,
     ScheduleResult,
     UpdateSchedule,
 )
-from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleView
-from taskraft_service.queue.entities.task_view import State
 from tests.service.queue.model.groups import OPEN
 
 

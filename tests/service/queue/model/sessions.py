@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.leadership import Startup, StartupResult
-from taskraft_service.queue.commands.sessions import (
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.operations.leadership import Startup, StartupResult
+from taskraft_service.queue.operations.sessions import (
     AttachSession,
     CloseSession,
     KeepResult,
@@ -12,10 +16,6 @@ from taskraft_service.queue.commands.sessions import (
     OpenSession,
     SessionResult,
 )
-from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.session_view import SessionView
 
 NEVER = 10**18
 SESSION_TTR_MIN_MS = 40

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.commands.settle import (
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Exhausted
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
+from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
     Keep,
@@ -15,13 +22,6 @@ from taskraft_service.queue.commands.settle import (
     Touch,
     TouchedLease,
 )
-from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.retry_policy import Exhausted
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.entities.tube_counters import CountedOperation
-from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.settings import Configure, SettingsResult, UpdateTube
-from taskraft_service.queue.commands.tubes import (
-    CreateTube,
-    DropTube,
-    ReleaseAll,
-    TruncateTube,
-    TubeResult,
-)
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
+from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
+from taskraft_service.queue.operations.settings import Configure, SettingsResult
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from tests.service.queue.model.counting import Counts
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

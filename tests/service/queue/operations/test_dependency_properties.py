@@ -6,15 +6,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
-from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import Cancel, Restart
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, Release, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
@@ -27,6 +18,15 @@ from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import Cancel, Restart
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.settlements import Ack, Release, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

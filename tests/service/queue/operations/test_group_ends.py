@@ -1,14 +1,14 @@
 """What a group puts at its end: as a task of a tube that may refuse it, and to be woken for."""
 
-from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube
 from taskraft_service.queue.entities.group_view import GroupState, GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

@@ -2,14 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Move
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.settle import Reject, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -17,6 +9,14 @@ from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.operations.settlements import Reject, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

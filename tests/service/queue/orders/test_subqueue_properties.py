@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
-from taskraft_service.queue.commands.intervention import Cancel, Restart, Snatch, Switch
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.settle import Ack, BuryTaken, Release, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, ReleaseAll, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import Ack, BuryTaken, Release, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from tests.service.queue.test_queue_properties import ENTRIES_MIN, PROFILE, QueueMachine, run_part
 
 OPENING = (

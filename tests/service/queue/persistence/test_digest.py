@@ -2,17 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Bury, Delete
-from taskraft_service.queue.commands.consumers import CommitCursor
-from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
-from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import CreateSchedule
-from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, OpenSession
-from taskraft_service.queue.commands.settings import Configure, UpdateTube
-from taskraft_service.queue.commands.settle import Release, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec
@@ -20,6 +9,18 @@ from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.feed import CommitCursor
+from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
+from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import CreateSchedule
+from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, OpenSession
+from taskraft_service.queue.operations.settings import Configure
+from taskraft_service.queue.operations.settlements import Release, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

@@ -2,24 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.commands.batch import ExecuteBatch
-from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
-from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    Restart,
-    Snatch,
-    Switch,
-    UpdateTasks,
-)
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule
-from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, OpenSession
-from taskraft_service.queue.commands.settings import UpdateTube
-from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Settle, Touch
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll
 from taskraft_service.queue.entities.group_view import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -29,6 +11,27 @@ from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

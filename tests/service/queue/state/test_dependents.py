@@ -4,19 +4,19 @@ from itertools import pairwise
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Delete
-from taskraft_service.queue.commands.intervention import Restart, Switch
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference, TaskReference
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import Restart, Switch
+from taskraft_service.queue.operations.kick_bury_delete import Delete
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

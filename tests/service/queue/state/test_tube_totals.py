@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

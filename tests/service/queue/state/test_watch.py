@@ -2,19 +2,19 @@
 
 import pytest
 
-from taskraft_service.queue.commands.circulation import Bury, Delete
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
-from taskraft_service.queue.commands.settle import Ack, Release, Settle, Touch
-from taskraft_service.queue.commands.take import Take
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Release, Settle, Touch
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 

@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.answer_codec import decode, encode
-from taskraft_service.queue.commands.circulation import CountResult, Delete
-from taskraft_service.queue.commands.intervention import CancelResult
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put, PutResult
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import (
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.admin import CancelResult
+from taskraft_service.queue.operations.kick_bury_delete import Delete
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import (
     Ack,
     Release,
     Settle,
@@ -20,15 +26,10 @@ from taskraft_service.queue.commands.settle import (
     Touch,
     TouchedLease,
 )
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube, DropTube
-from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.selector import ByIds
-from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
-from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.queue import Queue
+from tests.service.queue.kept_answers import decode, encode
 from tests.service.queue.memory_store import MemoryStore
 
 WINDOW_MS = 600_000
@@ -233,4 +234,4 @@ def test_put_of_many_tasks_is_remembered_in_few_bytes():
 
 
 def test_empty_take_is_not_for_keeping():
-    assert decode(encode(TakeResult([]))).tokens == []
+    assert decode(encode(TakeResult([]))).tasks == []

@@ -1,12 +1,45 @@
-"""Store how far a consumer of the change feed has read."""
+"""Commands of the change feed: commit the cursor of a consumer, and trim old events."""
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.consumers import CommitCursor
+from collections.abc import Mapping
+from typing import Final
+
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Idempotent,
+    replicated,
+)
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.values import value
+
+
+@value
+class CommitCursor:
+    """Store how far a consumer has come, by partition; ``next_seq`` None: forget the consumer.
+
+    ``feed_id`` empty: whatever the feed is. ``idle_ttl_ms``: forget the consumer after so long
+    without another. Answer: ``CountResult``, of consumers that are stored or forgotten.
+    """
+
+    consumer: str
+    feed_id: str
+    next_seq: Mapping[int, int] | None
+    idle_ttl_ms: int
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class TrimFeed(Idempotent):
+    """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
+
+    low_seq: Mapping[int, int]
 
 
 def commit_cursor(ledger: QueueState, command: CommitCursor) -> CountResult | Refusal:
@@ -49,3 +82,16 @@ def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
         text = "there are as many consumers of the feed as there may be"
         return Refusal(Reason.LIMIT_REACHED, text, {"limit": str(most)})
     return None
+
+
+def trim_feed(state: QueueState, command: TrimFeed) -> CountResult:
+    """Remove the events below the given sequence numbers."""
+    return CountResult(state.feed.trim(command.low_seq))
+
+
+DEFINITIONS: Final = (
+    CommandDefinition(
+        CommitCursor, commit_cursor, predict=predict_nothing, side=replicated, answer=COUNT_ANSWER
+    ),
+    CommandDefinition(TrimFeed, trim_feed, predict=predict_nothing, side=replicated, answer=None),
+)

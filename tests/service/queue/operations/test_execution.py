@@ -8,17 +8,17 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands.leadership import Startup
-from taskraft_service.queue.commands.put import Put
-from taskraft_service.queue.commands.sessions import OpenSession
-from taskraft_service.queue.commands.settle import Ack, Keep, Release, Settle, SettleResult
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import RetryPolicy
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations import runs
+from taskraft_service.queue.operations import execution
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Keep, Release, Settle, SettleResult
+from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
@@ -99,7 +99,7 @@ class Replica:
 
     def do(self, later_ms, commands):
         self.now_ms += later_ms
-        cut = (lambda commands: ((None, commands),)) if self.one_by_one else runs.runs
+        cut = (lambda commands: ((None, commands),)) if self.one_by_one else execution.runs
         with patch("taskraft_service.queue.queue.runs", cut):
             results = self.queue.apply(self.queue.applied_index + 1, self.now_ms, commands)
         self.store.write(self.queue.collect_writes())
@@ -128,14 +128,14 @@ def test_takes_of_many_consumers_and_their_acknowledgements_are_done_at_once():
     replica = Replica(one_by_one=False)
     replica.do(0, [Put("lanes", [NewTask(b"x", 1, subqueue=str(lane)) for lane in range(8)])])
     done = []
-    answer = runs.answer_together
+    answer = execution.execute_together
 
     def noted(ledger, run):
         answers = answer(ledger, run)
         done.append((type(run[0]), len(run), len(answers)))
         return answers
 
-    with patch("taskraft_service.queue.queue.answer_together", noted):
+    with patch("taskraft_service.queue.queue.execute_together", noted):
         takes = [Take(["lanes"], session) for session in ("s", "t") for _ in range(3)]
         taken = [task for result in replica.do(0, takes) for task in result.tasks]
         replica.do(0, [Settle([Ack([task.token])]) for task in taken])

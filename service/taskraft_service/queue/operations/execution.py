@@ -1,8 +1,9 @@
-"""Do alike commands that stand together in an entry at once.
+"""Execute the commands of an entry, and answer repeated requests.
 
-When many consumers are served at a time, an entry has a take and an acknowledgement of each, and
-what is done once per command costs several times what is done per task. The answers, the events and
-the state are those of the commands one by one: where that is not certain, they are done so.
+Neighbouring commands of one kind are executed together where that has the same effect: takes of
+one task from one tube, and plain acknowledgements. When the leader serves many consumers, an entry
+holds one take and one acknowledgement of each, and the cost per command is several times the cost
+per task.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from taskraft_service.queue.answer_codec import encode
-from taskraft_service.queue.commands.settle import Ack, Settle
-from taskraft_service.queue.commands.take import Take, TakeResult
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.acknowledge import is_plain
+from taskraft_service.queue.operations.registry import ANSWERS, DEFINITIONS, EXECUTE
 from taskraft_service.queue.operations.settle import settle_each
-from taskraft_service.queue.operations.take import take_each
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take, TakeResult, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.commands.command import Command, Result
+    from taskraft_service.queue.operations.registry import Command, Result
     from taskraft_service.queue.state.queue_state import QueueState
 
 Likeness: TypeAlias = tuple[str, int | None] | None
@@ -52,7 +52,7 @@ def _likeness(command: Command) -> Likeness:
     return None
 
 
-def answer_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
+def execute_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     """Do commands that are alike, and answer them.
 
     There may be fewer answers, or none: the other commands have not been done.
@@ -73,13 +73,40 @@ def _do_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]
     return settle_each(ledger, [command for command in run if isinstance(command, Settle)])
 
 
-def remember(ledger: QueueState, command: Command, answer: Result) -> None:
-    """Remember the answer of a command, if it has a request id, in case that it is repeated.
+def execute(state: QueueState, command: Command) -> Result:
+    """Execute a command; answer a repeated request id with the result of the first request.
 
-    Refused commands and takes that found nothing had no effect, so they are not remembered: a
-    producer that was told to wait for room may ask again with the same id.
+    A request id that comes back with another request is refused.
     """
-    if isinstance(answer, Refusal) or (isinstance(answer, TakeResult) and not answer.tasks):
+    request_id = command.request_id
+    if not request_id:
+        return EXECUTE[type(command)](state, command)
+    known = state.requests.find(request_id)
+    if known is not None:
+        request_hash, kept = known
+        if request_hash != command.request_hash:
+            return Refusal(
+                Reason.REQUEST_ID_REUSED,
+                "this request_id was used before with another request; use a new request_id",
+                {"request_id": request_id},
+            )
+        answer: Result = ANSWERS[kept[0]].repeat(state, kept)
+        return answer
+    result = EXECUTE[type(command)](state, command)
+    remember(state, command, result)
+    return result
+
+
+def remember(state: QueueState, command: Command, result: Result) -> None:
+    """Keep the result of a command that has a request id, for a repetition of the request.
+
+    Refusals and takes that found no task had no effect, so they are not kept: the same request id
+    may be sent again.
+    """
+    if isinstance(result, Refusal) or (isinstance(result, TakeResult) and not result.tasks):
         return
     if command.request_id:
-        ledger.requests.remember(command.request_id, command.request_hash, encode(answer))
+        codec = DEFINITIONS[type(command)].answer
+        assert codec is not None, f"{type(command).__name__} has a request id but keeps no answer"
+        kept = codec.write(result)
+        state.requests.remember(command.request_id, command.request_hash, kept)

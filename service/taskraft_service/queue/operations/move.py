@@ -6,13 +6,25 @@ its unique key goes along; whatever stands in the way of one task refuses that o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
+from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import invalid, key_taken, wrong_state
-from taskraft_service.queue.operations.intervention import hide
+from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.side import ACROSS, Side, SideLookup
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.operations.admin import hide
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Violation,
+    side_of_tube,
+)
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
@@ -24,12 +36,40 @@ from taskraft_service.queue.transitions.updating import (
     unsuitable_transition,
     update_task,
 )
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands.circulation import CountResult, Move
+    from taskraft_service.queue.entities.count_result import CountResult
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class Move:
+    """Move ready, delayed and buried tasks to another tube. Answer: ``CountResult``.
+
+    Args:
+        tube: where they are.
+        selector: which.
+        move_to: where they go; empty: dead letters go back to where they come from, others stay.
+        delay_ms: None: a delayed task stays so until its time, the others become ready.
+        position: of those that become ready.
+        renew_times: they live and run as long as the other tube says, from now on. Dead letters
+            that go back do so anyway.
+        update: changes together with the move, judged by the other tube.
+    """
+
+    tube: str
+    selector: Selector
+    move_to: str = ""
+    delay_ms: int | None = None
+    position: Position = Position.IN_ORDER
+    renew_times: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+    update: TaskUpdate | None = None
+
 
 MOVABLE: Final = (READY, DELAYED, BURIED)
 """What nobody holds and has not ended. What its group holds is not in circulation yet."""
@@ -145,3 +185,33 @@ def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move)
     if not command.move_to:
         ledger.news.wake(target)  # the command does not tell where it goes
     move_to(ledger, task, target, delay_ms, command.position, key)
+
+
+def _predict(prediction: ReadyPrediction, command: Move) -> None:
+    """Add both tubes; dead letters that return to their tubes signal these themselves."""
+    target = (command.move_to,) if command.move_to else ()
+    tubes = (*tubes_of_end(prediction.state, command.tube), *target)
+    prediction.add(tubes, at_most(command.selector))
+
+
+def _side_violations(
+    command: Move, _side: Side, side_lookup: SideLookup, path: str
+) -> Iterator[Violation]:
+    if command.move_to and side_lookup(command.tube) | side_lookup(command.move_to) is Side.BOTH:
+        yield f"{path}move_to", ACROSS
+
+
+def _growth_bytes(command: Move) -> int:
+    update = command.update
+    return len(update.content) * at_most(command.selector) if update is not None else 0
+
+
+DEFINITION: Final = CommandDefinition(
+    Move,
+    move_tasks,
+    predict=_predict,
+    side=side_of_tube,
+    answer=COUNT_ANSWER,
+    side_violations=_side_violations,
+    growth_bytes=_growth_bytes,
+)

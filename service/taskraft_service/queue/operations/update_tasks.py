@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -17,7 +17,13 @@ from taskraft_service.queue.entities.life_cycle import (
 )
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import wrong_state
-from taskraft_service.queue.operations.intervention import hide
+from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.operations.admin import hide
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
+from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
@@ -26,6 +32,7 @@ from taskraft_service.queue.transitions.updating import (
     unsuitable_to_tube,
     update_task,
 )
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +41,18 @@ if TYPE_CHECKING:
     from taskraft_service.queue.entities.task_update import TaskUpdate
     from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class UpdateTasks:
+    """Change held, ready, delayed and buried tasks. Answer: ``CountResult``."""
+
+    tube: str
+    selector: Selector
+    update: TaskUpdate
+    request_id: str = ""
+    request_hash: int = 0
+
 
 WAITING: Final = (HELD, READY, DELAYED, BURIED)
 """States of tasks that are not finished and that nobody works on."""
@@ -58,7 +77,7 @@ def update_tasks(
     states = _states(update)
 
     def change(task: QueueTask) -> bool | Refusal:
-        refusal = update_refusal(ledger, task, update)
+        refusal = refusal_of_update(ledger, task, update)
         if refusal is None and not is_owed:
             refusal = no_room_to_grow(ledger, task, update)
         if refusal is None:
@@ -73,7 +92,7 @@ def _states(update: TaskUpdate) -> Sequence[State]:
     return WAITING if update.delay_ms is None else CIRCULATING
 
 
-def update_refusal(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
+def refusal_of_update(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
     """Return why a task cannot be changed as others of its tube can, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
@@ -94,3 +113,21 @@ def _update_one(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None
         task.ttl_ms += task.visible_at_ms - ledger.now_ms
         task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
     transition(ledger, task.tube, (task,), operation)
+
+
+def _predict(prediction: ReadyPrediction, command: UpdateTasks) -> None:
+    prediction.add((command.tube,), at_most(command.selector))
+
+
+def _growth_bytes(command: UpdateTasks) -> int:
+    return len(command.update.content) * at_most(command.selector)
+
+
+DEFINITION: Final = CommandDefinition(
+    UpdateTasks,
+    update_tasks,
+    predict=_predict,
+    side=side_of_tube,
+    answer=COUNT_ANSWER,
+    growth_bytes=_growth_bytes,
+)

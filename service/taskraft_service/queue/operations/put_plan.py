@@ -33,7 +33,7 @@ NOT_WAITING: Final = (TAKEN, *FINISHED)
 """States in which a task cannot be replaced."""
 
 
-class Intake:
+class PutPlan:
     """The items of one put, sorted out in order; each sees what those before it will have done.
 
     ``ids`` has one for each item (0: refused); ``new``, ``refused`` and ``conflicts`` say which are

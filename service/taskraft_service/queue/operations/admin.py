@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import CountResult
-from taskraft_service.queue.commands.intervention import (
-    Cancel,
-    CancelResult,
-    Restart,
-    Snatch,
-    Switch,
-)
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -26,20 +20,86 @@ from taskraft_service.queue.entities.life_cycle import (
     EventKind,
     Operation,
 )
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import delay_unsuitable, wrong_state
+from taskraft_service.queue.entities.selector import Selector, at_most
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_answer
+from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.uniqueness import reclaim
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class Snatch:
+    """Take leases from their holders; the attempts count. Answer: ``CountResult``."""
+
+    tube: str
+    selector: Selector
+    delay_ms: int = 0
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class Restart:
+    """Begin delayed, buried and kept tasks anew. Answer: ``CountResult``.
+
+    Ready and taken tasks stay as they are and are not counted.
+    """
+
+    tube: str
+    selector: Selector
+    delay_ms: int = 0
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class Switch:
+    """Move tasks that nobody holds to READY, DELAYED, BURIED, DONE or ZOMBIE.
+
+    Answer: ``CountResult``. ``duration_ms``: how long a delayed task is hidden, a zombie kept.
+    """
+
+    tube: str
+    selector: Selector
+    state: State
+    duration_ms: int = 0
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class Cancel:
+    """Ask the holders of tasks to stop, and remove the others. Answer: ``CancelResult``."""
+
+    tube: str
+    selector: Selector
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class CancelResult:
+    """How many holders were asked, how many tasks removed; the rest as in ``CountResult``."""
+
+    asked: int
+    removed: int
+    refused: Sequence[ItemRefusal] = ()
+    continue_after_id: int = 0
+
 
 RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
 SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
@@ -210,3 +270,27 @@ def hide(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
         shift_ms = task.visible_at_ms - was_visible_at_ms
         task.ttl_ms = min(max(task.ttl_ms + shift_ms, 0), FOREVER_MS)
         task.expire_at_ms = min(max(task.expire_at_ms + shift_ms, now_ms), NEVER_MS)
+
+
+def _predict(prediction: ReadyPrediction, command: Snatch | Restart | Switch) -> None:
+    prediction.add((command.tube,), at_most(command.selector))
+
+
+def _predict_cancel(prediction: ReadyPrediction, command: Cancel) -> None:
+    prediction.add(tubes_of_end(prediction.state, command.tube))
+
+
+DEFINITIONS: Final = (
+    CommandDefinition(Snatch, snatch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
+    CommandDefinition(Restart, restart, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
+    CommandDefinition(Switch, switch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
+    CommandDefinition(
+        Cancel,
+        cancel,
+        predict=_predict_cancel,
+        side=side_of_tube,
+        answer=table_answer(
+            30, CancelResult, (("asked", "I"), ("removed", "I"), ("continue_after_id", "Q"))
+        ),
+    ),
+)

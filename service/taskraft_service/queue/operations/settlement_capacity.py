@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Touch
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack
 from taskraft_service.queue.operations.retrying import is_last_attempt, policy_of
+from taskraft_service.queue.operations.settlements import Ack, BuryTaken, Reject, Release, Touch
 from taskraft_service.queue.transitions.moving import dead_letters_of
 from taskraft_service.queue.transitions.updating import growth
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands.settle import Settlement
     from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.operations.settlements import Settlement
     from taskraft_service.queue.state.queue_state import QueueState
 
 
-def reckon(
+def add_settlement(
     ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement
 ) -> None:
     """Note what a settlement that is suitable brings to tubes, and takes from them.

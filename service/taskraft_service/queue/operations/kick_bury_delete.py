@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick
-from taskraft_service.queue.commands.tubes import ReleaseAll
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -18,8 +17,17 @@ from taskraft_service.queue.entities.life_cycle import (
 )
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import wrong_state
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    side_of_name,
+    side_of_tube,
+)
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.transitions.endings import bury as bury_task
@@ -31,11 +39,55 @@ from taskraft_service.queue.transitions.updating import (
     unsuitable_transition,
     update_task,
 )
+from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from taskraft_service.queue.entities.task import QueueTask
     from taskraft_service.queue.entities.tube import QueueTube
     from taskraft_service.queue.state.queue_state import QueueState
+
+
+@value
+class ReleaseAll:
+    """Release all taken tasks of a tube. Answer: ``CountResult``."""
+
+    name: str
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class Kick:
+    """Make buried tasks ready: the first ``count``, or chosen ones. Answer: ``CountResult``."""
+
+    tube: str
+    count: int = 1
+    selector: Selector | None = None
+    delay_ms: int = 0
+    request_id: str = ""
+    request_hash: int = 0
+    update: TaskUpdate | None = None
+
+
+@value
+class Bury:
+    """Bury ready and delayed tasks. Answer: ``CountResult``."""
+
+    tube: str
+    selector: Selector
+    failure: Failure | None = None
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class Delete:
+    """Remove tasks in any state. Answer: ``CountResult``."""
+
+    tube: str
+    selector: Selector
+    request_id: str = ""
+    request_hash: int = 0
 
 
 def kick(ledger: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
@@ -143,3 +195,44 @@ def release_all(ledger: QueueState, command: ReleaseAll) -> CountResult | Refusa
         assert task.state is TAKEN
         come_back(ledger, task, EventKind.RELEASE_ALL)
     return CountResult(len(taken))
+
+
+def _predict_kick(prediction: ReadyPrediction, command: Kick) -> None:
+    prediction.add((command.tube,), max(command.count, at_most(command.selector)))
+
+
+def _predict_end(prediction: ReadyPrediction, command: Bury | Delete) -> None:
+    prediction.add(tubes_of_end(prediction.state, command.tube))
+
+
+def _predict_release_all(prediction: ReadyPrediction, command: ReleaseAll) -> None:
+    prediction.add((command.name,))
+
+
+def _growth_bytes(command: Kick) -> int:
+    if command.update is None:
+        return 0
+    return len(command.update.content) * max(command.count, at_most(command.selector))
+
+
+KICK: Final = CommandDefinition(
+    Kick,
+    kick,
+    predict=_predict_kick,
+    side=side_of_tube,
+    answer=COUNT_ANSWER,
+    growth_bytes=_growth_bytes,
+)
+BURY: Final = CommandDefinition(
+    Bury, bury, predict=_predict_end, side=side_of_tube, answer=COUNT_ANSWER
+)
+DELETE: Final = CommandDefinition(
+    Delete, delete, predict=_predict_end, side=side_of_tube, answer=COUNT_ANSWER
+)
+RELEASE_ALL: Final = CommandDefinition(
+    ReleaseAll,
+    release_all,
+    predict=_predict_release_all,
+    side=side_of_name,
+    answer=COUNT_ANSWER,
+)

@@ -1,1 +1,0 @@
-"""The commands that change the queue, and what each of them answers."""

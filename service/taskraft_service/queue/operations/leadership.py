@@ -1,0 +1,99 @@
+"""Commands of the leader: begin a leadership, and count calls that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Idempotent,
+    replicated,
+)
+from taskraft_service.queue.operations.ready_prediction import predict_nothing
+from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.values import value
+
+
+@value
+class Startup(Idempotent):
+    """Begin a leadership: detach all sessions and give each a full grace.
+
+    Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
+    cluster only. Answer: ``StartupResult``.
+    """
+
+    member_id: int
+    failover_grace_ms: int
+    feed_id: str = ""
+    feed_partitions: int = 0
+
+
+@value
+class NotedCalls:
+    """Calls about one tube that change nothing: takes in vain, and tasks that were looked at.
+
+    ``peeks`` with their payloads, ``metas`` without.
+    """
+
+    tube: str
+    take_timeouts: int = 0
+    peeks: int = 0
+    metas: int = 0
+
+
+@value
+class NoteCalls(Idempotent):
+    """Count what the leader has seen since it last told. Answer: ``CountResult``."""
+
+    tubes: Sequence[NotedCalls]
+
+
+@value
+class StartupResult:
+    """How many leases the new leader released."""
+
+    released: int
+
+
+def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
+    """Count what the leader has seen since it last told; tubes that are gone count no more."""
+    known = 0
+    for one in command.tubes:
+        tube = ledger.tubes.get(one.tube)
+        if tube is not None:
+            ledger.tubes.touch(tube)
+            tube.counters.note(CountedOperation.TAKE_TIMEOUT, one.take_timeouts)
+            tube.counters.note(CountedOperation.PEEK, one.peeks)
+            tube.counters.note(CountedOperation.META, one.metas)
+            known += 1
+    return CountResult(known)
+
+
+def startup(ledger: QueueState, command: Startup) -> StartupResult:
+    """Begin a leadership: nobody is attached to the new leader, and everybody gets a full grace.
+
+    Also sessions without any time to run get it: a change of leader is not the client's fault.
+    Leases without session keep their time. The first Startup of a cluster begins the feed.
+    """
+    if not ledger.feed.partitions and command.feed_partitions > 0:
+        ledger.feed.begin(command.feed_id, command.feed_partitions)
+    ledger.tubes.totals.begin()
+    configured_ms = ledger.settings.failover_grace_ms
+    failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
+    for session in ledger.sessions.values():
+        session.attached = False
+        session.orphaned = True
+        grace_ms = max(session.ttr_ms, failover_grace_ms)
+        session.expires_ms = after(ledger.now_ms, grace_ms)
+        ledger.set_session_timer(session)
+    return StartupResult(0)
+
+
+DEFINITIONS: Final = (
+    CommandDefinition(Startup, startup, predict=predict_nothing, side=replicated, answer=None),
+    CommandDefinition(NoteCalls, note_calls, predict=predict_nothing, side=replicated, answer=None),
+)

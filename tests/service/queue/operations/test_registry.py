@@ -1,0 +1,38 @@
+"""Every command has a complete definition, and no two answers share the first byte of a record."""
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.queue.operations.batch import BATCHABLE
+from taskraft_service.queue.operations.batch_checks import BATCH_BRANCHES, BatchOperation
+from taskraft_service.queue.operations.command_definition import Idempotent
+from taskraft_service.queue.operations.registry import ANSWERS, DEFINITIONS, Command
+
+COMMANDS = get_args(Command)
+
+
+def test_each_command_of_the_union_has_a_definition():
+    assert set(DEFINITIONS) == set(COMMANDS)
+
+
+def test_each_command_can_be_decoded_from_the_log():
+    assert len(DECODERS) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_a_command_with_a_request_id_keeps_its_answer(command):
+    has_request_id = "request_id" in {field.name for field in fields(command)}
+    assert has_request_id is not issubclass(command, Idempotent)
+    assert (DEFINITIONS[command].answer is not None) is has_request_id
+
+
+def test_the_first_bytes_of_kept_answers_are_unique():
+    codecs = {id(one.answer): one.answer for one in DEFINITIONS.values() if one.answer is not None}
+    assert sum(len(codec.kinds) for codec in codecs.values()) == len(ANSWERS)
+
+
+def test_each_operation_of_a_batch_has_a_definition_and_a_name():
+    assert set(get_args(BatchOperation)) == set(BATCHABLE) == set(BATCH_BRANCHES)
