@@ -25,10 +25,10 @@ var reconnectBackoff = backoff.Config{
 	MaxDelay:   500 * time.Millisecond,
 }
 
-// retryRest is how long a worker rests after a call that another node, or the same one later, may answer.
+// retryRest is the pause of a worker before it retries a call.
 const retryRest = 20 * time.Millisecond
 
-// rest waits for a while, or less when the context ends.
+// rest waits for a duration, or until the context ends.
 func rest(ctx context.Context, duration time.Duration) {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
@@ -38,14 +38,14 @@ func rest(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// runName makes the request ids of this process differ from those of every other.
+// runName is a random prefix that makes the request ids of this process unique.
 var runName = func() string {
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // documented never to fail
+	_, _ = rand.Read(random[:]) // crypto/rand.Read never fails, according to its documentation
 	return hex.EncodeToString(random[:])
 }()
 
-// worker is one client: it has one request in flight, its own counters, and a place among the connections.
+// worker is one client with one request in flight, its own counters and a slot among the connections.
 type worker struct {
 	*recorder
 	run  *run
@@ -55,16 +55,16 @@ type worker struct {
 // requests counts the requests of all workers.
 var requests atomic.Int64
 
-// requestID names a request; a repetition of the request carries the same one.
+// requestID returns a new request id; a retry of the request uses the same id.
 func (w *worker) requestID() string {
 	return runName + "-" + strconv.FormatInt(requests.Add(1), 36)
 }
 
-// call makes one unary call and repeats it, with the request it was given, while a retry is safe and useful.
-// It reports whether there is an answer.
+// call makes one unary call and retries it with the same request while a retry is safe and useful.
+// It returns whether there is a response.
 func (w *worker) call(do func(context.Context, taskraft.TaskServiceClient, grpc.CallOption) error) bool {
 	for attempt := 0; ; attempt++ {
-		// Another place each time: where no leader is followed, that is another node.
+		// Use another slot for each attempt; without -follow this is another node.
 		link, address, err := w.run.cluster.link(w.slot + attempt)
 		if err == nil {
 			var header metadata.MD
@@ -90,8 +90,8 @@ func (w *worker) call(do func(context.Context, taskraft.TaskServiceClient, grpc.
 	}
 }
 
-// isRetryable tells whether the same request may be sent again: it carries a request_id, so also when its
-// outcome is not known.
+// isRetryable returns whether the request may be sent again. It has a request_id, so a retry is safe even if
+// the outcome is unknown.
 func isRetryable(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
@@ -101,7 +101,7 @@ func isRetryable(err error) bool {
 	}
 }
 
-// reasonOf is the stable reason of a refusal; where the error carries none, the name of its gRPC code.
+// reasonOf returns the stable reason of an error, or the name of its gRPC code if it has no reason.
 func reasonOf(err error) string {
 	failure := status.Convert(err)
 	for _, detail := range failure.Details() {

@@ -14,10 +14,10 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// leaderKey is the metadata in which every answer names the address of the leader.
+// leaderKey is the metadata key of the leader's address, which every response has.
 const leaderKey = "x-taskraft-leader"
 
-// cluster knows the addresses of the nodes and which of them leads, and keeps the connections.
+// cluster holds the addresses of the nodes, the known leader, and the connections.
 type cluster struct {
 	mu          sync.Mutex
 	addresses   []string
@@ -38,8 +38,8 @@ func newCluster(addresses []string, connections int, isFollowing bool) *cluster 
 	}
 }
 
-// link returns the connection of a slot to the node that is believed to lead, and its address.
-// Slots are spread over the connections, so that several of them may share one.
+// link returns the connection of a slot to the known leader, and its address. Slots are distributed over the
+// connections, so several slots may share one.
 func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +57,7 @@ func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
 		link, err := grpc.NewClient(
 			"passthrough:///"+address,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			// The default lets a broken link rest for a second and more; after a fail-over that
-			// would be measured as the cluster's.
+			// The default back-off of a second or more would count as failover time of the cluster.
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           reconnectBackoff,
 				MinConnectTimeout: time.Second,
@@ -72,14 +71,14 @@ func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
 	return links[place], address, nil
 }
 
-// heard takes note of the leader that an answer named.
+// heard stores the leader that a response named.
 func (c *cluster) heard(header metadata.MD) {
 	if named := header.Get(leaderKey); len(named) > 0 {
 		c.lead(named[0])
 	}
 }
 
-// lead makes an address the one that all slots use from now on.
+// lead sets the address that all slots use.
 func (c *cluster) lead(address string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,19 +89,19 @@ func (c *cluster) lead(address string) {
 	c.changes++
 }
 
-// failed moves on to the next address, unless another slot has done so already.
+// failed switches to the next address, unless another slot has already done so.
 func (c *cluster) failed(address string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if address != c.current || !c.isFollowing {
 		return
 	}
-	place := slices.Index(c.addresses, address) // -1: an address that only an answer named
+	place := slices.Index(c.addresses, address) // -1: the address is from a response
 	c.current = c.addresses[(place+1)%len(c.addresses)]
 	c.changes++
 }
 
-// findLeader asks all nodes until one names the leader.
+// findLeader asks the nodes until one names the leader.
 func (c *cluster) findLeader(ctx context.Context) error {
 	var last error
 	for ctx.Err() == nil {
@@ -135,7 +134,7 @@ func (c *cluster) close() {
 	for _, links := range c.links {
 		for _, link := range links {
 			if link != nil {
-				_ = link.Close() // the process ends next
+				_ = link.Close() // the process exits next
 			}
 		}
 	}

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// subBuckets is how many buckets each power of two is cut into: a percentile is wrong by at most
-// one part in 64. The layout is that of HdrHistogram (Gil Tene), without its auto-ranging.
+// subBuckets is the number of buckets per power of two; a percentile has an error of at most one part in 64.
+// The layout is that of HdrHistogram (Gil Tene), without its auto-ranging.
 const (
 	subBucketBits = 6
 	subBuckets    = 1 << subBucketBits
 	bucketsTotal  = (64 - subBucketBits + 1) * subBuckets
 )
 
-// histogram counts durations of any length in constant space. It is not safe for several goroutines:
-// every worker has its own, and they are merged at the end.
+// histogram counts durations of any length in constant space. It is not safe for concurrent use: each worker
+// has its own histogram, and they are merged at the end.
 type histogram struct {
 	counts [bucketsTotal]uint64
 	total  uint64
@@ -30,7 +30,7 @@ func bucketOf(value uint64) int {
 	return exponent*subBuckets + int(value>>exponent)
 }
 
-// upperBound is the largest value that falls into a bucket.
+// upperBound returns the largest value of a bucket.
 func upperBound(bucket int) uint64 {
 	if bucket < 2*subBuckets {
 		return uint64(bucket)
@@ -39,7 +39,7 @@ func upperBound(bucket int) uint64 {
 	return (uint64(bucket-exponent*subBuckets)+1)<<exponent - 1
 }
 
-// add counts one duration; a negative one (clocks of one process never give it) counts as zero.
+// add counts one duration; a negative duration counts as zero.
 func (h *histogram) add(duration time.Duration) {
 	duration = max(duration, 0)
 	h.counts[bucketOf(uint64(duration))]++
@@ -57,7 +57,7 @@ func (h *histogram) merge(other *histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// percentile is the smallest bound that at least the given share of all durations does not exceed.
+// percentile returns the smallest bound that at least the given share of all durations does not exceed.
 func (h *histogram) percentile(percent float64) time.Duration {
 	rank := uint64(percent / 100 * float64(h.total))
 	seen := uint64(0)
@@ -70,7 +70,7 @@ func (h *histogram) percentile(percent float64) time.Duration {
 	return h.max
 }
 
-// latency is what the report says about one histogram, in microseconds.
+// latency is the summary of one histogram in the report, in microseconds.
 type latency struct {
 	Count  uint64 `json:"count"`
 	MeanUs int64  `json:"mean_us"`

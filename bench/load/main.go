@@ -1,7 +1,7 @@
-// Command load drives a taskraft cluster through gRPC and prints what it measured.
+// Command load drives a taskraft cluster through gRPC and prints the measurements.
 //
-// It prints lines of JSON: {"event":"begin"} and {"event":"end"} at the borders of the measured window, so
-// that whoever reads them can look at the servers at the same moments, and last {"event":"result", ...}.
+// It prints lines of JSON: {"event":"begin"} and {"event":"end"} at the start and end of the measured window,
+// so that a reader can measure the servers at the same times, and finally {"event":"result", ...}.
 package main
 
 //go:generate ../../.venv/bin/buf generate ../../proto --path ../../proto/taskraft/v1 --template buf.gen.yaml
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// shape is how many clients there are, on how many connections, with how many tasks in each request.
+// shape is the number of clients, of connections, and of tasks per request.
 type shape struct{ clients, connections, batch, backlog, fill int }
 
 // shapes are the variants (a), (b) and (c) of the workload.
@@ -29,38 +29,38 @@ var shapes = map[string]shape{
 	"batches":  {clients: 8, connections: 2, batch: 100, backlog: 5_000, fill: 100_000},
 }
 
-// drainGrace is how long calls that are in flight at the end may take before they are cut off.
+// drainGrace is the maximum time of calls that are in flight at the end; then they are cancelled.
 const drainGrace = 10 * time.Second
 
 func parseOptions() (options, error) {
 	var o options
-	addresses := flag.String("addresses", "127.0.0.1:7401", "nodes, host:port, comma between")
+	addresses := flag.String("addresses", "127.0.0.1:7401", "addresses of nodes, host:port, separated by commas")
 	flag.StringVar(&o.workload, "workload", workloadPut, "put, take, cycle or mixed")
 	flag.StringVar(&o.shape, "shape", "batches", "sequence, clients or batches")
 	flag.StringVar(&o.consumer, "consumer", "unary", "unary or stream")
-	flag.IntVar(&o.clients, "clients", 0, "clients with one request in flight each (0: as the shape says)")
-	flag.IntVar(&o.connections, "connections", 0, "connections that they share (0: as the shape says)")
-	flag.IntVar(&o.batch, "batch", 0, "tasks in a request (0: as the shape says)")
-	flag.IntVar(&o.backlog, "backlog", 0, "workload cycle: tasks put and not settled (0: as the shape says)")
-	flag.IntVar(&o.fill, "fill", 0, "workload take: tasks put beforehand (0: as the shape says)")
+	flag.IntVar(&o.clients, "clients", 0, "number of clients with one request in flight each (0: from the shape)")
+	flag.IntVar(&o.connections, "connections", 0, "number of shared connections (0: from the shape)")
+	flag.IntVar(&o.batch, "batch", 0, "number of tasks per request (0: from the shape)")
+	flag.IntVar(&o.backlog, "backlog", 0, "workload cycle: maximum number of unsettled tasks (0: from the shape)")
+	flag.IntVar(&o.fill, "fill", 0, "workload take: number of tasks to put before the measurement (0: from the shape)")
 	flag.IntVar(&o.rate, "rate", 500, "workload mixed: puts planned per second")
-	flag.IntVar(&o.payloadBytes, "payload-bytes", 100, "size of a payload, at least 16")
-	flag.DurationVar(&o.warmUp, "warm-up", 500*time.Millisecond, "before anything is counted")
-	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of the measured window")
-	flag.DurationVar(&o.timeout, "timeout", 10*time.Second, "of a call")
-	flag.BoolVar(&o.isFollowing, "follow", true, "speak to the leader; otherwise to all nodes in turn")
+	flag.IntVar(&o.payloadBytes, "payload-bytes", 100, "payload size in bytes, at least 16")
+	flag.DurationVar(&o.warmUp, "warm-up", 500*time.Millisecond, "time before the measured window")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "length of the measured window")
+	flag.DurationVar(&o.timeout, "timeout", 10*time.Second, "time limit of a call")
+	flag.BoolVar(&o.isFollowing, "follow", true, "call the leader; false: call all nodes in turn")
 	flag.BoolVar(&o.isDropping, "drop", true, "drop the tube at the end")
 	flag.Parse()
 	o.addresses = strings.Split(*addresses, ",")
 	preset, isKnown := shapes[o.shape]
 	if !isKnown {
-		return o, fmt.Errorf("no shape is named %q", o.shape)
+		return o, fmt.Errorf("unknown shape %q", o.shape)
 	}
 	if o.consumer != "unary" && o.consumer != "stream" {
-		return o, fmt.Errorf("no consumer is named %q", o.consumer)
+		return o, fmt.Errorf("unknown consumer %q", o.consumer)
 	}
 	if o.payloadBytes < stampBytes || o.rate < 1 {
-		return o, fmt.Errorf("a payload has at least %d bytes, a rate is at least 1", stampBytes)
+		return o, fmt.Errorf("payload-bytes must be at least %d, and rate at least 1", stampBytes)
 	}
 	for _, number := range []struct {
 		value  *int
@@ -76,11 +76,11 @@ func parseOptions() (options, error) {
 	if o.workload != workloadMixed {
 		o.rate = 0
 	} else {
-		// Whatever the shape: many producers, few consumers, each with a connection of its own.
+		// The shape does not matter: many producers and few consumers, each with its own connection.
 		o.batch, o.clients, o.connections = 1, mixedClients+mixedTakers, mixedClients+mixedTakers
 	}
 	if o.batch > o.backlog {
-		return o, fmt.Errorf("a batch of %d does not fit into a backlog of %d", o.batch, o.backlog)
+		return o, fmt.Errorf("batch %d must not exceed backlog %d", o.batch, o.backlog)
 	}
 	return o, nil
 }

@@ -9,12 +9,12 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// stampBytes is how much of a payload is the planned time of its put, in hexadecimal nanoseconds.
+// stampBytes is the size of the planned put time at the start of a payload, in hexadecimal nanoseconds.
 const stampBytes = 16
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// randomText is letters and digits that no log and no disk can compress much.
+// randomText returns random letters and digits, which compress badly.
 var randomText = func() []byte {
 	text := make([]byte, 1<<20)
 	for place := range text {
@@ -23,7 +23,7 @@ var randomText = func() []byte {
 	return text
 }()
 
-// newTask makes a task that carries the time at which its put was planned.
+// newTask returns a task whose payload starts with the planned time of its put.
 func newTask(payloadBytes int, planned time.Duration) *taskraft.TaskSpec {
 	payload := make([]byte, payloadBytes)
 	for filled := stampBytes; filled < payloadBytes; {
@@ -35,7 +35,7 @@ func newTask(payloadBytes int, planned time.Duration) *taskraft.TaskSpec {
 	return &taskraft.TaskSpec{Payload: payload}
 }
 
-// plannedOf reads the time that newTask wrote.
+// plannedOf returns the time that newTask wrote.
 func plannedOf(task *taskraft.Task) (time.Duration, bool) {
 	var stamp [stampBytes / 2]byte
 	payload := task.GetSpec().GetPayload()

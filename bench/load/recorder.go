@@ -6,7 +6,7 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// operation is what a latency is the latency of.
+// operation is a measured operation.
 type operation int
 
 const (
@@ -14,14 +14,13 @@ const (
 	opTake                      // a TakeTasks call
 	opSettle                    // from a settlement to its confirmation
 	opCycle                     // a take and its settlement; in the workload "cycle" in sequence with the put
-	opDelivery                  // from the planned time of a put until a consumer has the task
+	opDelivery                  // from the planned time of a put to the delivery of the task
 	operations
 )
 
 var operationNames = [operations]string{"put", "take", "settle", "cycle", "delivery"}
 
-// recorder holds what one worker has seen. Only the window is recorded, except for errors: those of the
-// warm-up matter as much.
+// recorder holds the measurements of one worker. It records only the window, but errors of the warm-up too.
 type recorder struct {
 	run        *run
 	tasks      int
@@ -41,7 +40,7 @@ func (c *recorder) record(op operation, began time.Duration) {
 	}
 }
 
-// confirm counts tasks that went all the way that the workload asks for.
+// confirm counts tasks that completed the workload.
 func (c *recorder) confirm(tasks int) {
 	if c.run.isMeasured() {
 		c.tasks += tasks
@@ -50,7 +49,7 @@ func (c *recorder) confirm(tasks int) {
 
 func (c *recorder) countError(reason string) { c.errors[reason]++ }
 
-// countItems counts the refused items of a list and returns how many there are.
+// countItems counts the refused items of a list and returns their number.
 func (c *recorder) countItems(refused []*taskraft.ItemError) int {
 	for _, item := range refused {
 		c.countError("item " + item.GetError().GetReason().String())
@@ -82,7 +81,7 @@ type report struct {
 	RanDry         bool               `json:"ran_dry"`
 }
 
-// merge joins what all workers have seen.
+// merge combines the measurements of all workers.
 func (r *run) merge(window, cpu time.Duration) report {
 	merged := newRecorder(r)
 	for _, one := range r.workers {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options is what the command line says.
+// options are the options of the command line.
 type options struct {
 	addresses    []string
 	workload     string
@@ -29,22 +29,22 @@ type options struct {
 	isDropping   bool
 }
 
-// run is one measurement: what all its workers share.
+// run is the shared state of all workers of one measurement.
 type run struct {
 	options options
 	cluster *cluster
 	tube    string
 	started time.Time // origin of all times; the clock is monotonic
 	ctx     context.Context
-	// stopping ends when the workers shall not begin anything more; streams end with it.
+	// stopping ends when the workers must start nothing new; streams end with it.
 	stopping context.Context
 	stop     context.CancelFunc
 
 	isStopping atomic.Bool
-	begin      atomic.Int64 // of the measured window, in ns since started; 0: still warming up
-	end        atomic.Int64 // 0: still open
-	settled    atomic.Int64 // tasks settled at all, to notice that the tube is empty
-	planned    atomic.Int64 // puts that the workload "mixed" planned in the window
+	begin      atomic.Int64 // start of the measured window, in ns since started; 0: warm-up
+	end        atomic.Int64 // end of the window; 0: still open
+	settled    atomic.Int64 // number of all settled tasks, to detect an empty tube
+	planned    atomic.Int64 // number of puts that the workload "mixed" planned in the window
 	isEmpty    chan struct{}
 	filled     int
 
@@ -53,13 +53,13 @@ type run struct {
 	workers []*worker
 }
 
-// now is the time since the run was started.
+// now returns the time since the start of the run.
 func (r *run) now() time.Duration { return time.Since(r.started) }
 
-// isMeasured tells whether something that ended just now counts.
+// isMeasured returns whether an operation that ends now counts.
 func (r *run) isMeasured() bool { return r.begin.Load() > 0 && r.end.Load() == 0 }
 
-// newWorker makes the worker of a place among the connections.
+// newWorker returns a worker for a slot.
 func (r *run) newWorker(slot int) *worker {
 	made := &worker{recorder: newRecorder(r), run: r, slot: slot}
 	r.mu.Lock()
@@ -68,14 +68,14 @@ func (r *run) newWorker(slot int) *worker {
 	return made
 }
 
-// countSettled counts settled tasks, and notices when there are no more.
+// countSettled counts settled tasks, and detects when the tube is empty.
 func (r *run) countSettled(tasks int) {
 	if after := int(r.settled.Add(int64(tasks))); r.filled > 0 && after >= r.filled && after-tasks < r.filled {
 		close(r.isEmpty)
 	}
 }
 
-// processCPU is the processor time that this process has used, in user and kernel mode.
+// processCPU returns the CPU time of this process, in user and kernel mode.
 func processCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -84,9 +84,9 @@ func processCPU() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// measure runs the loops through warm-up and window and returns what the window saw. It calls notify with
-// "begin" and "end" at its borders, so that others can look at the servers at the same moments, and cut when
-// calls that are still in flight long after the end have to be given up.
+// measure runs the loops through warm-up and window and returns the report of the window. It calls notify with
+// "begin" and "end" at the start and end of the window, so that the caller can measure the servers at the same
+// times. It calls cut to cancel calls that are still in flight long after the end.
 func (r *run) measure(
 	loops []func(), cut context.CancelFunc, notify func(string),
 ) (window, cpu time.Duration) {
@@ -121,7 +121,7 @@ func (r *run) waitOrEmpty(duration time.Duration) {
 	}
 }
 
-// gate bounds the number of tasks that are put and not yet settled.
+// gate limits the number of unsettled tasks.
 type gate struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
@@ -136,7 +136,7 @@ func newGate(most int) *gate {
 	return made
 }
 
-// enter waits until there is room for so many tasks more; it reports false when the gate was closed.
+// enter waits until the limit allows more tasks; it returns false after the gate was closed.
 func (g *gate) enter(tasks int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

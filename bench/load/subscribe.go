@@ -9,13 +9,13 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// pendingSettlement is a settlement that the server has not confirmed yet.
+// pendingSettlement is an unconfirmed settlement.
 type pendingSettlement struct {
 	tasks int
 	began time.Duration
 }
 
-// subscribeAll takes and acknowledges on streams until the run stops: on one, and when that ends, on the next.
+// subscribeAll takes and acknowledges on one stream after another until the run stops.
 func (w *worker) subscribeAll(credit int) {
 	for !w.run.isStopping.Load() && w.run.ctx.Err() == nil {
 		link, address, err := w.run.cluster.link(w.slot)
@@ -31,8 +31,8 @@ func (w *worker) subscribeAll(credit int) {
 	}
 }
 
-// subscribeOnce works on one stream until it ends or the run stops. The open credit never exceeds the given
-// one: a task's credit is granted again in the message that acknowledges the task.
+// subscribeOnce uses one stream until it ends or the run stops. The open credit never exceeds the given credit:
+// the message that acknowledges a task grants its credit again.
 func (w *worker) subscribeOnce(stub taskraft.TaskServiceClient, credit int) error {
 	ctx, cancel := context.WithCancel(w.run.ctx)
 	defer cancel()
@@ -71,7 +71,7 @@ func (w *worker) subscribeOnce(stub taskraft.TaskServiceClient, credit int) erro
 	}
 }
 
-// endOf finds why a stream refused a message: the client library tells it to the receiver only.
+// endOf returns why a stream refused a message; the client library reports it only to the receiver.
 func endOf(stream taskraft.TaskService_SubscribeClient, err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -83,7 +83,7 @@ func endOf(stream taskraft.TaskService_SubscribeClient, err error) error {
 	}
 }
 
-// replyTo answers tasks with their acknowledgement and heartbeats with a heartbeat; nil: nothing to say.
+// replyTo returns the acknowledgement of tasks or the reply to a heartbeat; nil if there is none.
 func (w *worker) replyTo(
 	answer *taskraft.SubscribeResponse, pending map[string]pendingSettlement,
 ) *taskraft.SubscribeRequest {

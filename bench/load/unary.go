@@ -9,10 +9,10 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// takeWait is how long a take waits for a first task.
+// takeWait is the maximum wait of a take for its first task.
 const takeWait = 500 * time.Millisecond
 
-// put puts one batch of new tasks and returns how many of them were accepted.
+// put puts one batch of new tasks and returns the number of accepted tasks.
 func (w *worker) put(tasks int, planned time.Duration) int {
 	request := &taskraft.PutTasksRequest{RequestId: w.requestID(), Tube: w.run.tube}
 	for range tasks {
@@ -30,7 +30,7 @@ func (w *worker) put(tasks int, planned time.Duration) int {
 	return accepted
 }
 
-// take takes up to so many tasks; none came when the answer is empty.
+// take takes up to the given number of tasks; the result is empty if no task was READY in time.
 func (w *worker) take(tasks int, wait time.Duration) []*taskraft.Task {
 	waitMs := wait.Milliseconds()
 	request := &taskraft.TakeTasksRequest{
@@ -65,7 +65,7 @@ func acknowledge(tasks []*taskraft.Task) []*taskraft.Settlement {
 	}}
 }
 
-// ack acknowledges tasks and returns how many of them were settled.
+// ack acknowledges tasks and returns the number of settled tasks.
 func (w *worker) ack(tasks []*taskraft.Task) int {
 	request := &taskraft.SettleTasksRequest{RequestId: w.requestID(), Settlements: acknowledge(tasks)}
 	settled, began := 0, w.run.now()
@@ -80,7 +80,7 @@ func (w *worker) ack(tasks []*taskraft.Task) int {
 	return settled
 }
 
-// putAll puts batches until the run stops; where the backlog is bounded, the gate holds it back.
+// putAll puts batches until the run stops; the gate limits the backlog.
 func (w *worker) putAll() {
 	batch := w.run.options.batch
 	for !w.run.isStopping.Load() && w.run.gate.enter(batch) {
@@ -107,7 +107,7 @@ func (w *worker) takeAll() {
 	}
 }
 
-// cycleAll is the whole life of tasks in sequence: put, take, acknowledge, and again.
+// cycleAll puts, takes and acknowledges tasks in a loop.
 func (w *worker) cycleAll() {
 	batch := w.run.options.batch
 	for !w.run.isStopping.Load() {
@@ -125,7 +125,7 @@ func (w *worker) cycleAll() {
 
 func (w *worker) recordDeliveries(tasks []*taskraft.Task) {
 	if w.run.options.workload == "take" {
-		return // they were put before the run: their age means nothing
+		return // the tasks were put before the run, so their age is meaningless
 	}
 	for _, task := range tasks {
 		if planned, isOurs := plannedOf(task); isOurs {
@@ -134,7 +134,7 @@ func (w *worker) recordDeliveries(tasks []*taskraft.Task) {
 	}
 }
 
-// finish counts tasks whose settlement is confirmed, and lets producers put as many more.
+// finish counts tasks with a confirmed settlement, and lets producers put as many new tasks.
 func (w *worker) finish(settled int) {
 	w.confirm(settled)
 	w.run.gate.leave(settled)

@@ -9,7 +9,7 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// The workloads; README.md of the folder above says what each of them measures.
+// The workloads; ../README.md describes them.
 const (
 	workloadPut   = "put"
 	workloadTake  = "take"
@@ -22,12 +22,12 @@ const (
 	fillBatch    = 500
 	mixedClients = 32
 	mixedTakers  = 8
-	// streamBatches is how many batches of credit a stream has: enough that the next batch is on its way while
-	// one is being acknowledged.
+	// streamBatches is the credit of a stream in batches, so that the next batch is in flight while one is
+	// being acknowledged.
 	streamBatches = 4
 )
 
-// fill puts the tasks that the workload takes, before anything is measured.
+// fill puts the tasks that the workload takes, before the measurement.
 func (r *run) fill(tasks int) error {
 	var filling sync.WaitGroup
 	shares := make([]int, fillWorkers)
@@ -45,12 +45,12 @@ func (r *run) fill(tasks int) error {
 		r.filled += share
 	}
 	if err := r.ctx.Err(); err != nil {
-		return fmt.Errorf("filled %d of %d tasks: %w", r.filled, tasks, err)
+		return fmt.Errorf("put only %d of %d tasks: %w", r.filled, tasks, err)
 	}
 	return nil
 }
 
-// consumers are loops that take and acknowledge, by the calls or by the stream.
+// consumers returns loops that take and acknowledge, with unary calls or with streams.
 func (r *run) consumers(count, firstSlot int) []func() {
 	loops := []func(){}
 	if r.options.consumer == "stream" {
@@ -82,7 +82,7 @@ func (r *run) producers(count int) []func() {
 	return loops
 }
 
-// loops are the clients of the workload that the command line names.
+// loops returns the loops of the workload.
 func (r *run) loops() ([]func(), error) {
 	clients := r.options.clients
 	switch r.options.workload {
@@ -99,12 +99,13 @@ func (r *run) loops() ([]func(), error) {
 	case workloadMixed:
 		return append(r.openLoop(), r.consumers(mixedTakers, mixedClients)...), nil
 	default:
-		return nil, fmt.Errorf("no workload is named %q", r.options.workload)
+		return nil, fmt.Errorf("unknown workload %q", r.options.workload)
 	}
 }
 
-// openLoop are producers that do not wait for each other: one plans puts at the given rate, whatever the answers do, and the
-// others make them. Latencies count from the plan, so a server that stalls is charged for all that waited.
+// openLoop returns producers in an open loop: one plans puts at the given rate, independent of the responses,
+// and the others make them. Latencies count from the planned time, so a stall of the server counts for all
+// puts that waited.
 func (r *run) openLoop() []func() {
 	plans := make(chan time.Duration, r.options.rate*int(1+(r.options.warmUp+r.options.duration)/time.Second))
 	loops := []func(){func() {
@@ -118,7 +119,7 @@ func (r *run) openLoop() []func() {
 			select {
 			case plans <- next:
 			default:
-				return // more puts wait than the whole run has: its numbers say so
+				return // more puts wait than the whole run plans; the report shows it
 			}
 		}
 	}}
@@ -136,7 +137,7 @@ func (r *run) openLoop() []func() {
 	return loops
 }
 
-// createTube makes the tube of this run, which no other run uses.
+// createTube creates the tube of this run.
 func (r *run) createTube() error {
 	link, _, err := r.cluster.link(0)
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *run) createTube() error {
 	return nil
 }
 
-// dropTube removes the tube with what is left in it.
+// dropTube removes the tube with its remaining tasks.
 func (r *run) dropTube() error {
 	link, _, err := r.cluster.link(0)
 	if err != nil {

@@ -1,6 +1,6 @@
-"""Talk to a real node from Go and from Node with nothing but the contract's files.
+"""Call a real node from Go and from Node.js with only the proto files.
 
-Both programs do the same and print what they saw; the expectation is written down once.
+Both programs make the same calls and print their observations, which must be equal.
 """
 
 import json
@@ -22,7 +22,7 @@ RUN_TIMEOUT_S = 60
 
 
 def run(*command: str, folder: Path, timeout_s: int) -> str:
-    """Run a program and return what it printed; its complaints become the failure's text."""
+    """Run a program and return what it printed; its stderr is part of the failure's message."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
     )

@@ -1,5 +1,5 @@
-// Command foreign puts, takes, acknowledges, meets a typed error and subscribes, with nothing but stubs
-// generated from the contract. Usage: foreign HOST:PORT TUBE. It prints one JSON object: what it has seen.
+// Command foreign puts, takes, acknowledges, provokes a typed error and subscribes, with only the stubs that are
+// generated from the proto files. Usage: foreign HOST:PORT TUBE. It prints its observations as one JSON object.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const deadline = 10 * time.Second
 
-// refusal is what an error says to programs.
+// refusal is the machine-readable part of an error.
 type refusal struct {
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
@@ -35,7 +35,7 @@ type streamed struct {
 	Errors  int       `json:"errors"`
 }
 
-// seen is what this program prints. Ids are texts: they have 64 bits, and JSON's numbers do not.
+// seen is the output of this program. Ids are strings, because JSON numbers do not have 64 bits.
 type seen struct {
 	Put      []string    `json:"put"`
 	Repeated []string    `json:"repeated"`
@@ -63,7 +63,7 @@ func acknowledge(tokens ...int64) []*taskraft.Settlement {
 	return []*taskraft.Settlement{{Tokens: tokens, Action: ack}}
 }
 
-// client makes the calls of this program; the first error ends it.
+// client makes the calls of this program; the first error ends the program.
 type client struct {
 	ctx   context.Context
 	tube  string
@@ -106,7 +106,7 @@ func (c *client) putAndTake(result *seen) error {
 	return c.acknowledgeTwice(tokens, result)
 }
 
-// acknowledgeTwice settles leases, and then again: the second time they are stale.
+// acknowledgeTwice settles leases twice; the second time they are stale.
 func (c *client) acknowledgeTwice(tokens []int64, result *seen) error {
 	for _, name := range []string{"-ack", "-late"} {
 		answer, err := c.tasks.SettleTasks(c.ctx, &taskraft.SettleTasksRequest{
@@ -163,7 +163,7 @@ func (c *client) subscribe(result *seen) error {
 	}
 }
 
-// meetRefusal puts into a tube that does not exist and reads the error.
+// meetRefusal puts into a missing tube and returns the error.
 func (c *client) meetRefusal(result *seen) error {
 	_, err := c.tasks.PutTasks(c.ctx, &taskraft.PutTasksRequest{
 		RequestId: c.tube + "-nowhere", Tube: c.tube + "-nowhere",
@@ -181,7 +181,7 @@ func (c *client) meetRefusal(result *seen) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("a put into nowhere answered %w", err)
+	return fmt.Errorf("a put into a missing tube returned %w", err)
 }
 
 func run(address, tube string) error {

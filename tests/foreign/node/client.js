@@ -1,5 +1,5 @@
-// Put, take, acknowledge, meet a typed error and subscribe, with nothing but the contract's files.
-// Usage: node client.js HOST:PORT TUBE. Prints one JSON object: what a user of the contract sees.
+// Put, take, acknowledge, provoke a typed error and subscribe, with only the proto files.
+// Usage: node client.js HOST:PORT TUBE. Prints its observations as one JSON object.
 
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -55,7 +55,7 @@ function subscribe() {
       for (const settled of answer.settled) {
         seen.settled = settled.request_id;
         seen.errors = settled.errors.length;
-        stream.removeAllListeners("error"); // ending a stream early is an error to the library
+        stream.removeAllListeners("error"); // the library reports an early end of a stream as an error
         stream.on("error", () => {});
         stream.cancel();
         resolve(seen);
