@@ -1,1 +1,1 @@
-"""What only the leader does: propose entries, let callers wait, run schedules, begin and end."""
+"""Work that only the leader does: proposing, waiting calls, schedules, temporary tubes."""

@@ -1,8 +1,9 @@
-"""Let puts wait for room in tubes with a capacity: first come, first served, on the leader only.
+"""Queue puts that wait for tube capacity, in FIFO order per tube, on the leader only.
 
-A put that waits is tried when its turn comes and the tube has room for all of it; the queue takes
-it as a whole or refuses it as a whole, so a try without success changes nothing. Nothing of this is
-replicated: when this node leads no more, those who wait go to the next leader.
+The leader retries a waiting put once the tube has capacity for this put and for all puts ahead of
+it. The queue accepts or refuses the put as a whole, so a refused retry changes nothing. The wait
+queue is not replicated; when this node loses leadership, the waiting calls are forwarded to the new
+leader.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 
 WAITING_PUTS_MAX: Final = 10_000
-"""Puts of this node that wait for room."""
+"""Maximum number of waiting puts on this node."""
 
 
 @dataclass(slots=True, eq=False)
 class WaitingPut:
-    """The place of a put in the line of its tube."""
+    """A put that waits for capacity in its tube."""
 
     tasks: int
     payload_bytes: int
     turn: asyncio.Future[None] | None = None
-    """Set while it waits to be told to try."""
+    """Future that is set when the put shall be retried; None while the call does not wait on it."""
 
     async def wait(self, until: float) -> bool:
-        """Wait for a turn; tell whether it came before ``until``, a time of the loop.
+        """Wait for a retry; return False if ``until`` (event loop time) passes first.
 
         Raises:
-            NotProposed: this node leads no more.
+            NotProposed: this node lost leadership.
         """
         loop = asyncio.get_running_loop()
         self.turn = loop.create_future()
@@ -47,7 +48,7 @@ class WaitingPut:
 
 
 class CapacityWaiters:
-    """The puts that wait for room, in line per tube.
+    """The puts that wait for capacity, in FIFO order per tube.
 
     Args:
         queues: the queues of this node.
@@ -55,59 +56,59 @@ class CapacityWaiters:
 
     def __init__(self, queues: QueueLocator) -> None:
         self._queues = queues
-        self._lines: dict[str, dict[WaitingPut, None]] = {}
+        self._queued: dict[str, dict[WaitingPut, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def has_waiting(self, tube: str) -> bool:
-        """Tell whether others wait for room in a tube."""
-        return tube in self._lines
+        """Return whether puts wait for capacity in a tube."""
+        return tube in self._queued
 
     @contextmanager
     def enqueue(self, tube: str, tasks: int, payload_bytes: int) -> Iterator[WaitingPut]:
-        """Take a place at the end of a tube's line.
+        """Add a put at the end of its tube's wait queue; the context removes it.
 
         Raises:
-            Overloaded: too many puts wait already.
+            LeaderOverloaded: too many puts wait already.
         """
         if self._count >= WAITING_PUTS_MAX:
-            raise LeaderOverloaded(f"{self._count} puts wait for room already")
-        place = WaitingPut(tasks, payload_bytes)
-        self._lines.setdefault(tube, {})[place] = None
+            raise LeaderOverloaded(f"{self._count} puts already wait for capacity; retry later")
+        put = WaitingPut(tasks, payload_bytes)
+        self._queued.setdefault(tube, {})[put] = None
         self._count += 1
         try:
-            yield place
+            yield put
         finally:
             self._count -= 1
-            line = self._lines[tube]
-            del line[place]
-            if line:
-                self._wake_first(tube, line)
+            queued = self._queued[tube]
+            del queued[put]
+            if queued:
+                self._wake_first(tube, queued)
             else:
-                del self._lines[tube]
+                del self._queued[tube]
 
     def applied(self, _now_ms: int) -> None:
-        """Call up those for whom there is room; called after each slice of applied entries."""
-        for tube, line in self._lines.items():
-            self._wake_first(tube, line)
+        """Wake puts that now fit; called after each slice of applied entries."""
+        for tube, queued in self._queued.items():
+            self._wake_first(tube, queued)
 
-    def _wake_first(self, tube: str, line: dict[WaitingPut, None]) -> None:
-        """Let the first ones try, as many as there is room for together."""
+    def _wake_first(self, tube: str, queued: dict[WaitingPut, None]) -> None:
+        """Wake the first puts of a tube, as many as its free capacity holds together."""
         queue = self._queues.queue_of(tube)
         tasks = payload_bytes = 0
-        for place in line:
-            tasks += place.tasks
-            payload_bytes += place.payload_bytes
+        for put in queued:
+            tasks += put.tasks
+            payload_bytes += put.payload_bytes
             if not queue.has_room(tube, tasks, payload_bytes):
                 return
-            if place.turn is not None and not place.turn.done():
-                place.turn.set_result(None)
+            if put.turn is not None and not put.turn.done():
+                put.turn.set_result(None)
 
     def redirect_all(self) -> None:
-        """Send everybody who waits to the next leader."""
-        for line in self._lines.values():
-            for place in line:
-                if place.turn is not None and not place.turn.done():
-                    place.turn.set_exception(NotProposed("leadership was lost"))
+        """Fail every waiting put with NotProposed, so that it is forwarded to the new leader."""
+        for queued in self._queued.values():
+            for put in queued:
+                if put.turn is not None and not put.turn.done():
+                    put.turn.set_exception(NotProposed("leadership was lost"))

@@ -1,8 +1,8 @@
-"""Give the leader the time with which it stamps log entries.
+"""Produce the timestamps of log entries on the leader.
 
-The stamp is driven by a monotonic clock and approaches the wall clock slowly, so a jump of the
-wall clock fires no deadline early; it never goes back, and a new leader continues from the stamps
-that it has applied.
+A timestamp advances with a monotonic clock and approaches the wall clock slowly, so a jump of the
+wall clock fires no deadline early. Timestamps never go back, and a new leader continues from the
+timestamps that it has applied.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Callable
 from typing import Final
 
 SLEW_PER_MILLE: Final = 5
-"""The stamp gains or loses at most 5 ms per second on its way to the wall clock."""
+"""The offset to the wall clock changes by at most 5 ms per second."""
 
 
 class ClusterClock:
-    """The cluster's time as this node knows it, in milliseconds since the Unix epoch.
+    """Cluster time as this node knows it, in milliseconds since the Unix epoch.
 
-    A process trusts the wall clock once, when it starts: there is no other source then. From the
-    moment that it applies entries of a living leader, their stamps outweigh it.
+    The process reads the wall clock as its start value, because no other source exists then.
+    Timestamps of a live leader override it as soon as this node applies them.
 
     Args:
         wall_ms: reads the wall clock.
         monotonic_ms: reads a clock that never goes back.
     """
 
-    # Invariants: _offset_ms + monotonic is the present time; _floor_ms was given out or applied.
+    # Invariants: the current time is _offset_ms + monotonic; _floor_ms is the greatest timestamp
+    # that was returned or observed.
 
     def __init__(self, wall_ms: Callable[[], int], monotonic_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -36,11 +37,11 @@ class ClusterClock:
         self._floor_ms = 0
 
     def observe(self, stamp_ms: int, *, live: bool) -> None:
-        """Take note of the stamp of an applied entry.
+        """Record the timestamp of an applied entry.
 
         Args:
-            stamp_ms: the stamp.
-            live: the entry was made just now by another leader, it is not replayed from the log.
+            stamp_ms: timestamp of the entry.
+            live: whether another leader proposed the entry just now; False for a replayed entry.
         """
         self._floor_ms = max(self._floor_ms, stamp_ms)
         monotonic_ms = self._monotonic_ms()
@@ -50,14 +51,14 @@ class ClusterClock:
             self._slewed_at_ms = monotonic_ms
 
     def now_ms(self) -> int:
-        """Return the time for the next stamp: never lower than one given out or observed before."""
+        """Return the next timestamp; never lower than one that was returned or observed before."""
         monotonic_ms = self._monotonic_ms()
         self._slew(monotonic_ms)
         self._floor_ms = max(self._floor_ms, self._offset_ms + monotonic_ms)
         return self._floor_ms
 
     def _slew(self, monotonic_ms: int) -> None:
-        """Move the offset towards the wall clock by at most its share of the time gone by."""
+        """Move the offset towards the wall clock, at most by the budget of the elapsed time."""
         budget = (monotonic_ms - self._slewed_at_ms) * SLEW_PER_MILLE + self._unspent_slew
         self._slewed_at_ms = monotonic_ms
         step_max, self._unspent_slew = divmod(budget, 1000)

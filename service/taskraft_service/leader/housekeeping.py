@@ -1,4 +1,4 @@
-"""Do now and then what a leader owes the log: keep the feed in bounds, tell of calls."""
+"""Propose periodic commands of the leader: feed trimming and counts of read calls."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from taskraft_service.machine.state_machine import QueueMachine
 
 log: Final = structlog.get_logger(__name__)
 
-ROUND_MS: Final = 10_000
-"""How often that is done."""
-PARTING_MS: Final = 500
-"""How long a hand-over may wait until the log knows of the last calls."""
+INTERVAL_MS: Final = 10_000
+"""Interval of the periodic commands."""
+TRANSFER_DELAY_MS_MAX: Final = 500
+"""Maximum delay of a leadership transfer for writing the last call counts to the log."""
 
 
 class Housekeeping:
-    """Proposes what no client asks for and no deadline brings about."""
+    """Proposes commands that neither a client nor a deadline triggers."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class Housekeeping:
         self._telling = asyncio.Lock()
 
     async def run_periodically(self, leadership: LeadershipTracker) -> None:
-        """Do it while this node leads, for as long as the process runs."""
+        """Propose the periodic commands while this node leads, until the task is cancelled."""
         while True:
-            await asyncio.sleep(ROUND_MS / 1000)
+            await asyncio.sleep(INTERVAL_MS / 1000)
             if leadership.serves:
                 await self.trim_feed()
                 await self.log_calls()
 
     async def trim_feed(self) -> None:
-        """Remove events that are too old or too many."""
+        """Delete events of the change feed beyond the maximum age or size."""
         queue = self._machine.queue
         low_seq = queue.feed.retention_due(
             queue.now_ms,
@@ -68,36 +68,38 @@ class Housekeeping:
             await self._propose(encode_leader_command(TRIM_FEED, message))
 
     async def log_calls(self) -> bool:
-        """Let the log know of calls that change nothing; tell whether it heard of any."""
+        """Write the counts of read calls to the log; return whether any were written."""
         async with self._telling:
             message = self._unlogged_calls.fetch()
             if message is None:
                 return False
-            # Rather a count too little than one twice: what may have been told is not told again.
+            # After an unknown outcome the counts are dropped: losing a count is better than
+            # counting twice.
             known = True
             try:
                 known = await self._propose(encode_leader_command(NOTE_CALLS, message))
             finally:
-                self._unlogged_calls.told(known=known)
+                self._unlogged_calls.fetch_done(known=known)
             return known
 
     async def before_transfer(self) -> None:
-        """Tell all calls before another node leads, for at most ``PARTING_MS``."""
+        """Write all call counts to the log within ``TRANSFER_DELAY_MS_MAX``."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(PARTING_MS / 1000):
+            async with asyncio.timeout(TRANSFER_DELAY_MS_MAX / 1000):
                 while await self.log_calls():
                     pass
 
     async def _propose(self, encoded: EncodedCommand) -> bool:
         """Propose a command; tell whether it may have been done.
 
-        What is lost with a leadership, the next one does again or misses.
+        A command that is lost with the leadership is not repeated here; the next leader proposes
+        its own.
         """
         try:
             await self._submitter.submit(encoded)
         except (NotProposed, LeaderOverloaded) as error:
-            log.info("housekeeping waits for the next round", reason=str(error))
+            log.info("periodic command postponed", reason=str(error))
             return False
         except OutcomeUnknown as error:
-            log.info("housekeeping does not know what became of it", reason=str(error))
+            log.info("outcome of a periodic command is unknown", reason=str(error))
         return True

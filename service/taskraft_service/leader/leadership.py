@@ -1,7 +1,8 @@
-"""Follow who leads, and carry this node through the phases of a leadership.
+"""Track the leader and the term, and move this node through the phases of a leadership.
 
-Raft says who leads; this module turns that into the phases of ``leader.node_phases``: a new
-leader commits its Startup command before it serves, a deposed one ends what only a leader can do.
+Raft reports the leader. This module turns the reports into the phases of ``leader.node_phases``: a
+new leader commits its Startup command before it serves, and a deposed leader stops the leader-only
+work.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ log: Final = structlog.get_logger(__name__)
 
 
 class LeadershipCallbacks(Protocol):
-    """What a leadership begins and ends with."""
+    """What happens at the begin and at the end of a leadership of this node."""
 
     async def begin(self, term: Term) -> None:
-        """Commit and apply the Startup command, and make what only a leader has.
+        """Commit and apply the Startup command, then start the leader-only work.
 
         Raises:
-            NotProposed: leadership was lost before.
-            OutcomeUnknown: leadership was lost meanwhile.
+            NotProposed: leadership was lost before the command reached the log.
+            OutcomeUnknown: leadership was lost before the command was applied.
         """
 
     async def before_transfer(self) -> None:
-        """Tell the log, before another node leads, what nobody else knows; soon."""
+        """Write what only this leader knows to the log, before another node leads."""
 
     def end(self) -> None:
-        """Drop what waits to be proposed, and stop the deadlines."""
+        """Drop pending commands and stop the leader-only work."""
 
 
 class LeadershipTracker:
-    """Who leads, as far as this node knows.
+    """The leader and the term, as far as this node knows.
 
     Args:
-        phases: the phases of this node.
-        member_id: this node.
-        members: tells where a member is.
-        lead: what a leadership begins and ends with.
+        phases: phase machine of this node.
+        member_id: member id of this node.
+        members: addresses of the members.
+        lead: callbacks for the begin and the end of a leadership of this node.
     """
 
     def __init__(
@@ -67,44 +68,44 @@ class LeadershipTracker:
         self._startup: asyncio.Task[None] | None = None
         self._lost_at = asyncio.get_running_loop().time()
         self.changes = 0
-        """How often a leader was found since the process started."""
+        """How many leaders this node has seen since the process started."""
         self.is_caught_up = False
-        """Everything is applied that was committed when the present leader was first heard of: what
-        is applied from now on is news."""
+        """Whether everything is applied that was committed when this node first heard of the
+        current leader. Entries applied after that are new, not replayed."""
 
     @property
     def serves(self) -> bool:
-        """Tell whether this node takes mutations itself."""
+        """Return whether this node executes mutations itself."""
         return self._phases.serves
 
     @property
     def leader(self) -> PeerAddress | None:
-        """Who leads; None while nobody is known to."""
+        """The leader; None while no leader is known."""
         return self._members.get(self._leader)
 
     @property
     def leader_id(self) -> MemberId:
-        """The leader's number; ``NO_MEMBER`` while nobody is known to lead."""
+        """Member id of the leader; ``NO_MEMBER`` while no leader is known."""
         return self._leader
 
     @property
     def leader_and_term(self) -> tuple[MemberId, Term]:
-        """Who leads in which term: equal as long as the same leader was known all the time."""
+        """Leader and term; equal at two moments only if the same leadership held in between."""
         return self._leader, self._term
 
     @property
     def is_leader(self) -> bool:
-        """Tell whether this node is the leader, serving already or not."""
+        """Return whether this node leads, whether it serves already or not."""
         return self._leader == self._member_id
 
     @property
     def address(self) -> str:
-        """Where clients reach the leader; empty while nobody is known to lead."""
+        """Client address of the leader; empty while no leader is known."""
         leader = self.leader
         return leader.client_address if leader else ""
 
     def silence_ms(self) -> int:
-        """Return for how long no leader has been known; 0 while one is."""
+        """Return for how long no leader has been known, in ms; 0 while one is known."""
         if self._leader != NO_MEMBER:
             return 0
         return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
@@ -112,11 +113,12 @@ class LeadershipTracker:
     # ------------------------------------------------------------------------- from the driver
 
     def role_changed(self, soft: SoftState, term: Term) -> None:
-        """Take note of what Raft says; called on the event loop."""
+        """Handle a change of role, leader or term that Raft reports; called on the event loop."""
         if soft.leader not in (self._leader, NO_MEMBER):
             self.changes += 1
         leads = soft.role is RaftRole.LEADER
-        # Elected again in a later term without a step between: the phases begin anew.
+        # This node was elected again in a later term without a step in between: end the old
+        # leadership first.
         ended = self._leading and not (leads and term == self._term)
         if soft.leader == NO_MEMBER and self._leader != NO_MEMBER:
             self._lost_at = asyncio.get_running_loop().time()
@@ -137,7 +139,7 @@ class LeadershipTracker:
         return self._phases.phase is phase
 
     def caught_up(self) -> None:
-        """Take note that what was committed when the leader was first heard of is applied."""
+        """Record that this node applied what was committed when it first heard of the leader."""
         self.is_caught_up = True
         if self._phases.phase is NodePhase.INIT:
             self._phases.apply(PhaseEvent.CAUGHT_UP)
@@ -152,8 +154,8 @@ class LeadershipTracker:
         try:
             await self._lead.begin(term)
         except (NotProposed, OutcomeUnknown) as error:
-            # Raft tells the rest: it deposes this node, which is the reason for this error.
-            log.info("leadership ended before it began", term=term, reason=str(error))
+            # Raft reports the lost leadership separately; that report changes the phase.
+            log.info("leadership lost before startup", term=term, reason=str(error))
             return
         if self._term == term and self._phases.phase is NodePhase.STARTUP:
             self._phases.apply(PhaseEvent.STARTED)
@@ -161,7 +163,7 @@ class LeadershipTracker:
             self.notify()
 
     def _depose(self) -> None:
-        log.info("deposed", leader=self._leader, term=self._term)
+        log.info("lost leadership", leader=self._leader, term=self._term)
         if self._startup is not None:
             self._startup.cancel()
             self._startup = None
@@ -169,13 +171,14 @@ class LeadershipTracker:
         self._lead.end()
         self._phases.apply(PhaseEvent.SETTLED)
 
-    # ------------------------------------------------------------------------- hand-over
+    # ------------------------------------------------------------------------- transfer
 
     async def transfer(self, transfer: Callable[[], Awaitable[object]]) -> None:
-        """Stop serving while ``transfer`` hands leadership over; serve again if it did not.
+        """Stop serving while ``transfer`` moves leadership away; serve again if it fails.
 
         Raises:
-            Exception: what ``transfer`` raised; this node leads on then, unless it was deposed.
+            Exception: the error of ``transfer``. This node then serves again, unless it was
+                deposed.
         """
         if not self._is_in(NodePhase.RUNNING):
             await transfer()
@@ -191,23 +194,24 @@ class LeadershipTracker:
                 self._phases.apply(PhaseEvent.KEPT)
                 self.notify()
             raise
-        # Raft knows already; the news reaches this module a turn of the loop later.
+        # Raft has already changed its role; its report reaches this object in a later turn of the
+        # loop.
         while self._is_in(NodePhase.ENDING) and self._term == term and self.is_leader:
             await self.wait_for_change()
 
-    # ------------------------------------------------------------------------- who waits
+    # ------------------------------------------------------------------------- waiting
 
     def notify(self) -> None:
-        """Wake everybody who waits for a change."""
+        """Wake all coroutines that wait for a change of leader or of the members."""
         self._change.set_result(None)
         self._change = asyncio.get_running_loop().create_future()
 
     async def wait_for_change(self) -> None:
-        """Wait for the next change: of who leads, or of the members."""
+        """Wait for the next change of leader, phase or members."""
         await asyncio.wait((self._change,))
 
-    async def changed(self, until: float) -> bool:
-        """Wait for the next change; tell whether it came before ``until`` (a time of the loop)."""
+    async def wait_for_change_until(self, until: float) -> bool:
+        """Wait for the next change; return False if ``until`` (event loop time) passes first."""
         left = until - asyncio.get_running_loop().time()
         if left <= 0:
             return False
@@ -215,8 +219,11 @@ class LeadershipTracker:
         return bool(done)
 
     async def wait_until_settled(self, until: float) -> bool:
-        """Wait until this node serves or another one leads; False: the time was over first."""
+        """Wait until this node serves or another node leads; return False on time-out.
+
+        ``until`` is a time of the event loop.
+        """
         while not (self._phases.serves or (self.leader is not None and not self.is_leader)):
-            if not await self.changed(until):
+            if not await self.wait_for_change_until(until):
                 return False
         return True

@@ -1,4 +1,4 @@
-"""Begin and end leaderships, and tell those who wait."""
+"""Start and stop the leader-only work when this node gains or loses leadership."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from taskraft_service.machine.state_machine import QueueMachine
 
 @dataclass(slots=True, frozen=True)
 class LeaderSettings:
-    """What a leader brings from its configuration into the log."""
+    """Settings that a new leader writes to the log in its Startup command."""
 
     member_id: MemberId
     failover_grace_ms: int
@@ -30,21 +30,21 @@ class LeaderSettings:
 
 
 class LeaderOnlyWaits(Protocol):
-    """Where calls wait for something that only a leader learns of."""
+    """Calls that wait for an event that only a leader observes."""
 
     def redirect_all(self) -> None:
-        """Send everybody who waits to the next leader."""
+        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader."""
 
 
 class ClientStreams(Protocol):
-    """The subscriptions of this node's clients."""
+    """The subscriptions that clients opened on this node."""
 
     def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
-        """Tell all clients to go elsewhere."""
+        """End all streams with a reason and the address of the leader to reconnect to."""
 
 
 class LeaderLifecycle:
-    """Begins and ends leaderships; satisfies ``leadership.LeadershipCallbacks``."""
+    """Starts and stops the leader-only work; satisfies ``leadership.LeadershipCallbacks``."""
 
     def __init__(
         self,
@@ -65,7 +65,10 @@ class LeaderLifecycle:
         self._housekeeping = housekeeping
 
     async def begin(self, term: Term) -> None:
-        """Commit and apply the Startup command; the first one of a cluster founds the feed."""
+        """Commit and apply the Startup command, then start the temporary tubes.
+
+        The Startup command of the first leader creates the change feed.
+        """
         feed_id = self._machine.queue.feed.feed_id or str(uuid.uuid4())
         startup = log_pb2.Startup(
             member_id=self._settings.member_id,
@@ -77,23 +80,23 @@ class LeaderLifecycle:
         self._temporary.begin(term)
 
     async def before_transfer(self) -> None:
-        """Tell the log of the calls that only this node has counted."""
+        """Write the call counts that only this node has to the log."""
         await self._housekeeping.before_transfer()
 
     def end(self) -> None:
-        """Drop what waits to be proposed and what is temporary, and stop the deadlines."""
+        """Drop pending commands, stop the deadline timer and drop the temporary tubes."""
         self._proposer.stop()
         self._temporary.end()
 
     def redirect_waiting_calls(self, leadership: LeadershipTracker) -> None:
-        """Let the calls that wait go to the next leader, and close the streams."""
+        """Redirect waiting calls to the new leader, and end the streams."""
         for wait in self._waits:
             wait.redirect_all()
         address = "" if leadership.is_leader else leadership.address
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
-        self._streams.depart(reason, "this node leads no more", address)
+        self._streams.depart(reason, "this node is no longer the leader", address)
 
     def phase_changed(self, phase: NodePhase, leadership: LeadershipTracker) -> None:
-        """React to a change of phase."""
+        """Redirect waiting calls when this node stops leading."""
         if phase is NodePhase.ENDING:
             self.redirect_waiting_calls(leadership)

@@ -1,7 +1,7 @@
-"""Follow the role of this node: INIT, STARTUP, RUNNING, ENDING, WAITING.
+"""Track the phase of this node: INIT, STARTUP, RUNNING, ENDING or WAITING.
 
-The table is the whole logic; what is done on entering a phase is told to listeners. Driven by Raft:
-elections and depositions come from the Raft node, the rest from the service itself.
+The table `PHASE_TRANSITIONS` has every allowed transition. Elections and lost leaderships come from
+Raft, the other events from the service. Listeners carry out what a phase change requires.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Final
 
 
 class NodePhase(IntEnum):
-    """What a node does; numbers are those of taskraft.v1.NodeState.Phase."""
+    """Phase of a node; the numbers equal those of taskraft.v1.NodeState.Phase."""
 
     INIT = 1
-    """Replays its log; answers health and state only."""
+    """Replays its log; answers only health and state calls."""
     STARTUP = 2
-    """Elected: waits until its Startup command is applied."""
+    """Was elected; waits until its Startup command is applied."""
     RUNNING = 3
     """Leads and serves."""
     ENDING = 4
-    """Lost leadership or hands it over: ends what only a leader can do."""
+    """Lost leadership or transfers it; stops the leader-only work."""
     WAITING = 5
-    """Follows: forwards, and reads locally on request."""
+    """Follows: forwards calls, and serves local reads on request."""
 
 
 class PhaseEvent(Enum):
-    """What moves a node from phase to phase."""
+    """Event that may change the phase of a node."""
 
     CAUGHT_UP = "caught up"
-    """A member that has applied what was committed when it started."""
+    """The node has applied everything that was committed when it first heard of a leader."""
     ELECTED = "elected"
     STARTED = "started"
     """The Startup command of this term is applied."""
     HAND_OVER = "hand over"
-    """Leadership is to go to another member."""
+    """A leadership transfer begins."""
     KEPT = "kept"
-    """The hand-over did not happen: still the leader of the same term."""
+    """The transfer failed; this node still leads in the same term."""
     DEPOSED = "deposed"
     SETTLED = "settled"
-    """Everything that only a leader does has been ended."""
+    """All leader-only work has stopped."""
 
 
 PHASE_TRANSITIONS: Final[Mapping[tuple[NodePhase, PhaseEvent], NodePhase]] = {
@@ -55,15 +55,15 @@ PHASE_TRANSITIONS: Final[Mapping[tuple[NodePhase, PhaseEvent], NodePhase]] = {
     (NodePhase.ENDING, PhaseEvent.DEPOSED): NodePhase.ENDING,
     (NodePhase.ENDING, PhaseEvent.SETTLED): NodePhase.WAITING,
 }
-"""Every allowed move. Another one is a defect and stops the node."""
+"""Every allowed transition. Any other event is a bug and stops the node."""
 
 
 class PhaseTransitionInvalid(Exception):
-    """A happening that the phase does not know; the node's idea of itself is broken."""
+    """The current phase does not allow this event. This is a bug; the node stops."""
 
 
 class PhaseMachine:
-    """The phase of this node, and who wants to know when it changes."""
+    """The phase of this node, with the listeners for its changes."""
 
     def __init__(self) -> None:
         self._phase = NodePhase.INIT
@@ -71,27 +71,27 @@ class PhaseMachine:
 
     @property
     def phase(self) -> NodePhase:
-        """What the node does now."""
+        """Current phase."""
         return self._phase
 
     @property
     def serves(self) -> bool:
-        """Tell whether this node takes mutations itself."""
+        """Return whether this node executes mutations itself."""
         return self._phase is NodePhase.RUNNING
 
     def listen(self, listener: Callable[[NodePhase], None]) -> None:
         """Call ``listener`` with the new phase after each change, in order of registration."""
         self._listeners.append(listener)
 
-    def apply(self, happening: PhaseEvent) -> NodePhase:
-        """Move to the next phase and return it.
+    def apply(self, event: PhaseEvent) -> NodePhase:
+        """Apply an event and return the resulting phase.
 
         Raises:
-            RoleChangeImpossible: the table has no such move.
+            PhaseTransitionInvalid: the current phase does not allow the event.
         """
-        following = PHASE_TRANSITIONS.get((self._phase, happening))
+        following = PHASE_TRANSITIONS.get((self._phase, event))
         if following is None:
-            raise PhaseTransitionInvalid(f"{happening.value} in {self._phase.name}")
+            raise PhaseTransitionInvalid(f'phase {self._phase.name} does not allow "{event.value}"')
         if following is not self._phase:
             self._phase = following
             for listener in self._listeners:

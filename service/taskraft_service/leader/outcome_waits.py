@@ -1,8 +1,8 @@
-"""Let callers wait for what becomes of tasks, on the leader only.
+"""Calls that wait for the outcome of tasks, on the leader only.
 
-Nothing of this is replicated: when this node leads no more, everybody who waits is told so, and
-asks the next leader. A task that has ended answers at once as long as it is kept; one that ended
-and is gone is not known any more, and that is what its caller hears.
+The waits are not replicated: when this node loses leadership, the waiting calls are forwarded to
+the new leader. A task that has ended answers at once while its record is kept. A task that ended
+and whose record is gone is answered as unknown.
 """
 
 from __future__ import annotations
@@ -19,17 +19,24 @@ from taskraft_service.queue.entities.task_view import State, TaskOutcome, TaskVi
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote
 
 WAITED_TASKS_MAX: Final = 1_000_000
-"""Tasks that calls of this node wait for, each counted as often as it is waited for."""
+"""Maximum number of waited-for tasks on this node, counted once per waiting call."""
 
 TaskKey: TypeAlias = tuple[int, int]
-"""Number of a tube, and id of a task in it."""
+"""Tube number and task id."""
 
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
 
 
 @dataclass(slots=True, frozen=True)
 class OutcomeQuery:
-    """What a caller waits for: the tasks of a tube; one of them or all; also their progress."""
+    """The tasks of a tube that a caller waits for.
+
+    Args:
+        tube: name of the tube.
+        ids: task ids.
+        any_of_them: the first outcome ends the wait, instead of the last.
+        progress: a progress report of a task ends the wait for that task too.
+    """
 
     tube: str
     ids: Sequence[int]
@@ -39,31 +46,35 @@ class OutcomeQuery:
 
 @dataclass(slots=True, eq=False)
 class OutcomeWait:
-    """One call that waits: what it knows already, and which tasks it still waits for.
+    """One waiting call: the outcomes it knows, and the tasks it still waits for.
 
-    ``open`` has, by place of the task as it is now, the id that the caller asked for.
+    ``open`` maps the current key of each task to the id that the caller asked for; a move to
+    another tube changes the key.
     """
 
-    wish: OutcomeQuery
+    query: OutcomeQuery
     future: asyncio.Future[None]
     known: dict[int, TaskView] = field(default_factory=dict)
     open: dict[TaskKey, int] = field(default_factory=dict)
 
     def is_over(self) -> bool:
-        """Tell whether the caller has what it waits for."""
-        return not self.open or (self.wish.any_of_them and bool(self.known))
+        """Return whether the wait has its result."""
+        return not self.open or (self.query.any_of_them and bool(self.known))
 
 
 @dataclass(slots=True, eq=False)
 class ExpectedOutcomes:
-    """What became meanwhile of tasks that a put makes: their ids are known only when it is done."""
+    """Outcomes of tasks that end while the put that creates them is in flight.
 
-    place: TaskKey
+    The ids of these tasks are known only when the put is applied.
+    """
+
+    key: TaskKey
     ended: dict[int, TaskView] = field(default_factory=dict)
 
 
 class OutcomeWaits:
-    """The calls that wait for outcomes.
+    """All calls of this node that wait for outcomes.
 
     Args:
         queues: the queues of this node.
@@ -81,23 +92,25 @@ class OutcomeWaits:
     # ------------------------------------------------------------------------------ callers
 
     def check_limit(self, tasks: int) -> None:
-        """Refuse a call that would wait for so many tasks more, before it has an effect.
+        """Check that ``tasks`` more tasks may be waited for, before the call has any effect.
 
         Raises:
-            Overloaded: too many are waited for already.
+            LeaderOverloaded: too many tasks are waited for already.
         """
         if self._count + tasks > WAITED_TASKS_MAX:
-            raise LeaderOverloaded(f"{self._count} tasks are waited for already")
+            raise LeaderOverloaded(f"calls already wait for {self._count} tasks; retry later")
 
-    def begin(self, wish: OutcomeQuery, expectation: ExpectedOutcomes | None = None) -> OutcomeWait:
-        """Look at tasks as they are, and wait for those that have not ended; then ``finish``."""
-        wait = OutcomeWait(wish, asyncio.get_running_loop().create_future())
-        queue = self._queues.queue_of(wish.tube)
-        number = queue.tube_number(wish.tube)
+    def begin(
+        self, query: OutcomeQuery, expectation: ExpectedOutcomes | None = None
+    ) -> OutcomeWait:
+        """Look the tasks up and register a wait for the open ones; then call ``finish``."""
+        wait = OutcomeWait(query, asyncio.get_running_loop().create_future())
+        queue = self._queues.queue_of(query.tube)
+        number = queue.tube_number(query.tube)
         early = expectation.ended if expectation is not None else {}
-        views = queue.get_tasks(wish.tube, wish.ids)
-        for task_id, found in zip(wish.ids, views, strict=True):
-            view = found or early.get(task_id) or queue.failed_task(wish.tube, task_id)
+        views = queue.get_tasks(query.tube, query.ids)
+        for task_id, found in zip(query.ids, views, strict=True):
+            view = found or early.get(task_id) or queue.failed_task(query.tube, task_id)
             if view is None:
                 continue
             ended = _as_ended(view)
@@ -108,13 +121,13 @@ class OutcomeWaits:
         return wait
 
     async def finish(self, wait: OutcomeWait, patience: float) -> list[TaskView | None]:
-        """Return each task as it ended or as it is, None where it is not known.
+        """Wait, and return each task with its outcome; None for an unknown task.
 
-        A task that has not ended when ``patience`` (seconds) is over has the outcome TIMEOUT; one
-        that has not ended when another was enough has none.
+        A task that has not ended after ``patience`` seconds has the outcome TIMEOUT. A task that
+        has not ended when another task ended the wait has no outcome.
 
         Raises:
-            NotProposed: this node leads no more.
+            NotProposed: this node lost leadership.
         """
         in_time = True
         try:
@@ -125,57 +138,57 @@ class OutcomeWaits:
                     wait.future.result()
         finally:
             wait.future.cancel()
-            for place in wait.open:
-                self._detach(wait, place)
+            for key in wait.open:
+                self._detach(wait, key)
         return self._answer(wait, TaskOutcome.NONE if in_time else TaskOutcome.TIMEOUT)
 
     @contextmanager
     def expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
-        """Remember what becomes of tasks that are put into a tube meanwhile, for a ``begin``."""
-        place = self._queues.queue_of(tube).next_place(tube)
-        if place is None:
+        """Record outcomes of tasks that are put into a tube within the context, for ``begin``."""
+        key = self._queues.queue_of(tube).next_place(tube)
+        if key is None:
             yield None
             return
-        expectation = ExpectedOutcomes(place)
+        expectation = ExpectedOutcomes(key)
         self._expectations[expectation] = None
-        self._watch(place).add_floor(*place)
+        self._watch(key).add_floor(*key)
         try:
             yield expectation
         finally:
-            self._watch(place).discard_floor(*place)
+            self._watch(key).discard_floor(*key)
             del self._expectations[expectation]
 
     def redirect_all(self) -> None:
-        """Send everybody who waits to the next leader."""
+        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader."""
         for waits in list(self._waits.values()):
             for wait in waits:
                 if not wait.future.done():
-                    wait.future.set_exception(NotProposed("leadership was lost"))
+                    wait.future.set_exception(NotProposed("this node lost leadership"))
 
     # ------------------------------------------------------------------------------ waits
 
-    def _watch(self, place: TaskKey) -> TaskWatch:
+    def _watch(self, key: TaskKey) -> TaskWatch:
         """Return who notes what becomes of the tasks of a tube."""
-        return self._queues.queue_of_number(place[0]).watch
+        return self._queues.queue_of_number(key[0]).watch
 
-    def _attach(self, wait: OutcomeWait, place: TaskKey, task_id: int) -> None:
-        if place in wait.open:
+    def _attach(self, wait: OutcomeWait, key: TaskKey, task_id: int) -> None:
+        if key in wait.open:
             return
-        wait.open[place] = task_id
-        self._waits.setdefault(place, {})[wait] = None
+        wait.open[key] = task_id
+        self._waits.setdefault(key, {})[wait] = None
         self._count += 1
-        self._watch(place).add(*place)
+        self._watch(key).add(*key)
 
-    def _detach(self, wait: OutcomeWait, place: TaskKey) -> None:
+    def _detach(self, wait: OutcomeWait, key: TaskKey) -> None:
         self._count -= 1
-        waits = self._waits[place]
+        waits = self._waits[key]
         del waits[wait]
         if not waits:
-            del self._waits[place]
-            self._watch(place).discard(*place)
+            del self._waits[key]
+            self._watch(key).discard(*key)
 
     def _answer(self, wait: OutcomeWait, late: TaskOutcome) -> list[TaskView | None]:
-        """Return the tasks in order of the wish; the open ones as they are now."""
+        """Return the tasks in the order of the query; open tasks in their current state."""
         now: dict[int, TaskView] = {}
         for (number, current_id), task_id in wait.open.items():
             queue = self._queues.queue_of_number(number)
@@ -184,29 +197,29 @@ class OutcomeWaits:
             if view is not None:
                 now[task_id] = replace(view, extras=replace(view.extras, outcome=late))
         now |= wait.known
-        return [now.get(task_id) for task_id in wait.wish.ids]
+        return [now.get(task_id) for task_id in wait.query.ids]
 
     # ------------------------------------------------------------------------------ the queue
 
     def applied(self, _now_ms: int) -> None:
-        """Tell callers what happened; called after each slice of applied entries."""
+        """Pass new outcomes to the waiting calls; called after each slice of applied entries."""
         for queue in self._queues.all:
             for note in queue.watch.fetch():
                 self._note(note)
 
     def _note(self, note: WatchNote) -> None:
-        place = (note.tube, note.task.id)
+        key = (note.tube, note.task.id)
         for expectation in self._expectations:
-            if note.outcome is not TaskOutcome.NONE and note.tube == expectation.place[0]:
+            if note.outcome is not TaskOutcome.NONE and note.tube == expectation.key[0]:
                 expectation.ended[note.task.id] = note.task
-        for wait in list(self._waits.get(place, ())):
-            self._tell(wait, place, note)
+        for wait in list(self._waits.get(key, ())):
+            self._tell(wait, key, note)
 
-    def _tell(self, wait: OutcomeWait, place: TaskKey, note: WatchNote) -> None:
-        if note.moved_to is None and note.outcome is TaskOutcome.NONE and not wait.wish.progress:
+    def _tell(self, wait: OutcomeWait, key: TaskKey, note: WatchNote) -> None:
+        if note.moved_to is None and note.outcome is TaskOutcome.NONE and not wait.query.progress:
             return
-        task_id = wait.open.pop(place)
-        self._detach(wait, place)
+        task_id = wait.open.pop(key)
+        self._detach(wait, key)
         if note.moved_to is None:
             wait.known[task_id] = note.task
         else:
@@ -215,7 +228,7 @@ class OutcomeWaits:
             wait.future.set_result(None)
 
     def _follow(self, wait: OutcomeWait, task_id: int, tube: str, moved_id: int) -> None:
-        """Wait for the task that a task has become."""
+        """Continue the wait with the task that replaced a moved task."""
         queue = self._queues.queue_of(tube)
         number = queue.tube_number(tube)
         (view,) = queue.get_tasks(tube, [moved_id])
@@ -227,7 +240,7 @@ class OutcomeWaits:
 
 
 def _as_ended(view: TaskView) -> TaskView | None:
-    """Return a task with its outcome if it has ended or is buried, or None."""
+    """Return the task with its outcome if it has ended or is buried, otherwise None."""
     if view.state is State.BURIED:
         return replace(view, extras=replace(view.extras, outcome=TaskOutcome.BURIED_OUT))
     if view.state in _FINISHED or view.extras.outcome is not TaskOutcome.NONE:

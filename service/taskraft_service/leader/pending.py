@@ -1,4 +1,4 @@
-"""Hold the commands that wait for the next log entry, in the order in which they came."""
+"""Queue the commands that wait for the next log entry, in order of arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskraft_service.leader.proposal import AppliedCommand, LeaderOverloaded, N
 
 @dataclass(slots=True, frozen=True)
 class ProposerLimits:
-    """Bounds of what waits and of what is in flight."""
+    """Limits of pending commands and of entries in flight."""
 
     entry_bytes: int
     entry_commands: int
@@ -23,7 +23,7 @@ class ProposerLimits:
 
 @dataclass(slots=True, eq=False)
 class PendingCommand:
-    """A command that waits for an entry; ``deadline`` is a time of the event loop."""
+    """A command that waits for an entry; ``deadline`` is event loop time."""
 
     encoded: EncodedCommand
     future: asyncio.Future[AppliedCommand]
@@ -33,9 +33,9 @@ class PendingCommand:
 
 
 class PendingCommands:
-    """Commands that wait, bounded by number and bytes.
+    """Commands that wait for an entry, limited by number and bytes.
 
-    Invariant: ``_bytes`` is the sum of what ``_line`` holds.
+    Invariant: ``_bytes`` is the sum of the sizes in ``_line``.
     """
 
     def __init__(self, limits: ProposerLimits, loop: asyncio.AbstractEventLoop) -> None:
@@ -44,14 +44,14 @@ class PendingCommands:
         self._line: deque[PendingCommand] = deque()
         self._bytes = 0
         self.dropped = 0
-        """Commands that left without an entry, since the process started."""
+        """Commands that never reached an entry, since the process started."""
 
     def __len__(self) -> int:
         return len(self._line)
 
     @property
     def fills_an_entry(self) -> bool:
-        """Tell whether what waits fills an entry."""
+        """Return whether the pending commands fill an entry."""
         return (
             len(self._line) >= self._limits.entry_commands
             or self._bytes >= self._limits.entry_bytes
@@ -63,23 +63,25 @@ class PendingCommands:
         """Let a command wait; return the future of its outcome.
 
         Raises:
-            Overloaded: too much waits already.
+            LeaderOverloaded: the limit of pending commands or bytes is reached.
         """
         size = encoded.record_bytes
         if (
             len(self._line) >= self._limits.pending_commands
             or self._bytes + size > self._limits.pending_bytes
         ):
-            raise LeaderOverloaded(f"{len(self._line)} commands wait already")
+            raise LeaderOverloaded(
+                f"{len(self._line)} commands already wait for a log entry; retry later"
+            )
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
         self._line.append(PendingCommand(encoded, future, deadline, size))
         self._bytes += size
         return future
 
     def gather(self) -> list[PendingCommand]:
-        """Take out the commands of the next entry, in order; at least one if any waits.
+        """Dequeue the commands of the next entry, in order; at least one if any are pending.
 
-        Those that nobody waits for any more are dropped on the way.
+        Cancelled commands and commands past their deadline are dropped.
         """
         gathered: list[PendingCommand] = []
         size = 0
@@ -93,14 +95,14 @@ class PendingCommands:
             if first.future.done():
                 self.dropped += 1
             elif first.deadline is not None and first.deadline <= now:
-                self._drop(first, "its deadline passed")
+                self._drop(first, "the deadline passed before the command reached a log entry")
             else:
                 gathered.append(first)
                 size += first.record_bytes
         return gathered
 
     def drop_all(self, why: str) -> None:
-        """Let nothing wait any more."""
+        """Fail all pending commands with NotProposed."""
         while self._line:
             self._drop(self._line.popleft(), why)
         self._bytes = 0

@@ -1,4 +1,4 @@
-"""Say what can become of a command that is proposed."""
+"""Results and errors of a proposed command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskraft_service.queue.operations.registry import Result
 
 @dataclass(slots=True)
 class AppliedCommand:
-    """A command was applied: its result, and place and time of its entry."""
+    """Result of an applied command, with the index and the timestamp of its entry."""
 
     index: int
     now_ms: int
@@ -20,28 +20,28 @@ class AppliedCommand:
 
 
 class LeaderOverloaded(Exception):
-    """More commands wait than may; nothing was proposed."""
+    """A limit of waiting work on the leader is reached; nothing was proposed."""
 
 
 class NotProposed(Exception):
-    """The command was dropped before it reached the log: no effect, another node may take it."""
+    """The command was dropped before it reached the log; it had no effect and may be retried."""
 
 
 class OutcomeUnknown(Exception):
-    """The command reached the log, and leadership was lost before it was applied."""
+    """The command reached the log, but leadership was lost before it was applied."""
 
 
 SubmitFailure: TypeAlias = NotProposed | OutcomeUnknown | LeaderOverloaded
-"""What can prevent an outcome from being known."""
+"""Errors with which a proposed command can fail."""
 
 
 class CommandSubmitter(Protocol):
-    """Does commands, wherever their tasks are."""
+    """Executes commands on replicated and temporary tubes."""
 
     def submit(
         self, encoded: EncodedCommand, deadline: float | None = None
     ) -> asyncio.Future[AppliedCommand]:
-        """Do a command.
+        """Execute a command.
 
         Args:
             encoded: the command.
@@ -49,12 +49,12 @@ class CommandSubmitter(Protocol):
                 that is not done by then never is.
 
         Returns:
-            The outcome; fails with NotProposed or OutcomeUnknown.
+            Future of the result; fails with NotProposed or OutcomeUnknown.
 
         Raises:
-            Overloaded: too much waits already.
+            LeaderOverloaded: the limit of pending commands is reached.
             NotProposed: this node does not lead.
         """
 
     def wake(self) -> None:
-        """Look soon whether those who wait can have something."""
+        """Check soon whether waiting consumers can be served."""

@@ -1,6 +1,6 @@
-"""Show the queue to the waiters and to the proposer: what is ready, what an entry may make ready.
+"""Adapt the state machine to the interfaces that the proposer and the waiting consumers use.
 
-The state machine's queue is replaced when a snapshot is installed, so it is asked for each time.
+Each call looks the queue up again, because installing a snapshot replaces the queue object.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from taskraft_service.queue.operations.registry import Command
 
 
 class QueueAdapter:
-    """Satisfies ``waiters.ReadyCounts`` and ``proposer.Core``."""
+    """Satisfies ``waiters.ReadyCounts`` and the proposer's view of the state machine."""
 
     def __init__(self, machine: QueueMachine, queues: QueueLocator) -> None:
         self._machine = machine
         self._queues = queues
 
     def ready(self, tube: str) -> int:
-        """Return how many tasks of a tube could be taken now."""
+        """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
         return self._queues.queue_of(tube).ready_count(tube)
 
     def is_logged(self, tube: str) -> bool:
-        """Tell whether takes from a tube go into the log."""
+        """Return whether takes from a tube go through the log."""
         return self._queues.is_logged(tube)
 
     def names(self) -> Sequence[str]:
@@ -32,13 +32,13 @@ class QueueAdapter:
         return [tube.name for tube in self._machine.queue.tubes()]
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
-        """Keep the commands of an entry until it is applied."""
+        """Keep the decoded commands of a proposed entry until the entry is applied."""
         self._machine.expect(data, now_ms, commands)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the clock must move next."""
+        """Return when the queue's clock must advance next; None: nothing is due."""
         return self._machine.queue.next_deadline_ms()
 
     def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return how many tasks an entry may make ready by tube: too many rather than too few."""
+        """Return per tube how many tasks an entry may make ready; an estimate, rather too high."""
         return self._machine.queue.predict_ready_tubes(commands, now_ms)

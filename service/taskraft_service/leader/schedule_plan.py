@@ -1,8 +1,9 @@
-"""Decide which times of a schedule are due now, and when to look again. Pure.
+"""Decide which times of a schedule are due now, and when to plan again. Pure.
 
-A time is due ``jitter_ms`` after itself at most: how much is drawn from a hash of name and time, so
-that every leader finds the same. Times are put in order. One that is late by more than
-``LATE_MS_MAX``, or was due during a pause, was missed; what becomes of it is the schedule's choice.
+Each time is delayed by up to ``jitter_ms``, drawn from a hash of the schedule's name and the time,
+so that every leader computes the same delay. Times are put in order. A time is missed if it is late
+by more than ``LATE_MS_MAX`` or was due while the schedule was paused; the schedule's ``catch_up``
+decides whether it is put anyway.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from taskraft_service.languages.cron import Cron, cron
 from taskraft_service.queue.entities.schedule_view import ScheduleView
 
 LATE_MS_MAX: Final = 60_000
-"""A time that is late by up to this was not missed: a change of leader takes a second or so."""
+"""Maximum delay of a time that does not count as missed; a change of leader takes about a
+second."""
 SLOTS_PER_RUN_MAX: Final = 100
-"""Tasks that one command puts; what is left comes with the next one, at once."""
+"""Maximum number of tasks that one command puts; the rest follows in the next command at once."""
 _HASH_BYTES: Final = 8
 
 
@@ -28,9 +30,9 @@ class SchedulePlan:
     """What to do about a schedule now.
 
     Args:
-        slots_ms: the times to put a task for, in order.
-        until_ms: times up to here are dealt with.
-        next_ms: the first time after that; 0: none.
+        slots_ms: times to put a task for, in order.
+        until_ms: all times up to this one are handled.
+        next_ms: first time after ``until_ms``; 0: none.
         due_ms: when to plan again; None: never.
     """
 
@@ -41,7 +43,7 @@ class SchedulePlan:
 
 
 def jitter_of(name: str, slot_ms: int, jitter_ms: int) -> int:
-    """Return by how much a time is late, from 0 to ``jitter_ms``."""
+    """Return the delay of a time, from 0 to ``jitter_ms``."""
     if jitter_ms <= 0:
         return 0
     seed = f"{name}\n{slot_ms}".encode()
@@ -50,16 +52,16 @@ def jitter_of(name: str, slot_ms: int, jitter_ms: int) -> int:
 
 
 def first_time(schedule: pb.Schedule, now_ms: int) -> int:
-    """Return the first time of a pattern after now; 0: there is none.
+    """Return the first time of a cron pattern after ``now_ms``; 0: none.
 
     Raises:
-        CronMalformed: the pattern is not one.
+        CronMalformed: the pattern is invalid.
     """
     return cron(schedule.cron, schedule.time_zone).after(now_ms) or 0
 
 
 def plan_schedule(view: ScheduleView, now_ms: int) -> SchedulePlan:
-    """Return what is due of a schedule at a moment; a paused one waits for ever."""
+    """Return what is due of a schedule at ``now_ms``; a paused schedule is never due."""
     if view.options.paused or not view.next_ms:
         return SchedulePlan((), view.done_ms, view.next_ms, None)
     shown = pb.Schedule.FromString(view.options.body)
@@ -68,7 +70,7 @@ def plan_schedule(view: ScheduleView, now_ms: int) -> SchedulePlan:
 
 
 class _Planner:
-    """The times of one schedule, split at one moment into missed, due and still to come."""
+    """Splits the times of one schedule at one moment into missed, due and future times."""
 
     def __init__(self, view: ScheduleView, shown: pb.Schedule, times: Cron, now_ms: int) -> None:
         self._view = view
@@ -76,14 +78,15 @@ class _Planner:
         self._times = times
         self._now_ms = now_ms
         self._missed_ms = max(view.since_ms, now_ms - LATE_MS_MAX)
-        """What was due up to here was missed."""
+        """Times that were due at or before this one are missed."""
 
     def plan(self) -> SchedulePlan:
         if self._due(self._view.next_ms) > self._now_ms:
             return self._waiting((), self._view.done_ms, self._view.next_ms)
         if self._shown.catch_up == pb.Schedule.ALL:
             return self._walk(self._view.done_ms, [], keep_all=True)
-        # What lies before this was missed whatever its jitter: it is jumped over.
+        # Times before this one are missed whatever their jitter, so they are skipped without a
+        # walk.
         sure_ms = max(self._view.done_ms, self._missed_ms - self._shown.jitter_ms - 1)
         slots: list[int] = []
         if self._shown.catch_up == pb.Schedule.ONE:
@@ -92,7 +95,7 @@ class _Planner:
         return self._walk(sure_ms, slots, keep_all=False)
 
     def _walk(self, after_ms: int, slots: list[int], *, keep_all: bool) -> SchedulePlan:
-        """Go on from an instant; ``slots`` has what was chosen before, at most one missed time."""
+        """Walk the times after ``after_ms``; ``slots`` holds at most one missed time."""
         until_ms = after_ms
         for at_ms in self._ahead(after_ms):
             due_ms = self._due(at_ms)
@@ -102,14 +105,15 @@ class _Planner:
             if keep_all or due_ms > self._missed_ms:
                 slots.append(at_ms)
             elif self._shown.catch_up == pb.Schedule.ONE:
-                # One task for all that were missed: the last of them counts.
+                # Put one task for all missed times: the last of them.
                 slots = [at_ms]
         return SchedulePlan(tuple(slots), until_ms, 0, None)
 
     def _ahead(self, after_ms: int) -> Iterator[int]:
-        """Yield the times after an instant; the one the schedule names comes first.
+        """Yield the times after ``after_ms``; the schedule's stored ``next_ms`` comes first.
 
-        It was reckoned before, and another edition of the time zones may not know it any more.
+        The stored time was computed earlier, and another version of the time-zone data may not
+        contain it.
         """
         if self._view.next_ms > after_ms:
             yield self._view.next_ms

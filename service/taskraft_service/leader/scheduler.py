@@ -1,7 +1,7 @@
 """Propose the due times of schedules, on the leader only.
 
-A schedule waits in a heap for its next time. Nothing of this is replicated: a new leader builds the
-heap from what is applied, and the queue puts each time once whoever proposes it.
+A heap holds the next time of each schedule. The heap is not replicated: a new leader builds it from
+the applied state. The queue puts a task for each time only once, whichever leader proposes it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from taskraft_service.queue.queue import Queue
 log: Final = structlog.get_logger(__name__)
 
 TIMER_MAX_MS: Final = 60_000
-"""The timer is set anew at least so often, since the cluster's clock may run at another rate."""
+"""Maximum delay of the timer, because cluster time may run at another rate than the event loop."""
 RETRY_MS: Final = 1_000
+"""Delay before a schedule is tried again after its command was not applied."""
 RUNS_IN_FLIGHT_MAX: Final = 100
-"""Schedules that are run at once; the others wait their turn."""
+"""Maximum number of schedules with a command in flight; the others wait."""
 
 
 class ScheduleSubmitter(Protocol):
@@ -46,14 +47,14 @@ class ScheduleSubmitter(Protocol):
 
 
 class Scheduler:
-    """The schedules' next times, while this node leads.
+    """The next times of the schedules, while this node leads.
 
     Args:
-        queue: returns the queue; it is replaced when a snapshot is installed.
+        queue: returns the queue; installing a snapshot replaces it.
         submitter: the proposer.
-        now_ms: the cluster's clock.
-        has_room: tells whether the disk has room for what schedules put. While it has none they
-            wait; what is late by then is up to their catch-up, as after any other outage.
+        now_ms: reads cluster time.
+        has_room: returns whether the disk has space for new tasks. Otherwise due schedules wait;
+            times that are missed meanwhile are handled by ``catch_up``, as after an outage.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Scheduler:
         self._has_room = has_room
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}
-        """When each schedule is to be looked at; other entries of the heap are out of date."""
+        """When to plan each schedule; a heap entry with another time is outdated."""
         self._running: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
@@ -83,21 +84,21 @@ class Scheduler:
             self.end()
 
     def begin(self) -> None:
-        """Begin to run schedules: this node leads, and everything before is applied."""
+        """Start running schedules; called when everything before this leadership is applied."""
         self._open = True
         self._due = {}
         queue = self._queue()
         queue.changed_schedules()
         for view in queue.schedules():
             if view.next_ms and not view.options.paused:
-                # Its time without jitter: planning it finds out the rest.
+                # This is the time without jitter; planning adds the jitter.
                 self._due[view.name] = view.next_ms
         self._heap = [(due_ms, name) for name, due_ms in self._due.items()]
         heapify(self._heap)
         self._set_timer()
 
     def end(self) -> None:
-        """Stop: another node runs the schedules from now on."""
+        """Stop running schedules; another node runs them from now on."""
         self._open = False
         self._heap, self._due = [], {}
         self._running.clear()
@@ -106,7 +107,7 @@ class Scheduler:
             self._timer = None
 
     def applied(self, _now_ms: int) -> None:
-        """Take note of schedules that changed; called after each slice of applied entries."""
+        """Plan schedules that changed; called after each slice of applied entries."""
         changed = self._queue().changed_schedules()
         if not (changed and self._open):
             return
@@ -115,7 +116,7 @@ class Scheduler:
         self._set_timer()
 
     def _enlist(self, name: str, due_ms: int) -> None:
-        """Look at a schedule at a time; 0: as soon as possible."""
+        """Plan a schedule at ``due_ms``; 0: as soon as possible."""
         self._due[name] = due_ms
         heappush(self._heap, (due_ms, name))
 
@@ -129,7 +130,7 @@ class Scheduler:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Run what is due."""
+        """Run the schedules that are due."""
         now_ms = self._now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             if len(self._running) >= RUNS_IN_FLIGHT_MAX:
@@ -143,7 +144,7 @@ class Scheduler:
         self._set_timer()
 
     def _run(self, name: str, now_ms: int) -> None:
-        """Propose what is due of one schedule, or find out when something is."""
+        """Propose the due times of one schedule, or enlist it for its next time."""
         view = self._queue().schedule(name)
         if view is None:
             return
@@ -153,7 +154,7 @@ class Scheduler:
                 self._enlist(name, plan.due_ms)
             return
         if plan.slots_ms and not self._has_room():
-            self._later(name, "the disk is nearly full")
+            self._later(name, "free disk space is low")
             return
         message = log_pb2.RunSchedule(
             name=name,
@@ -171,7 +172,7 @@ class Scheduler:
         proposed.add_done_callback(partial(self._done, name))
 
     def _done(self, name: str, proposed: asyncio.Future[AppliedCommand]) -> None:
-        """Go on with a schedule; what was applied has enlisted it again."""
+        """Continue after a command; ``applied`` enlists the schedule again if it was applied."""
         error = None if proposed.cancelled() else proposed.exception()
         if not isinstance(error, NotProposed | OutcomeUnknown | LeaderOverloaded | None):
             raise error
@@ -185,5 +186,5 @@ class Scheduler:
         self._set_timer()
 
     def _later(self, name: str, reason: str) -> None:
-        log.info("a schedule is run later", schedule=name, reason=reason)
+        log.info("schedule postponed", schedule=name, reason=reason)
         self._enlist(name, self._now_ms() + RETRY_MS)

@@ -1,9 +1,9 @@
-"""Count the calls that change nothing, on the leader, and tell the log of them now and then.
+"""Count calls that change nothing on the leader, and write the counts to the log in batches.
 
-Takes that found nothing and looks at tasks leave no entry. So that they are counted as long as a
-tube lives, and by every replica alike, the leader sums them up and proposes the sums: now and then,
-and before it hands over. What it has not told yet is shown together with what the queue knows; a
-leader that crashes takes it along.
+Takes that time out and peeks create no log entry. For their counts to last as long as the tube and
+to be equal on all replicas, the leader adds them up and proposes the sums periodically and before a
+leadership transfer. Statistics include the counts that are not written yet. If the leader crashes,
+these counts are lost.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from taskraft.v1 import tube_service_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 
-TOLD_TUBES_MAX: Final = 1_000
-"""Tubes in one command; the others come with the next."""
+TUBES_PER_COMMAND_MAX: Final = 1_000
+"""Maximum number of tubes in one command; the others follow with the next."""
 
 
 @dataclass(slots=True)
@@ -32,10 +32,10 @@ class _Noted:
 
 
 class UnloggedCalls:
-    """What has not been told yet, by tube; what is being told counts until it is known.
+    """Counts per tube that are not in the log yet; counts in flight are included.
 
     Args:
-        leads: tells whether this node leads; others note nothing.
+        leads: returns whether this node leads; other nodes count nothing.
     """
 
     def __init__(self, leads: Callable[[], bool]) -> None:
@@ -44,13 +44,13 @@ class UnloggedCalls:
         self._telling: log_pb2.NoteCalls | None = None
 
     def count_take_timeout(self, tubes: Iterable[str]) -> None:
-        """Note that a take from some tubes found nothing in time."""
+        """Count a take from some tubes that timed out without a task."""
         if self._leads():
             for tube in tubes:
                 self._of(tube).take_timeouts += 1
 
     def count_peeks(self, tube: str, tasks: int, *, payload_omit: bool) -> None:
-        """Note that tasks of a tube were shown."""
+        """Count tasks of a tube that were shown to a caller."""
         if tasks and self._leads():
             noted = self._of(tube)
             if payload_omit:
@@ -62,11 +62,11 @@ class UnloggedCalls:
         return self._tubes.setdefault(tube, _Noted())
 
     def fetch(self) -> log_pb2.NoteCalls | None:
-        """Return what is to be told, until ``told`` says how that ended; None: nothing."""
+        """Return a command with counts to write, or None; call ``fetch_done`` with its outcome."""
         if not self._tubes or self._telling is not None:
             return None
         message = log_pb2.NoteCalls()
-        for tube in sorted(self._tubes)[:TOLD_TUBES_MAX]:
+        for tube in sorted(self._tubes)[:TUBES_PER_COMMAND_MAX]:
             noted = self._tubes.pop(tube)
             message.tubes.add(
                 tube=tube,
@@ -77,21 +77,21 @@ class UnloggedCalls:
         self._telling = message
         return message
 
-    def told(self, *, known: bool) -> None:
-        """Take note that the log knows what was fetched, or (``known`` False) never will."""
+    def fetch_done(self, *, known: bool) -> None:
+        """Record whether the fetched command was applied (``known``) or had no effect."""
         assert self._telling is not None
         telling, self._telling = self._telling, None
         if not known:
             for one in telling.tubes:
                 self._of(one.tube).add(one.take_timeouts, one.peeks, one.metas)
 
-    def noted(self) -> Collection[str]:
-        """Return the tubes of which something was not told yet, also those that do not exist."""
+    def tubes(self) -> Collection[str]:
+        """Return the tubes with unwritten counts, including tubes that do not exist."""
         telling = self._telling.tubes if self._telling is not None else ()
         return self._tubes.keys() | {told.tube for told in telling}
 
     def add_to(self, message: tube_service_pb2.TubeStatistics, tubes: Iterable[str]) -> None:
-        """Add what was not told yet of some tubes to their counts."""
+        """Add the unwritten counts of some tubes to their statistics."""
         wanted = set(tubes)
         noted = [self._tubes[tube] for tube in self._tubes.keys() & wanted]
         telling = self._telling.tubes if self._telling is not None else ()

@@ -1,9 +1,9 @@
-"""Match consumers that wait with tasks that can be taken, on the leader only.
+"""Match waiting consumers with tasks that can be leased, on the leader only.
 
-Nothing of this is replicated. When the proposer builds an entry it asks for claims: the takes of
-those consumers that the entry (or what is ready already) can feed. The temporary tubes ask for
-theirs. Tasks are estimated, not reserved: a take that finds nothing changes nothing, and the
-consumer goes on waiting.
+Nothing here is replicated. When the proposer builds an entry it asks for claims: takes for the
+waiting consumers that the entry, or tasks that are already ready, can serve. The temporary tubes
+ask for their claims in the same way. Tasks are estimated, not reserved: a take that finds nothing
+changes nothing, and its consumer keeps waiting.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from taskraft_service.leader.waiting_consumer import Claim, WaitingConsumer
 from taskraft_service.limits import TAKE_TASKS_MAX
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
-"""Takes appended to one entry; the rest comes with the next."""
+"""Maximum number of takes appended to one entry; the others follow with the next."""
 
 
 class ReadyCounts(Protocol):
-    """What the waiters see of the queue."""
+    """What the waiting consumers need to know of the queue."""
 
     def ready(self, tube: str) -> int:
-        """Return how many tasks of a tube could be taken now; 0 if there is no such tube."""
+        """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
 
     def names(self) -> Sequence[str]:
         """Return the names of all tubes."""
 
 
 def anywhere(_tube: str) -> bool:
-    """Tell that takes from any tube can be done."""
+    """Accept every tube."""
     return True
 
 
 @dataclass(slots=True)
 class _Tube:
-    """What is known of one tube that consumers wait on.
+    """Bookkeeping of one tube that consumers wait on.
 
-    ``line`` holds the consumers in order of their arrival; a subscription without credit is not in
-    it. ``promised`` counts the tasks hoped for by claims without answer, ``coming`` the tasks that
+    ``line`` holds the consumers in order of arrival, without subscriptions that have no credit.
+    ``promised`` counts the tasks that unanswered claims expect. ``coming`` counts the tasks that
     entries in flight may make ready.
     """
 
     line: dict[WaitingConsumer, None]
     consumers: int = 0
-    """How many wait on it, in line or not."""
+    """Number of consumers that wait on the tube, with and without credit."""
     promised: int = 0
     coming: int = 0
     serial: int = 0
-    """Grows whenever tasks may have become ready."""
+    """Incremented whenever tasks may have become ready."""
 
 
 def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
@@ -59,7 +59,7 @@ def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str
 
 
 class Waiters:
-    """The consumers that wait, in line per tube: first come, first served."""
+    """The waiting consumers, in FIFO order per tube."""
 
     def __init__(self, board: ReadyCounts) -> None:
         self._board = board
@@ -67,9 +67,9 @@ class Waiters:
         self._consumers: dict[WaitingConsumer, list[str]] = {}
         self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
         self._dry: dict[tuple[WaitingConsumer, str], int] = {}
-        """Serial of the tube when a claim of the consumer found nothing in it."""
+        """Serial of the tube at which a claim of the consumer found nothing in it."""
         self._hot: dict[str, None] = {}
-        """Tubes to look at when the next entry is built, in a fixed order."""
+        """Tubes to check when the next entry is built, in a deterministic order."""
         self._stirred: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -81,20 +81,20 @@ class Waiters:
         return len(known.line) if known else 0
 
     def tubes_with_consumers(self) -> Sequence[str]:
-        """Return the tubes on which consumers wait, also those that do not exist."""
+        """Return the tubes on which consumers wait, including tubes that do not exist."""
         return [name for name, known in self._tubes.items() if known.line]
 
     def __iter__(self) -> Iterator[WaitingConsumer]:
         return iter(list(self._consumers))
 
     def listen(self, stirred: Callable[[], None]) -> None:
-        """Call ``stirred`` whenever a consumer that was answered wants more, wherever that is."""
+        """Call ``stirred`` whenever a consumer wants more tasks after a claim was answered."""
         self._stirred = stirred
 
     # ------------------------------------------------------------------- consumers come and go
 
     def add(self, consumer: WaitingConsumer) -> None:
-        """Let a consumer wait, behind those that wait already."""
+        """Add a consumer behind the consumers that wait already."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
         patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
@@ -119,7 +119,7 @@ class Waiters:
         known.line[consumer] = None
 
     def _tube(self, name: str) -> _Tube:
-        """Return what is known of a tube; a new one finds the consumers whose patterns match."""
+        """Return the bookkeeping of a tube; add consumers whose patterns match a new one."""
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = _Tube({})
@@ -129,7 +129,7 @@ class Waiters:
         return known
 
     def remove(self, consumer: WaitingConsumer) -> None:
-        """Let a consumer go; claims without answer still have to be answered."""
+        """Remove a consumer; its unanswered claims must still be answered."""
         for name in self._consumers.pop(consumer, ()):
             known = self._tubes[name]
             known.consumers -= 1
@@ -144,23 +144,23 @@ class Waiters:
             self._hot.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
-        """Let a consumer that wants more (it granted credit) back in line, at the end."""
+        """Put a consumer that got new credit back in line, at the end."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._hot[name] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
-        """Let a consumer that looks for other tasks now back in line.
+        """Put a consumer whose filter changed back in line.
 
-        What has had nothing for it may have something, also where a claim of before has no answer
-        yet: its tubes are looked at as if tasks had come.
+        Its tubes are checked as if new tasks had become ready, even if an older claim is
+        unanswered.
         """
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].serial += 1
         self.requeue(consumer)
 
     def tube_dropped(self, tube: str) -> None:
-        """Tell those who wait on a tube that it is gone."""
+        """Tell the consumers that wait on a tube that the tube was dropped."""
         known = self._tubes.get(tube)
         for consumer in list(known.line) if known is not None else ():
             consumer.tube_dropped(tube)
@@ -168,7 +168,7 @@ class Waiters:
     # --------------------------------------------------------------------------- tasks come
 
     def expect_ready(self, tube: str, tasks: int) -> None:
-        """Say that the entry being built may make so many tasks of a tube ready."""
+        """Record that the entry being built may make ``tasks`` tasks of a tube ready."""
         if tube in self._tubes or self._patterns:
             known = self._tube(tube)
             known.coming += tasks
@@ -176,10 +176,10 @@ class Waiters:
             self._hot[tube] = None
 
     def forget_expected(self, tube: str, tasks: int) -> None:
-        """Say that an entry announced by ``feed`` was applied, or was lost."""
+        """Revoke an ``expect_ready``: its entry was applied or lost."""
         known = self._tubes.get(tube)
         if known is not None:
-            # A tube may have been forgotten and met again in between.
+            # The tube may have been forgotten and added again in between.
             known.coming = max(0, known.coming - tasks)
             self._hot[tube] = None
             self._forget_idle(tube, known)
@@ -187,7 +187,7 @@ class Waiters:
     # --------------------------------------------------------------------------- takes go
 
     def claims(self, among: Callable[[str], bool] = anywhere) -> list[Claim]:
-        """Return the takes that can be done now, from tubes ``among`` those that are served."""
+        """Return the claims that can be served now, only for tubes that ``among`` accepts."""
         claims: list[Claim] = []
         for name in list(self._hot):
             if not among(name):
@@ -200,7 +200,7 @@ class Waiters:
         return claims
 
     def _claim_from(self, name: str, claims: list[Claim], among: Callable[[str], bool]) -> bool:
-        """Add claims on one tube; tell whether it has to be looked at again for the next entry."""
+        """Add claims on one tube; return whether the next entry must check the tube again."""
         known = self._tubes[name]
         served: list[WaitingConsumer] = []
         free = self._free(name, known)
@@ -225,10 +225,10 @@ class Waiters:
     def _claim(
         self, consumer: WaitingConsumer, first: str, wanted: int, among: Callable[[str], bool]
     ) -> Claim:
-        """Return a claim on ``first`` and on all served tubes of the consumer that have something.
+        """Return a claim on ``first`` and on the consumer's other accepted tubes with free tasks.
 
-        From which of them the tasks come is decided when the entry is applied, by their order or by
-        weights; the shares are a guess.
+        The take decides from which of these tubes the tasks come when it is applied, by tube order
+        or by weights. The shares are only an estimate.
         """
         shares: dict[str, int] = {}
         offering: list[str] = []
@@ -250,7 +250,7 @@ class Waiters:
                 shares[name] = share
                 hoped += share
         if consumer.is_selective:
-            # Whether there is something for it only the take finds out: nobody waits for that.
+            # Only the take can tell which tasks suit the consumer, so the claim reserves no share.
             shares = dict.fromkeys(shares, 0)
         serials = {}
         for name, share in shares.items():
@@ -261,7 +261,7 @@ class Waiters:
         return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
 
     def _move_back(self, consumer: WaitingConsumer) -> None:
-        """Put a subscription that was served at the end of its lines, or out of them."""
+        """Move a served subscription to the end of its lines, or out of them without credit."""
         if consumer.one_shot:
             return
         is_wanting = consumer.wanted_tasks() > 0
@@ -272,13 +272,13 @@ class Waiters:
                 line[consumer] = None
 
     def claim_answered(self, claim: Claim, tasks: int) -> None:
-        """Take note that a claim was answered with so many tasks, or was lost (0)."""
+        """Record that a claim was answered with ``tasks`` tasks, or was lost (0)."""
         found_nothing = tasks == 0
         alive = claim.consumer in self._consumers
         for name, share in claim.shares.items():
             known = self._tubes.get(name)
             if known is None:
-                # Nothing was hoped for of a choosy consumer, and it has gone: so may the tube have.
+                # A selective consumer has no share, so its tube may have been forgotten.
                 assert not share
                 assert not alive
                 continue

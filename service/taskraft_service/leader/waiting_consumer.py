@@ -1,4 +1,4 @@
-"""Say what a consumer that waits is to the leader, and what a claim for it is."""
+"""Interface of a waiting consumer, and the claims that the leader proposes for it."""
 
 from __future__ import annotations
 
@@ -11,43 +11,46 @@ from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 
 
 class WaitingConsumer(Protocol):
-    """Somebody who waits: one call of TakeTasks, or a subscription with its credit."""
+    """A consumer that waits for tasks on the leader: a blocked take or an open subscription."""
 
     @property
     def sources(self) -> Sequence[str]:
-        """Names of tubes, or patterns, in order of preference."""
+        """Tube names or patterns, in order of preference."""
 
     @property
     def one_shot(self) -> bool:
-        """Tell whether it leaves after its first tasks; until then it keeps its place in line."""
+        """Return whether the consumer leaves after its first tasks; its place is kept till then."""
 
     @property
     def is_selective(self) -> bool:
-        """Tell whether it wants some of the ready tasks only: then others behind it try as well."""
+        """Return whether the consumer accepts only some of the ready tasks.
+
+        The consumers behind a selective consumer also try to take the same tasks.
+        """
 
     def allows(self, tube: str) -> bool:
-        """Tell whether a tube that a pattern matches may be taken from."""
+        """Return whether the consumer may take from a tube that one of its patterns matches."""
 
     def wanted_tasks(self) -> int:
-        """Return how many tasks it could take now, beyond those of claims not answered yet."""
+        """Return how many tasks the consumer can accept, beyond those of unanswered claims."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return the command that takes for it from existing tubes; the claim counts from now."""
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
-        """Take what became of a claim; tasks that nobody wants any more are given back."""
+        """Handle the result of a claim; tasks that the consumer no longer wants are released."""
 
     def tube_dropped(self, tube: str) -> None:
-        """Take note that a tube is gone; another of its name may come."""
+        """Handle the removal of a tube; a new tube of the same name may be created later."""
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A take proposed for a consumer; ``shares`` says how many tasks are hoped for by tube."""
+    """A take that the leader proposes for a consumer; ``shares`` estimates the tasks per tube."""
 
     consumer: WaitingConsumer
     encoded: EncodedCommand
     tasks_max: int
     shares: Mapping[str, int]
     serials: Mapping[str, int]
-    """The tubes' serials when it was made."""
+    """Serials of the tubes when the claim was made."""

@@ -12,7 +12,7 @@ from taskraft_service.leader.proposal import (
     NotProposed,
     OutcomeUnknown,
 )
-from taskraft_service.leader.unlogged_calls import TOLD_TUBES_MAX, UnloggedCalls
+from taskraft_service.leader.unlogged_calls import TUBES_PER_COMMAND_MAX, UnloggedCalls
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.leadership import NoteCalls
@@ -65,7 +65,7 @@ class Bench:
 
     def note(self, tubes=1):
         for number in range(tubes):
-            self.unlogged_calls.looked_at(f"t{number}", 2, payload_omit=False)
+            self.unlogged_calls.count_peeks(f"t{number}", 2, payload_omit=False)
 
 
 @pytest.fixture
@@ -112,13 +112,13 @@ async def test_telling_that_is_given_up_counts_as_told(bench):
 
 
 async def test_whoever_parts_tells_everything(bench):
-    bench.note(TOLD_TUBES_MAX + 1)
+    bench.note(TUBES_PER_COMMAND_MAX + 1)
     await bench.keeping.before_transfer()
-    assert [len(command.tubes) for command in bench.proposed] == [TOLD_TUBES_MAX, 1]
+    assert [len(command.tubes) for command in bench.proposed] == [TUBES_PER_COMMAND_MAX, 1]
 
 
 async def test_whoever_parts_does_not_wait_long(bench, monkeypatch):
-    monkeypatch.setattr(module, "PARTING_MS", 1)
+    monkeypatch.setattr(module, "TRANSFER_DELAY_MS_MAX", 1)
     bench.note()
     bench.outcome = None
     await bench.keeping.before_transfer()

@@ -34,8 +34,8 @@ class Lead:
 class Bench:
     def __init__(self):
         self.phases, self.lead = PhaseMachine(), Lead()
-        self.phases = []
-        self.phases.listen(self.phases.append)
+        self.entered = []
+        self.phases.listen(self.entered.append)
         self.leadership = LeadershipTracker(self.phases, ME, MEMBERS, self.lead)
 
     async def says(self, role, leader, term):
@@ -70,7 +70,7 @@ async def test_a_leader_serves_when_its_startup_is_applied(bench):
 async def test_a_deposed_leader_ends_and_waits(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.FOLLOWER, OTHER, 2)
-    assert bench.phases[-2:] == [NodePhase.ENDING, NodePhase.WAITING]
+    assert bench.entered[-2:] == [NodePhase.ENDING, NodePhase.WAITING]
     assert bench.lead.ended == 1
     assert bench.leadership.address == "c2:1"
 
@@ -79,7 +79,7 @@ async def test_a_leadership_that_ends_before_it_began_never_serves(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     await bench.says(RaftRole.FOLLOWER, OTHER, 2)
     assert bench.lead.begun[0].cancelled()
-    assert NodePhase.RUNNING not in bench.phases
+    assert NodePhase.RUNNING not in bench.entered
 
 
 async def test_a_startup_that_fails_leaves_the_rest_to_raft(bench):
@@ -164,7 +164,7 @@ async def test_a_hand_over_that_works_never_serves_again(bench):
         loop.call_later(0.001, bench.leadership.role_changed, state, Term(2))
 
     await bench.leadership.transfer(transfer)
-    assert bench.phases == [
+    assert bench.entered == [
         NodePhase.STARTUP,
         NodePhase.RUNNING,
         NodePhase.ENDING,

@@ -37,7 +37,7 @@ async def test_what_went_into_an_entry_takes_no_room(pending):
 async def test_what_nobody_waits_for_takes_no_room(pending):
     late = pending.add(command("x" * 1_900), asyncio.get_running_loop().time() - 1)
     assert pending.gather() == []
-    with pytest.raises(NotProposed, match="its deadline passed"):
+    with pytest.raises(NotProposed, match="the deadline passed"):
         await late
     pending.add(command("x" * 1_900), None)
     with pytest.raises(LeaderOverloaded):

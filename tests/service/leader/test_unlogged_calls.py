@@ -26,7 +26,7 @@ def test_what_is_being_told_counts_until_it_is_known():
     unlogged_calls.count_peeks("mail", 1, payload_omit=False)
     assert shown(unlogged_calls) == (1, 3, 3)
     assert unlogged_calls.fetch() is None, "one at a time"
-    unlogged_calls.told(known=True)
+    unlogged_calls.fetch_done(known=True)
     assert shown(unlogged_calls) == (0, 1, 0)
 
 
@@ -34,7 +34,7 @@ def test_what_was_not_told_is_told_the_next_time():
     unlogged_calls = noted()
     unlogged_calls.fetch()
     unlogged_calls.count_peeks("mail", 1, payload_omit=False)
-    unlogged_calls.told(known=False)
+    unlogged_calls.fetch_done(known=False)
     assert shown(unlogged_calls) == (1, 3, 3)
     (_, mail) = unlogged_calls.fetch().tubes
     assert (mail.take_timeouts, mail.peeks, mail.metas) == (1, 3, 3)

@@ -200,7 +200,7 @@ class Forwarder:
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return True
         opening = asyncio.ensure_future(channel.channel_ready())
-        change = asyncio.ensure_future(self.leadership.changed(limit))
+        change = asyncio.ensure_future(self.leadership.wait_for_change_until(limit))
         try:
             await asyncio.wait((opening, change), return_when=asyncio.FIRST_COMPLETED)
             return opening.done()
@@ -260,7 +260,7 @@ class Forwarder:
         if reason in _NOT_PROPOSED:
             # The node that this node believes to lead does not; wait for newer information.
             pause = asyncio.get_running_loop().time() + _RECONNECT_MS / 1000
-            await self.leadership.changed(pause)
+            await self.leadership.wait_for_change_until(pause)
             return True
         if reason or error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False

@@ -131,10 +131,10 @@ class OutcomeHandlers:
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         return [
-            encode_tasks([visible_task(view, wait.wish.tube, caller)], _OUTCOMES, secret=True)[0]
+            encode_tasks([visible_task(view, wait.query.tube, caller)], _OUTCOMES, secret=True)[0]
             if view is not None
-            else task_element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
-            for task_id, view in zip(wait.wish.ids, views, strict=True)
+            else task_element(_OUTCOMES, task_pb2.Task(tube=wait.query.tube, id=task_id))
+            for task_id, view in zip(wait.query.ids, views, strict=True)
         ]
 
     async def _finish_elsewhere(

@@ -244,7 +244,7 @@ class TubeService:
         """Return the sum over some tubes; None: over all, without asking each of them."""
         known = self._reading.applied.tube_number
         waited_on = self._waiters.tubes_with_consumers() if names is None else names
-        noted = self._unlogged_calls.noted() if names is None else names
+        noted = self._unlogged_calls.tubes() if names is None else names
         waiting = sum(
             self._waiters.waiting_count(name) for name in waited_on if known(name) is not None
         )

@@ -136,7 +136,7 @@ async def test_looks_and_takes_in_vain_are_counted_and_told_to_the_log(node):
     await take(node, "fax", wait_ms=1)
     before = await looks(node)
     assert before == {"mail": (0, 2, 2), "fax": (2, 0, 0), "": (2, 2, 2)}
-    await node.server.parts.housekeeping.tell_calls()
+    await node.server.parts.housekeeping.log_calls()
     assert await looks(node) == before, "what was told is not counted twice"
     (mail,) = node.queue.statistics(["mail"])
     assert mail.calls.noted[CountedOperation.PEEK] == 2
@@ -226,8 +226,8 @@ async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are
         answer = await statistics(node)
         counts = {one.tube: one.calls.take_timeout for one in (*answer.tubes, answer.total)}
         assert counts == {"quick": 1, "mail": 1, "": 2}
-        await parts.housekeeping.tell_calls()
-    assert parts.unlogged_calls.noted() == set()
+        await parts.housekeeping.log_calls()
+    assert parts.unlogged_calls.tubes() == set()
 
 
 async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_there_are(node):
