@@ -53,7 +53,7 @@ async def until_phase(server: NodeServer, phase: NodePhase) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + 10
     while server.parts.phases.phase is not phase:
-        assert await server.parts.leadership.changed(until), (
+        assert await server.parts.leadership.wait_for_change_until(until), (
             f"still {server.parts.phases.phase.name}"
         )
 

@@ -1,1 +1,1 @@
-"""Find one's place in the cluster: number, address, settings in force."""
+"""Identity of this node in its cluster, the members, and the effective settings."""

@@ -1,4 +1,4 @@
-"""Tell the cluster where this node is, if it has moved since it was last there."""
+"""Report this node's changed addresses to the cluster."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from taskraft_service.config.server_config import ServerConfig
 log: Final = structlog.get_logger(__name__)
 
 PAUSE_SECONDS_MAX: Final = 15.0
-"""Longest pause between attempts; each is twice as long as the one before."""
+"""Maximum delay between two attempts; each delay is twice the one before."""
 
 
 class AddressAnnouncer:
-    """Announces the addresses of a node that came back with others.
+    """Announces the addresses of a node that restarted with other addresses.
 
-    Nobody could reach it otherwise: the members call each other where the roster says. The change
-    goes through the log like every change of the members, and only the node with the member's data
-    directory can make it.
+    Members connect to each other at the addresses in the roster, so without the announcement nobody
+    could reach this node. The change goes through the log like every membership change, and only
+    the node with the member's data directory can make it.
 
-    What the roster says here may be old: after a start it is that of the state on disk, until the
-    log has been applied again. So each change of it is looked at, for as long as the process runs.
+    The roster on this node may be outdated: after a start it is the roster of the state on disk,
+    until the log is replayed. The announcer therefore checks each change of the roster, until the
+    process exits.
 
     Args:
-        config: the node's configuration; says where it is now.
-        place: which member it is.
-        roster: returns who the members are, as far as this node knows.
-        security: with certificates the port for peers is asked.
+        config: settings of the node, with its current addresses.
+        place: identity of this node.
+        roster: returns the roster as this node knows it.
+        security: with certificates, requests go to the peer port.
         changed: waits until the roster may have changed.
     """
 
@@ -61,15 +62,15 @@ class AddressAnnouncer:
         self._changed = changed
 
     async def announce(self) -> None:
-        """Tell where this node is whenever the roster has other addresses of it.
+        """Announce this node's addresses whenever the roster has other addresses for it.
 
-        A refusal ends it: the node goes on, and the log of the process says why nobody calls it.
+        A refusal stops the announcer: the node keeps running, and the process log has the reason.
         """
         while await self._is_settled():
             await self._changed()
 
     async def _is_settled(self) -> bool:
-        """Ask one member after the other until the roster is right; False: one has refused."""
+        """Ask the members in turn until the roster is correct; return False after a refusal."""
         pause_seconds = ASK_PAUSE_SECONDS
         while not self._is_known():
             for address in self._targets():
@@ -81,21 +82,23 @@ class AddressAnnouncer:
         return True
 
     async def _tell(self, address: str) -> bool | None:
-        """Ask one member; return whether it believes this node, None if it could not be asked."""
+        """Ask one member; return whether it accepted the addresses, or None without an answer."""
         request = add_member_request(self._config, self._place)
         try:
             await send_add_member(address, request, self._security)
         except grpc.aio.AioRpcError as error:
             if error.code() in RETRYABLE:
-                log.info("cannot tell yet where it is", asked=address, reason=error.details())
+                log.info(
+                    "addresses not announced yet; retrying", asked=address, reason=error.details()
+                )
                 return None
-            log.warning("is not believed where it is", asked=address, reason=error.details())
+            log.warning("announced addresses refused", asked=address, reason=error.details())
             return False
-        log.info("moved", peer=request.peer_address, client=request.address)
+        log.info("announced new addresses", peer=request.peer_address, client=request.address)
         return True
 
     def _is_known(self) -> bool:
-        """Tell whether the roster is right; a member that it does not show yet is about to join."""
+        """Return whether the roster is correct; a member that is not in it yet is about to join."""
         own = info_of(self._place.member)
         known = find(self._roster(), own.member)
         if known is None or not known.directory_id:

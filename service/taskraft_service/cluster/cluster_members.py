@@ -1,4 +1,4 @@
-"""Show who belongs to the cluster: what this node has applied, in the words of its settings."""
+"""The applied membership of the cluster, with client addresses."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from taskraft_service.config.addresses import PeerAddress
 
 
 class MemberAddresses(Protocol):
-    """Tells where a member is; satisfied by ``ClusterMembers`` and by a plain mapping."""
+    """Lookup of a member's addresses; satisfied by ``ClusterMembers`` and by a plain mapping."""
 
     def get(self, member_id: int, /) -> PeerAddress | None:
-        """Return a member, None if this node has not heard of it."""
+        """Return a member, or None if this node does not know it."""
 
 
 def info_of(member: PeerAddress) -> MemberInfo:
-    """Return a member as the Raft driver knows it."""
+    """Convert a member to the form that the Raft node uses."""
     return MemberInfo(
         MemberId(member.member_id), member.name, member.peer_address, member.client_address
     )
 
 
 class ClusterMembers:
-    """The members of the cluster, by the membership that is applied here.
+    """The members of the cluster, according to the membership applied on this node.
 
     Args:
-        roster: returns who the members are.
-        configured: members as this node's settings have them; their addresses outweigh those that
-            the cluster knows, since an operator may have moved everybody.
+        roster: returns the applied membership.
+        configured: members in this node's settings. Their addresses override those of the applied
+            membership, because an operator may have moved all nodes.
     """
 
     def __init__(self, roster: Callable[[], Roster], configured: Sequence[PeerAddress]) -> None:
@@ -41,21 +41,21 @@ class ClusterMembers:
         self._shown: Mapping[int, PeerAddress] = {}
 
     def all(self) -> Sequence[PeerAddress]:
-        """Return all members, in the order of their numbers."""
+        """Return all members in order of their ids."""
         return list(self._by_number().values())
 
     def get(self, member_id: int, /) -> PeerAddress | None:
-        """Return a member, None if this node has not heard of it."""
+        """Return a member, or None if this node does not know it."""
         if self._roster() is self._shown_roster:  # each response to a client names the leader
             return self._shown.get(member_id)
         return self._by_number().get(member_id)
 
     def named(self, name: str) -> PeerAddress | None:
-        """Return the member of that name."""
+        """Return the member with this name, or None."""
         return next((each for each in self.all() if each.name == name), None)
 
     def _by_number(self) -> Mapping[int, PeerAddress]:
-        """Return the members as they are shown; every answer to a client asks for one of them."""
+        """Return the members by id; cached, because every response to a client looks one up."""
         roster = self._roster()
         if roster is not self._shown_roster:
             self._shown_roster = roster

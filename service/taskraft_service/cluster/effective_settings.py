@@ -1,4 +1,4 @@
-"""Say which settings are in force: the cluster's, else those of this node's configuration."""
+"""Combine the replicated settings of the cluster with the defaults of this node."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from taskraft_service.queue.entities.tube_options import TubeKind
 
 
 class Configured(Protocol):
-    """Who knows what the cluster has been told."""
+    """Access to the replicated settings."""
 
     def __call__(self) -> ReplicatedSettings:
-        """Return the settings that are part of the replicated state."""
+        """Return the settings in the replicated state."""
 
 
 class EffectiveSettings:
-    """The settings of the cluster, with this node's own where nobody has set them.
+    """The replicated settings, with this node's own value for each setting that is not set.
 
     Args:
-        config: the node's configuration.
-        configured: returns what the cluster has been told.
+        config: settings of the node.
+        configured: returns the replicated settings.
     """
 
     def __init__(self, config: ServerConfig, configured: Configured) -> None:
@@ -39,9 +39,9 @@ class EffectiveSettings:
         self._now = self._own
 
     def merged(self, told: ReplicatedSettings) -> ReplicatedSettings:
-        """Return settings with this node's own for what they leave open.
+        """Return settings with this node's own values for the missing ones.
 
-        Only ``session_ttr_ms`` may stay open: then each way to open a session has its own default.
+        Only ``session_ttr_ms`` may stay unset: each way to open a session has its own default.
         """
         named = {
             field.name: wish
@@ -51,7 +51,7 @@ class EffectiveSettings:
         return replace(self._own, **named)
 
     def __call__(self) -> ReplicatedSettings:
-        """Return the settings as they are now; every put asks for them."""
+        """Return the current settings; cached, because every put reads them."""
         told = self._configured()
         if told is not self._told:
             self._told, self._now = told, self.merged(told)
@@ -59,15 +59,15 @@ class EffectiveSettings:
 
     @property
     def feed_retention_ms(self) -> int:
-        """How old events may become."""
+        """Maximum age of events in the change feed."""
         return self().feed_retention_ms or 0
 
     @property
     def feed_bytes_max(self) -> int:
-        """How large a node's feed may become."""
+        """Maximum size of a node's change feed."""
         return self().feed_bytes_max or 0
 
     @property
     def creates_tubes(self) -> bool:
-        """Tell whether the first put makes its tube."""
+        """Return whether the first put creates a missing tube."""
         return bool(self().auto_create_tubes)

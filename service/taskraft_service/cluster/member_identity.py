@@ -1,4 +1,4 @@
-"""Find out which member of its cluster this node is; ask the cluster for a number if it is new."""
+"""Determine which member this node is; a new node asks the cluster for a member id."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from taskraft_service.config.server_config import ServerConfig
 log: Final = structlog.get_logger(__name__)
 
 GROUP_ID: Final = 0
-"""The Raft group of the cluster; there is one as yet."""
+"""Raft group of the cluster; there is only one so far."""
 ASK_SECONDS: Final = 5.0
 ASK_PAUSE_SECONDS: Final = 0.5
 RETRYABLE: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
-"""What a node answers that may answer otherwise later."""
+"""Status codes after which a repeated request may succeed."""
 
 
 class JoinRefused(Exception):
-    """The cluster does not take this node, or does not answer; one line says why."""
+    """The cluster refused this node or did not answer; the text says why, in one line."""
 
 
 @dataclass(slots=True, frozen=True)
 class MemberIdentity:
-    """What this node is in its cluster."""
+    """Identity of this node in its cluster."""
 
     member: PeerAddress
-    """Itself."""
+    """This node."""
     founders: Sequence[PeerAddress]
-    """All members of a cluster that this node founds, itself included; empty if it has joined."""
+    """All members of a cluster that this node founds, this node included; empty if it joined."""
     directory_id: str = ""
-    """Identity of its data directory, by which the others know it."""
+    """Id of its data directory, by which the other members recognise it."""
 
     @property
     def is_joining(self) -> bool:
-        """Tell whether the node has joined a cluster that existed."""
+        """Return whether the node joined an existing cluster."""
         return not self.founders
 
 
 async def resolve_member_identity(
     config: ServerConfig, security: PeerSecurity | None = None
 ) -> MemberIdentity:
-    """Return what this node is: by its data, else by its settings, else by asking the cluster.
+    """Return the identity of this node: from its data, otherwise its settings or the cluster.
 
-    The data directory must be claimed. With certificates a node asks at the port for peers, where
-    its own says that it speaks for itself.
+    The data directory must be locked. With certificates, a node asks at the peer port, where its
+    own certificate proves its name.
 
     Raises:
-        JoinRefused: the cluster does not take this node.
-        DirectoryForeign: the data is of a member of another name or cluster.
+        JoinRefused: the cluster refused this node or did not answer.
+        DirectoryForeign: the data belongs to a member of another name or cluster.
     """
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
     own = config.member
@@ -84,7 +84,7 @@ async def resolve_member_identity(
 
 
 def add_member_request(config: ServerConfig, place: MemberIdentity) -> pb.AddMemberRequest:
-    """Return the request by which a node becomes a member, or says where it is."""
+    """Return the request by which a node becomes a member or announces its addresses."""
     return pb.AddMemberRequest(
         name=place.member.name,
         peer_address=place.member.peer_address,
@@ -98,7 +98,7 @@ def add_member_request(config: ServerConfig, place: MemberIdentity) -> pb.AddMem
 async def _ask(
     config: ServerConfig, request: pb.AddMemberRequest, security: PeerSecurity | None
 ) -> int:
-    """Ask one node of the cluster after the other for a number, until the time is over."""
+    """Ask the nodes of the cluster in turn for a member id, for at most ``join_wait_ms``."""
     until = asyncio.get_running_loop().time() + config.join_wait_ms / 1000
     for address in cycle(config.join_addresses):
         try:
@@ -107,9 +107,9 @@ async def _ask(
             reason = f"{address}: {error.details()}"
             if error.code() not in RETRYABLE or asyncio.get_running_loop().time() > until:
                 raise JoinRefused(f"cannot join the cluster: {reason}") from error
-            log.info("asks again to join", reason=reason)
+            log.info("join not answered; retrying", reason=reason)
         else:
-            log.info("joins", member=member_id, name=request.name)
+            log.info("joined the cluster", member=member_id, name=request.name)
             return member_id
         await asyncio.sleep(ASK_PAUSE_SECONDS)
     raise AssertionError("there is always another address")
@@ -118,10 +118,10 @@ async def _ask(
 async def send_add_member(
     address: str, request: pb.AddMemberRequest, security: PeerSecurity | None
 ) -> int:
-    """Ask one node, which asks the leader; return the number of the member.
+    """Send the request to one node, which forwards it to the leader; return the member id.
 
     Raises:
-        grpc.aio.AioRpcError: it refuses, or does not answer.
+        grpc.aio.AioRpcError: the node refused or did not answer.
     """
     channel = (
         grpc.aio.insecure_channel(address)

@@ -1,1 +1,1 @@
-"""Apply the log's entries to the queue, and show what was applied."""
+"""Apply log entries to the queue, and give readers access to the applied state."""

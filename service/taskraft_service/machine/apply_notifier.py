@@ -1,4 +1,4 @@
-"""Let readers wait until more has been applied on this node."""
+"""Wake readers after each slice of applied entries."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 
 class ApplyNotifier:
-    """The moments at which entries were applied."""
+    """Lets coroutines wait until more entries are applied on this node."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
         self.ended = False
-        """The node stops: nobody waits any more."""
+        """Whether the node is stopping; nobody waits any more."""
 
     def end(self) -> None:
-        """Let everybody go who waits."""
+        """Wake all waiting coroutines and let no one wait again."""
         self.ended = True
         self.applied(0)
 
     def applied(self, _now_ms: int) -> None:
-        """Wake everybody who waits; called after each slice of applied entries."""
+        """Wake all waiting coroutines; called after each slice of applied entries."""
         if self._next is not None:
             self._next.set_result(None)
             self._next = None
 
     async def wait_for(self, is_so: Callable[[], bool], patience: float) -> bool:
-        """Wait until something is so, for at most ``patience`` seconds; tell whether it is."""
+        """Wait at most ``patience`` seconds for a condition; return whether it holds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         while not is_so():

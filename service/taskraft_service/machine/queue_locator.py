@@ -1,7 +1,8 @@
-"""Find the queue that holds the contents of a tube, for everybody who reads.
+"""Find the queue, replicated or temporary, that holds the tasks of a tube.
 
-Definitions, sessions, groups, schedules and the feed are replicated, and so are the contents of
-most tubes. Those of temporary tubes are in a second queue, which only the leader has.
+Tube definitions, sessions, groups, schedules and the change feed are replicated, and so are the
+tasks of most tubes. The tasks of temporary tubes are in a second queue, which exists only on the
+leader.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 TEMPORARY_TUBES: Final = 1 << 31
 TEMPORARY_TASKS: Final = 1 << 62
-"""From here on, numbers of tubes, ids of tasks and tokens are those of temporary tubes."""
+"""First number of each kind that belongs to temporary tubes: tube numbers, and task ids and
+tokens."""
 SEQUENCE_BITS: Final = 42
-"""A leadership can give so many ids: at 100 000 a second, for a year."""
+"""Bits for the ids of one leadership; enough for a year at 100 000 ids per second."""
 TERM_BITS: Final = 20
-"""Ids of a leadership return after so many terms, if ever."""
+"""Bits for the term; ids of a leadership repeat after this many terms at the earliest."""
 
 
 def origin_of(term: int) -> CounterOrigin:
-    """Return from where the temporary tubes of a leadership count, so that ids do not return."""
+    """Return the first ids of the temporary tubes of a leadership, disjoint from earlier ones."""
     first = TEMPORARY_TASKS | (term & (1 << TERM_BITS) - 1) << SEQUENCE_BITS
     return CounterOrigin(tube=TEMPORARY_TUBES, token=first, task=first)
 
@@ -35,7 +37,7 @@ class QueueLocator:
     """The queues of this node.
 
     Args:
-        replicated: returns the replicated queue; it is replaced when a snapshot is installed.
+        replicated: returns the replicated queue; installing a snapshot replaces it.
     """
 
     def __init__(self, replicated: Callable[[], Queue]) -> None:
@@ -43,7 +45,7 @@ class QueueLocator:
         self._temporary: Queue | None = None
 
     def set_temporary(self, temporary: Queue | None) -> None:
-        """Read the contents of temporary tubes there; None: they are not on this node."""
+        """Set the queue of the temporary tubes; None: this node has none."""
         self._temporary = temporary
 
     # ------------------------------------------------------------------------------ which queue
@@ -55,23 +57,23 @@ class QueueLocator:
 
     @property
     def all(self) -> Sequence[Queue]:
-        """The queues that have contents."""
+        """The queues of this node that hold tasks."""
         temporary = self._temporary
         return (self._replicated(),) if temporary is None else (self._replicated(), temporary)
 
     def queue_of(self, tube: str) -> Queue:
-        """Return the queue that has the contents of a tube; the replicated one if there is none."""
+        """Return the queue that holds a tube's tasks; the replicated queue for an unknown tube."""
         temporary = self._temporary
         if temporary is not None and temporary.tube_number(tube) is not None:
             return temporary
         return self._replicated()
 
     def is_logged(self, tube: str) -> bool:
-        """Tell whether the contents of a tube are replicated."""
+        """Return whether the tasks of a tube are replicated."""
         return self.queue_of(tube) is self._replicated()
 
     def queue_of_number(self, number: int) -> Queue:
-        """Return the queue that has the contents of the tube of a number."""
+        """Return the queue that holds the tasks of the tube with this number."""
         temporary = self._temporary
         if temporary is not None and number > TEMPORARY_TUBES:
             return temporary
@@ -81,17 +83,18 @@ class QueueLocator:
 
     @property
     def now_ms(self) -> int:
-        """The time that the contents have reached."""
+        """The latest time that a queue of this node has reached."""
         return max(queue.now_ms for queue in self.all)
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
-        """Return the counts of some tubes; unknown ones are left out."""
+        """Return the statistics of some tubes; unknown tubes are left out."""
         return [counts for name in names for counts in self.queue_of(name).statistics((name,))]
 
     def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
-        """Return the counts of some tubes together; unknown ones are left out. None: of all.
+        """Return the sum of the statistics of some tubes, without unknown ones; None: of all tubes.
 
-        Of all at once, whatever their number: the definitions of temporary tubes count nothing.
+        The sum over all tubes takes constant time, because the definitions of temporary tubes in
+        the replicated queue count nothing.
         """
         replicated, temporary = self._replicated(), self._temporary
         if temporary is None:
@@ -105,35 +108,35 @@ class QueueLocator:
         return logged.plus(temporary.total_statistics(parts[False]))
 
     def task_counts(self) -> dict[str, Sequence[int]]:
-        """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
+        """Return the numbers of tasks per state for each tube; cheap for very many tubes."""
         counts = self._replicated().task_counts()
         if self._temporary is not None:
             counts.update(self._temporary.task_counts())
         return counts
 
     def held(self, session_id: str) -> list[TaskView]:
-        """Return what a session holds."""
+        """Return the tasks that a session has leased."""
         return [view for queue in self.all for view in queue.held(session_id)]
 
     def cancelled(self, session_id: str) -> list[int]:
-        """Return the leases of a session whose holder is asked to stop."""
+        """Return the leases of a session whose holders are asked to stop."""
         return [token for queue in self.all for token in queue.cancelled(session_id)]
 
     def strange_leases(
         self, tokens: Iterable[int], may_take: Callable[[str], bool], owns: Callable[[str], bool]
     ) -> frozenset[int]:
-        """Return the tokens that are no leases, or leases of others; see ``Queue``."""
+        """Return the tokens that are not leases, or belong to other principals; see ``Queue``."""
         strange = frozenset(tokens)
         for queue in self.all:
             strange = queue.strange_leases(strange, may_take, owns)
         return strange
 
     def sessions(self) -> list[SessionView]:
-        """Return all sessions in order of their ids, with what each holds anywhere."""
+        """Return all sessions in order of their ids, with their leases in all queues."""
         return self.with_temporary_leases(self._replicated().sessions())
 
     def with_temporary_leases(self, sessions: Sequence[SessionView]) -> list[SessionView]:
-        """Return replicated sessions with what each holds in temporary tubes too."""
+        """Return replicated sessions with their leases in temporary tubes added."""
         if self._temporary is None:
             return list(sessions)
         taken = {view.session_id: view.taken for view in self._temporary.sessions()}

@@ -1,7 +1,7 @@
-"""Apply committed entries to the queue, and bring its changes to RocksDB in batches.
+"""Apply committed entries to the queue, and write its changes to RocksDB in batches.
 
-Satisfies ``StateMachine``. What a log entry did is returned to the driver,
-which resolves the proposer's future of that (index, term) with it.
+Satisfies ``StateMachine``. The driver receives the results of each log entry and resolves the
+proposer's future of that (index, term) with them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 
 OWN_ENTRIES_MAX: Final = 256
-"""Entries proposed here whose commands are kept until they are applied; others are decoded anew."""
+"""Maximum number of own proposed entries whose decoded commands are kept; the others are
+decoded."""
 COLLECT_TASKS: Final = 4_000
-"""Changed tasks that are written together: some tens of milliseconds."""
+"""Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
 POSTPONED_BATCHES_MAX: Final = 16
-"""How many times as many may have changed before a slow disk slows everything down."""
+"""Number of postponed batches after which a slow disk slows everything down."""
 FROZEN_CACHE_BYTES: Final = 1 << 20
-"""What a frozen database may use while its index is read."""
+"""Memory for a frozen database while its index is read."""
 
 
 @dataclass(slots=True)
@@ -47,24 +48,24 @@ class AppliedEntry:
 
 @dataclass(slots=True, frozen=True)
 class CollectPolicy:
-    """When changes go to RocksDB: whichever of these comes first.
+    """When changes are written to RocksDB: at the first of these limits.
 
-    To collect is never urgent, for the log has everything. So it waits while RocksDB would make the
-    event loop wait, until very many tasks have changed.
+    A batch is never urgent, because the log has all changes. It is therefore postponed while
+    RocksDB would block the event loop, until very many tasks have changed.
     """
 
     entries: int
-    """After so many entries,"""
+    """Number of entries since the last batch."""
     span_ms: int
-    """after so long,"""
+    """Time since the last batch."""
     tasks: int = COLLECT_TASKS
-    """or when so many tasks have changed, by which the pause of the event loop is bounded."""
+    """Number of changed tasks; it bounds the pause of the event loop."""
 
 
 class OpenDatabase:
-    """A database that is in use, the queue on it, and how far it has come on disk.
+    """An open database, the queue on it, and the indexes up to which it is written and durable.
 
-    ``durable_index <= written_index <= queue.applied_index`` always.
+    Invariant: ``durable_index <= written_index <= queue.applied_index``.
 
     Raises:
         StateDamaged: the database cannot be read.
@@ -91,12 +92,12 @@ class QueueMachine:
     """The replicated queue of one node.
 
     Args:
-        directory: where the databases lie.
+        directory: directory of the databases.
         open_store: opens the database in a directory.
-        limits: bounds of the queue, equal on all nodes.
-        pace: how often changes are collected.
-        monotonic_ms: reads a clock for the pace; results never depend on it.
-        drivers: the kinds of tubes that others have written, by name.
+        limits: limits of the queue, equal on all nodes.
+        pace: when changes are written to RocksDB.
+        monotonic_ms: reads the clock for ``pace``; results never depend on it.
+        drivers: installed tube drivers, by name.
 
     Raises:
         StateDamaged: the database cannot be opened.
@@ -119,7 +120,7 @@ class QueueMachine:
         self._pace = pace
         self._monotonic_ms = monotonic_ms
         self._flushing = threading.Lock()
-        """Held by whoever flushes, freezes or closes a database on a worker thread."""
+        """Held by the worker thread that flushes, freezes or closes a database."""
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
@@ -137,12 +138,12 @@ class QueueMachine:
 
     @property
     def durable_index(self) -> LogIndex:
-        """The last entry whose effects are on disk without the log."""
+        """Index of the last entry whose effects are durable without the log."""
         return LogIndex(self._state.durable_index)
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """The last entry that a snapshot opened now would hold."""
+        """Index of the last entry that a snapshot opened now would contain."""
         return LogIndex(self._state.written_index)
 
     def listen(self, listener: Callable[[int], None]) -> None:
@@ -150,9 +151,9 @@ class QueueMachine:
         self._listeners.append(listener)
 
     def listen_to_news(self, listener: Callable[[int], None]) -> None:
-        """Call ``listener`` with the queue's time after entries that the queue has news of.
+        """Call ``listener`` with the queue's time after entries that produced news.
 
-        See ``Queue.has_news``. The listener fetches the news.
+        ``Queue.has_news`` tells whether there are news; the listener fetches them.
         """
         self._news_listeners.append(listener)
 
@@ -164,19 +165,20 @@ class QueueMachine:
                 listener(now_ms)
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
-        """Keep the commands of an entry proposed here, so that it is not decoded at apply.
+        """Keep the commands of an entry proposed here, so that applying it needs no decoding.
 
-        Found again by its bytes: equal bytes are equal commands, whatever became of the proposal.
+        They are found again by the bytes of the entry: equal bytes are equal commands, whatever
+        happened to the proposal.
         """
         if len(self._own) >= OWN_ENTRIES_MAX:
             del self._own[next(iter(self._own))]
         self._own[data] = (now_ms, commands)
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[AppliedEntry]:
-        """Apply committed entries in order; an exception is a defect and stops the node."""
+        """Apply committed entries in order; an exception is a bug and stops the node."""
         done = [self._apply(entry) for entry in entries]
-        # At once after a membership change: a newcomer takes no snapshot that does not name it, and
-        # until it has one no further entry may come.
+        # Write a batch right after a membership change. A new member must not take a snapshot that
+        # does not contain it, and perhaps no further entry comes until it has one.
         if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
         if done:
@@ -189,8 +191,9 @@ class QueueMachine:
         if entry.kind is EntryKind.NORMAL and entry.data:
             own = self._own.pop(entry.data, None)
             stamp_ms, commands = own or decode_entry(entry.data)
-            # A new leader stamps its first entry before it has applied all that the one before had
-            # stamped, perhaps by a clock that was ahead. All replicas correct it in the same way.
+            # A new leader may stamp its first entry before it has applied all entries of the
+            # previous leader, whose clock may have been ahead. All replicas correct the timestamp
+            # in the same way.
             now_ms = max(now_ms, stamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
@@ -200,7 +203,8 @@ class QueueMachine:
     def _collect_due(self) -> bool:
         written = self._state.written_index
         if not written:
-            # From the first entry on there is a state that can be given to a newcomer.
+            # From the first entry on, there must be a state that a new member can get as a
+            # snapshot.
             return True
         pace, changed = self._pace, self.queue.changed_tasks
         is_due = (
@@ -213,7 +217,7 @@ class QueueMachine:
         return not self._state.store.is_choked
 
     def collect(self) -> None:
-        """Write all changes since the last time, with the applied index, in one batch."""
+        """Write all changes since the last batch, with the applied index, in one batch."""
         state = self._state
         state.store.write(state.queue.collect_writes())
         state.queue.read_ahead()
@@ -221,7 +225,7 @@ class QueueMachine:
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     def flush_durably(self) -> LogIndex:
-        """Bring what has been collected to disk; on a worker thread, while ``apply`` may run."""
+        """Make the written batches durable; on a worker thread, while ``apply`` may run."""
         with self._flushing:
             state = self._state
             index = state.written_index
@@ -230,11 +234,11 @@ class QueueMachine:
         return LogIndex(index)
 
     def open_snapshot(self) -> RocksSnapshot:
-        """Freeze what has been collected; on a worker thread, while ``apply`` may run."""
+        """Freeze the written batches; on a worker thread, while ``apply`` may run."""
         place = self._directory.outgoing()
         with self._flushing:
             self._state.store.freeze(place)
-        # A batch may have come in before the moment of the copy: the copy itself knows.
+        # A batch may have been written just before the copy, so read the index from the copy.
         frozen = RocksStore(place, FROZEN_CACHE_BYTES, FROZEN_CACHE_BYTES, read_only=True)
         try:
             index = stored_index(frozen)
@@ -243,19 +247,19 @@ class QueueMachine:
         return RocksSnapshot(LogIndex(index), place)
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedQueue:
-        """Build the state of a snapshot beside the one in use; on a worker thread.
+        """Build the state of a snapshot beside the current one; on a worker thread.
 
         Raises:
-            SnapshotDamaged: the snapshot is not what was sent, or no state can be opened from it.
+            SnapshotDamaged: the snapshot is corrupt, or no state can be opened from it.
         """
         place = self._directory.fresh()
         try:
             return StagedQueue(self, self._build(place, index, chunks))
         except StateDamaged as error:
             shutil.rmtree(place)
-            raise SnapshotDamaged(f"it cannot be opened: {error}") from error
+            raise SnapshotDamaged(f"the received state cannot be opened: {error}") from error
         except BaseException:
-            # It takes room, perhaps the last there was.
+            # The partial copy occupies disk space, perhaps the last that was free.
             shutil.rmtree(place, ignore_errors=True)
             raise
 
@@ -265,7 +269,7 @@ class QueueMachine:
         found = state.queue.applied_index
         if found != index:
             state.store.close()
-            raise SnapshotDamaged(f"the state of {found} instead of {index}")
+            raise SnapshotDamaged(f"the snapshot contains index {found}, expected {index}")
         return state
 
     def switch(self) -> None:
@@ -273,7 +277,7 @@ class QueueMachine:
         self._directory.switch()
 
     def adopt(self, state: OpenDatabase) -> OpenDatabase:
-        """Use ``state`` from now on; return the one used before."""
+        """Use ``state`` from now on; return the previous database."""
         before = self._state
         self._own.clear()
         self._use(state)
@@ -281,7 +285,7 @@ class QueueMachine:
         return before
 
     def discard(self, state: OpenDatabase) -> None:
-        """Close and remove a database that is not in use; on a worker thread."""
+        """Close and delete a database that is not in use; on a worker thread."""
         with self._flushing:
             state.store.close()
         self._directory.discard(state.place)
@@ -291,7 +295,7 @@ class QueueMachine:
         self._state.store.close()
 
     def close(self) -> None:
-        """Write and flush everything, and close the files."""
+        """Write and flush all changes, and close the files."""
         self.collect()
         self.flush_durably()
         self._state.store.close()

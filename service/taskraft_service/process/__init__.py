@@ -1,1 +1,1 @@
-"""Run one node as a process: its settings, its parts, its probes, its end."""
+"""Run one node as a process: settings, components, probes, shutdown."""

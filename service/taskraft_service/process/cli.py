@@ -1,4 +1,4 @@
-"""Add the commands ``serve`` and ``dev`` to the command line of the client."""
+"""Add the commands ``serve`` and ``dev`` to the client's command line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import click
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     envvar="TASKRAFT_CONFIG",
-    help="TOML file with settings; the environment outweighs it.",
+    help="TOML file with settings; environment variables override it.",
 )
 @click.option(
     "--join",
     metavar="ADDRESSES",
     envvar="TASKRAFT_JOIN",
-    help="Join the cluster whose clients call there (host:port,host:port), at the first start.",
+    help="Join the cluster at these client addresses (host:port,host:port) at the first start.",
 )
 def serve(config: Path | None, join: str | None) -> None:
     """Run one node.
 
-    Settings come from TASKRAFT_... variables; see docs/operating.md.
+    Settings come from TASKRAFT_... variables and the TOML file; see docs/configuration.md.
 
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
-    # Imported late: the help of other commands need not wait for gRPC.
+    # Imported here so that the help of other commands does not load gRPC.
     from taskraft_service.config.server_config import CONFIG_VARIABLE
     from taskraft_service.process.main import run
 
@@ -40,19 +40,25 @@ def serve(config: Path | None, join: str | None) -> None:
 
 
 @click.command()
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 7), help="Nodes.")
+@click.option(
+    "--nodes", default=1, show_default=True, type=click.IntRange(1, 7), help="Number of nodes."
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the data here; without it everything is forgotten at the end.",
+    help="Directory that keeps the data; without it the data is deleted when the cluster stops.",
 )
 @click.option(
-    "--port", default=7401, show_default=True, type=click.IntRange(1, 65_000), help="First port."
+    "--port",
+    default=7401,
+    show_default=True,
+    type=click.IntRange(1, 65_000),
+    help="Client port of the first node; each further node adds 10.",
 )
 def dev(nodes: int, data: Path | None, port: int) -> None:
-    """Run a cluster on this machine, for trying things out.
+    """Run a cluster on this machine, for development.
 
-    Tubes are made by the first put. Ctrl-C ends it.
+    The first put creates a missing tube. Ctrl-C stops the cluster.
 
     Example: taskraft dev --nodes 3
     """

@@ -1,4 +1,4 @@
-"""Make the objects of one node, each out of those before it: from the driver up to the calls."""
+"""Build the objects of one node, in order of their dependencies: from the driver to the calls."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 def wall_ms() -> int:
-    """Return the time of day."""
+    """Return the time of day in ms since the Unix epoch."""
     return time.time_ns() // 1_000_000
 
 
 class NodeComponents:
-    """What a node consists of between its driver and its gRPC server.
+    """The components of a node between its driver and its gRPC server.
 
     Args:
-        config: the configuration.
-        place: where this node stands in its cluster.
-        node: the Raft driver.
-        machine: the queue's state.
-        security: certificates and rights.
-        defect_met: hears of each exception that is no answer to a caller.
+        config: settings of the node.
+        place: identity of this node in its cluster.
+        node: the Raft member.
+        machine: state machine of the queue.
+        security: certificates and access control.
+        defect_met: called with each exception that is not an answer to a caller.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class NodeComponents:
         self._listen()
 
     def _make_waits(self) -> None:
-        """Make the proposer, and all that waits for what it does."""
+        """Build the proposer and the objects that wait for applied commands."""
         machine = self.machine
         self.queues = QueueLocator(lambda: machine.queue)
         board = QueueAdapter(machine, self.queues)
@@ -123,7 +123,7 @@ class NodeComponents:
         self.capacity_waiters = CapacityWaiters(self.queues)
 
     def _make_leadership(self, member_id: MemberId) -> None:
-        """Make what follows who leads."""
+        """Build the objects that depend on who leads."""
         config = self.config
         self.unlogged_calls = UnloggedCalls(lambda: self.phases.serves)
         self.housekeeping = Housekeeping(
@@ -139,13 +139,13 @@ class NodeComponents:
             self.housekeeping,
         )
         self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.leader)
-        # A timeout is drawn up to double the shortest.
+        # Election timeouts are drawn up to twice the minimum.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer
         )
 
     def _listen(self) -> None:
-        """Let the parts hear of each entry that is applied, and of each change of the phase."""
+        """Register the listeners for applied entries and for phase changes."""
         machine = self.machine
         machine.listen(self._observe_stamp)
         machine.listen(self.apply_notifier.applied)
@@ -160,15 +160,15 @@ class NodeComponents:
         self.phases.listen(self.scheduler.phase_changed)
 
     def _observe_stamp(self, now_ms: int) -> None:
-        # What a node catches up with is old: a clock set by it would let every deadline be late,
-        # should this node lead before anything new is stamped.
+        # Entries that are replayed to catch up have old timestamps. A clock set from them would
+        # make all deadlines late if this node led before a new timestamp arrives.
         phase = self.phases.phase
         if phase is not NodePhase.RUNNING:  # a leader applies its own timestamps
             is_news = phase is NodePhase.WAITING and self.leadership.is_caught_up
             self.clock.observe(now_ms, live=is_news)
 
     def _serve_woken(self, _now_ms: int) -> None:
-        """Let consumers have tasks that became ready as a consequence of others."""
+        """Serve consumers with tasks that became ready as a consequence of other tasks."""
         for tube in self.machine.queue.woken_tubes():
             self.waiters.expect_ready(tube, 0)
             self.proposer.wake()

@@ -21,7 +21,8 @@ from typing import Final
 from taskraft_service.process import parent_watch
 
 PORT_STEP: Final = 10
-"""From node to node. A node uses its port, the next one for peers, and port + 79 for HTTP."""
+"""Distance between the ports of two nodes. A node uses its port, port + 1 for peers and port + 79
+for HTTP."""
 PEER_OFFSET: Final = 1
 HTTP_OFFSET: Final = 79
 READY_SECONDS: Final = 30.0
@@ -31,28 +32,28 @@ _HOST: Final = "127.0.0.1"
 
 @dataclass(slots=True, frozen=True)
 class DevNode:
-    """One node of a development cluster: its name and where it listens."""
+    """One node of a development cluster: its name and its ports."""
 
     name: str
     port: int
 
     @property
     def client(self) -> str:
-        """Where clients reach it."""
+        """Address for clients."""
         return f"{_HOST}:{self.port}"
 
     @property
     def peer(self) -> str:
-        """Where the other nodes reach it."""
+        """Address for the other nodes."""
         return f"{_HOST}:{self.port + PEER_OFFSET}"
 
     @property
     def http(self) -> str:
-        """Where probes and scrapers reach it."""
+        """Address for probes and metrics."""
         return f"{_HOST}:{self.port + HTTP_OFFSET}"
 
     def environment(self, nodes: Sequence[DevNode], data: Path) -> dict[str, str]:
-        """Return the settings of its process."""
+        """Return the environment of the node's process, with its settings."""
         peers = ",".join(f"{node.name}={node.peer}/{node.client}" for node in nodes)
         return {
             **os.environ,
@@ -74,7 +75,7 @@ def dev_nodes(count: int, port: int) -> list[DevNode]:
 
 
 class _Interrupted(Exception):
-    """A signal asks the cluster to end."""
+    """A signal asks the cluster to stop."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -82,7 +83,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def run_dev(count: int, data: Path | None, port: int) -> int:
-    """Run a cluster until Ctrl-C; return the exit status: not 0 if a node ended by itself."""
+    """Run a cluster until Ctrl-C; return the exit status: not 0 if a node exited by itself."""
     nodes = dev_nodes(count, port)
     taken = _taken_address(nodes)
     if taken is not None:
@@ -96,7 +97,7 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
         try:
             processes.extend(_start(node, nodes, place) for node in nodes)
             if not _await_ready(nodes, processes):
-                _say("a node did not start; its reason stands above")
+                _say("a node did not start; its error message is above")
                 return 1
             _tell(nodes, place, keeps=data is not None)
             return _watch(processes)
@@ -106,7 +107,7 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
 
 
 def _taken_address(nodes: Sequence[DevNode]) -> str | None:
-    """Return an address where somebody listens already: he would answer in place of a node."""
+    """Return an address on which another process listens already, which would answer for a node."""
     for node in nodes:
         for address in (node.client, node.peer, node.http):
             with socket.socket() as probe:
@@ -120,7 +121,7 @@ def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Po
         [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"],
         env=node.environment(nodes, data),
         stdin=parent_watch.open_parent_pipe(),
-        # Ctrl-C reaches this process only, which then stops the nodes in order.
+        # Ctrl-C reaches only this process, which then stops the nodes in order.
         start_new_session=True,
     )
 
@@ -146,23 +147,24 @@ def _is_ready(node: DevNode) -> bool:
 def _tell(nodes: Sequence[DevNode], data: Path, *, keeps: bool) -> None:
     for node in nodes:
         _say(f"{node.name}: gRPC {node.client}, metrics http://{node.http}/metrics")
-    _say(f"data: {data}" + ("" if keeps else " (removed at the end)"))
+    _say(f"data: {data}" + ("" if keeps else " (deleted when the cluster stops)"))
     _say(f"TASKRAFT_TARGET={','.join(node.client for node in nodes)}")
-    _say("ready; Ctrl-C ends it")
+    _say("ready; Ctrl-C stops the cluster")
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait for a node to end, which none does by itself."""
+    """Wait until a node exits, which none does by itself."""
     while True:
         for process in processes:
             if process.poll() is not None:
-                _say(f"process {process.pid} ended with status {process.returncode}")
+                _say(f"node process {process.pid} exited with status {process.returncode}")
                 return 1
         time.sleep(0.2)
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    # Impatient users and process groups signal twice; nodes must not be left behind by that.
+    # Ignore further signals, which impatient users and process groups send, so that no node is left
+    # behind.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     for process in processes:

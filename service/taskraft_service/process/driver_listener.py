@@ -1,4 +1,4 @@
-"""Let the parts of a node hear what its Raft driver does."""
+"""Pass the events of the Raft driver on to the components of the node."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from taskraft_replication.errors import ReadUnconfirmed, Stopped
 from taskraft_service.process.components import NodeComponents
 
 RETRY_SECONDS: Final = 0.1
-"""A leader that did not answer, which takes longer than this, is asked again after so long."""
+"""Delay before the leader is asked again for its read index."""
 
 
 class DriverListener:
     """Satisfies ``taskraft_replication.observer.Observer``.
 
-    The driver is in the middle of its work when it tells something: what may propose or ask in turn
-    is called in the next turn of the loop.
+    The driver calls these methods in the middle of its work. Anything that may call the driver back
+    therefore runs in the next turn of the event loop.
     """
 
     def __init__(self, parts: NodeComponents) -> None:
@@ -27,22 +27,22 @@ class DriverListener:
         self._catching_up: asyncio.Task[None] | None = None
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        """Follow who leads."""
+        """Track the leader."""
         self._loop.call_soon(self._parts.leadership.role_changed, state, term)
         self._loop.call_soon(self._begin_to_catch_up)
 
     def applied(self, index: LogIndex) -> None:
-        """Learn that more is applied; the machine's listeners know already."""
+        """Do nothing: the state machine calls its own listeners."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        """Build the next entry: what came during the sync goes into it."""
+        """Build the next entry, with the commands that arrived during the fsync."""
         del entries, log_bytes
         parts = self._parts
         parts.distributions.synced(parts.node.counters.sync_us)
         parts.proposer.wake()
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Tell those who wait for the leader: its address may be known now."""
+        """Wake calls that wait for the leader: its address may be known now."""
         del conf_state
         self._loop.call_soon(self._parts.leadership.notify)
         self._loop.call_soon(self._begin_to_catch_up)
@@ -56,10 +56,10 @@ class DriverListener:
         return leadership.leader is not None and not leadership.is_caught_up
 
     async def _catch_up(self) -> None:
-        """Wait until all is applied that is committed when the leader is asked.
+        """Wait until everything is applied that is committed when the leader answers.
 
-        What this node knows to be committed does not tell: the first words of a leader to a member
-        that was away are about what that member has.
+        The commit index that this node knows is not enough: the first messages of a leader to a
+        returning member only cover the entries that the member has.
         """
         leadership, node = self._parts.leadership, self._parts.node
         while self._is_behind():

@@ -17,12 +17,12 @@ _LEVELS: Final = {
 
 
 def set_up_logs(log_format: str, log_level: str, node_name: str) -> None:
-    """Send everything that is logged to stderr.
+    """Write all log records to stderr.
 
     Args:
         log_format: "json", "console", or "auto": console on a terminal.
-        log_level: the least that is written.
-        node_name: stands in each line.
+        log_level: minimum level.
+        node_name: name of the node, contained in each line.
     """
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -53,5 +53,5 @@ def set_up_logs(log_format: str, log_level: str, node_name: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[log_level])
-    # grpc.aio logs every cancelled call of a client as an error of ours.
+    # grpc.aio logs each call that a client cancels as an error of the server.
     logging.getLogger("grpc").setLevel(logging.WARNING)

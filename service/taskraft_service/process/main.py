@@ -1,4 +1,4 @@
-"""Run one node as a process: read the settings, serve until told to stop, exit with a reason."""
+"""Run one node as a process: read the settings, serve until a signal, exit with a status."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ log: Final = structlog.get_logger(__name__)
 
 EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 1
-"""The node cannot or must not run as it is configured."""
+"""The node cannot or must not run with its configuration."""
 EXIT_USAGE: Final = 2
 EXIT_BROKEN: Final = 70
-"""The node stopped by itself: a broken disk or a defect."""
+"""The node stopped by itself because of a broken disk or a bug."""
 
 ASSERTIONS_OFF: Final = (
     "Python runs with assertions disabled (PYTHONOPTIMIZE or -O); a node relies on them to stop"
@@ -44,7 +44,8 @@ ASSERTIONS_OFF: Final = (
 )
 
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
-"""New containers before the young ones are looked at; rounds of that before older ones are."""
+"""Allocations before a collection of the youngest generation, and collections of one generation
+before one of the next."""
 
 _REFUSALS: Final = (
     JoinRefused,
@@ -61,13 +62,13 @@ _REFUSALS: Final = (
 
 
 def spare_the_collector() -> None:
-    """Let the cycle collector look at what is new, not at all living tasks over and over.
+    """Make the garbage collector scan new objects instead of all live tasks again and again.
 
-    With the default thresholds it took a tenth of the CPU and paused the loop for up to 90 ms while
-    tasks were taken in batches of 100; with these it took less than a hundredth.
+    With the default thresholds, collections took a tenth of the CPU and paused the event loop for
+    up to 90 ms while tasks were taken in batches of 100; now they take less than a hundredth.
     """
     gc.collect()
-    # What was built so far lives until the end.
+    # The objects built so far live until the process exits.
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
@@ -75,9 +76,10 @@ def spare_the_collector() -> None:
 def stop_on_defect(
     node: Node, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]
 ) -> None:
-    """Stop the node when a callback of the event loop raises: what it should have done is not done.
+    """Stop the node when a callback of the event loop raises an exception.
 
-    A call whose entry was never built would wait for ever; a node that is gone is replaced.
+    The work of the callback is not done; for example, a call whose entry was never built would wait
+    for ever. A node that exits is replaced.
     """
     loop.default_exception_handler(dict(context))
     error = context.get("exception")
@@ -86,24 +88,24 @@ def stop_on_defect(
 
 
 def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
-    """Return what is done when a signal, or the end of the lifeline, tells the node to stop."""
+    """Return a future that is done when a signal, or the exit of the parent, stops the node."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
 
     def tell(by: str) -> None:
         if not told.done():
-            log.info("told to stop", by=by)
+            log.info("stopping", reason=by)
             told.set_result(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, tell, number.name)
     if has_lifeline:
-        parent_watch.stop_with_parent(lambda: tell("the end of the program that started this node"))
+        parent_watch.stop_with_parent(lambda: tell("exit of the parent process"))
     return told
 
 
 async def _open(config: ServerConfig, told: asyncio.Future[None]) -> NodeServer | None:
-    """Open a node, which may wait long for the cluster that it joins; None: told to stop before."""
+    """Open a node, which may wait for the cluster that it joins; None: stopped before that."""
     opening = asyncio.ensure_future(NodeServer.open(config))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
@@ -113,7 +115,7 @@ async def _open(config: ServerConfig, told: asyncio.Future[None]) -> NodeServer 
 
 
 async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) -> int:
-    """Run a node until it is told to stop or breaks; return the exit status."""
+    """Run a node until a signal stops it or it breaks; return the exit status."""
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     server = await _open(config, told)
     if server is None:
@@ -126,9 +128,9 @@ async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) 
     if server.node.failed.done():
         reason = server.node.failed.result()
         was_refused = isinstance(reason, DirectoryRefused)
-        # Nothing is known of the disk or of the state any more, or the others do not take part with
-        # this node: end, and acknowledge nothing.
-        log.critical("the node ends" if was_refused else "the node is broken", reason=str(reason))
+        # The state of the disk is unknown, or the peers refuse this node: exit and acknowledge
+        # nothing.
+        log.critical("node stops" if was_refused else "node is broken", reason=str(reason))
         print(f"taskraft: {reason}", file=sys.stderr)
         with contextlib.suppress(Exception):
             await server.stop()
@@ -138,12 +140,12 @@ async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) 
 
 
 def run(*, has_lifeline: bool = False) -> int:
-    """Run a node as the environment says; return the exit status.
+    """Run a node with the settings of the environment; return the exit status.
 
-    Whatever prevents it is told in one line on stderr.
+    An error that prevents the start is one line on stderr.
 
     Args:
-        has_lifeline: see ``taskraft_service.process.parent_watch``.
+        has_lifeline: the node stops with its parent, see ``taskraft_service.process.parent_watch``.
     """
     if sys.flags.optimize:
         return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE)
@@ -165,9 +167,13 @@ def _refuse(error: Exception, status: int) -> int:
 
 
 def main() -> int:
-    """Run a node for another program, for example ``taskraft dev``; return the exit status."""
-    parser = argparse.ArgumentParser(description="Run one node; see docs/operating.md.")
-    parser.add_argument("--lifeline", action="store_true", help="end with standard input")
+    """Run a node for another program such as ``taskraft dev``; return the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Run one node; see docs/configuration.md for its settings."
+    )
+    parser.add_argument(
+        "--lifeline", action="store_true", help="stop at the end-of-file of standard input"
+    )
     return run(has_lifeline=parser.parse_args().lifeline)
 
 

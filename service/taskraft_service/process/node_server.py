@@ -1,7 +1,7 @@
 """Open one node, start it, and stop it in order.
 
-``process.components`` makes what is between the driver and the calls; this module knows what
-may fail on the way, and who is told what before the end.
+``process.components`` builds the objects between the driver and the calls. This module handles
+failures while they are opened, and the order of the shutdown.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from taskraft_service.storage.rocks import StateDamaged
 log: Final = structlog.get_logger(__name__)
 
 CLOSING_SECONDS: Final = 0.1
-"""How long the last answers may take to leave, once no call is in hand."""
+"""Maximum time for sending the last responses once no call is running."""
 
 
 class NodeServer:
-    """One node of the service; made by ``NodeServer.open``."""
+    """One node of the service; created by ``NodeServer.open``."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class NodeServer:
 
     @classmethod
     async def open(cls, config: ServerConfig) -> NodeServer:
-        """Claim the data directory and read back what it holds.
+        """Lock the data directory and read its contents.
 
         Raises:
-            ReplicationError: the log or the directory cannot be used; one line says why.
+            ReplicationError: the log or the directory cannot be used.
             StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
-            TlsUnusable, AccessFileInvalid: a certificate, or the file of rights, cannot be used.
-            OSError: a port or a directory cannot be had.
+            TlsUnusable, AccessInvalid: a certificate or the access file cannot be used.
+            OSError: a port or a directory cannot be opened.
         """
         security = NodeSecurity(config)
         async with AsyncExitStack() as undo:
@@ -99,7 +99,7 @@ class NodeServer:
         """Begin to serve.
 
         Raises:
-            PortTaken, OSError: a port cannot be had.
+            PortTaken, OSError: a port cannot be opened.
         """
         config, parts = self.config, self.parts
         http = config.http_listen
@@ -128,7 +128,7 @@ class NodeServer:
         )
 
     async def stop(self) -> None:
-        """Stop in order: be seen as gone, hand over, say good-bye, finish, sync."""
+        """Stop: fail health checks, transfer leadership, end streams, finish calls, sync."""
         parts = self.parts
         await parts.health.stop()
         parts.endpoint.draining = True
@@ -143,10 +143,10 @@ class NodeServer:
         log.info("stopped")
 
     async def _end(self) -> None:
-        """Finish the calls in hand, then close everything."""
+        """Wait for the running calls, then close everything."""
         parts = self.parts
         if not await parts.endpoint.wait_idle(self.config.stop_grace_ms / 1000):
-            log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
+            log.warning("running calls cancelled", grace_ms=self.config.stop_grace_ms)
         await self._grpc.stop(CLOSING_SECONDS)
         parts.proposer.stop()
         await parts.forwarder.close()
@@ -158,17 +158,17 @@ class NodeServer:
         self._directory.release()
 
     async def _hand_over(self) -> None:
-        """Hand leadership over; a node without another voter only tells what it has not told."""
+        """Transfer leadership; a node that is the only voter writes its call counts instead."""
         if len(self.node.status().conf_state.voters) == 1:
             await self.parts.leader.before_transfer()
             return
         try:
             await self.parts.leadership.transfer(self.node.transfer_leadership)
         except ReplicationError as error:
-            log.warning("leadership was not handed over", reason=str(error))
+            log.warning("leadership not transferred", reason=str(error))
 
     def reload(self) -> None:
-        """Read certificates and rights again, as SIGHUP asks for."""
+        """Read certificates and the access file again, as SIGHUP requests."""
         if self.security.refresh(always=True):
             self._peers_renewed()
 
@@ -177,6 +177,6 @@ class NodeServer:
         self.parts.forwarder.renew()
 
     def _defect_met(self, error: Exception) -> None:
-        """Stop the node if a call met damage: what this node says of its state is worth nothing."""
+        """Stop the node if a call met a damaged state: its answers cannot be trusted any more."""
         if isinstance(error, StateDamaged):
             self.node.fail(error)

@@ -1,8 +1,8 @@
-"""End a node with the program that started it, however that one ends.
+"""Stop the node when its parent process exits, for whatever reason.
 
-The program keeps the writing end of a pipe whose reading end is the node's standard input, and
-writes nothing. When it is gone, by SIGKILL too, the kernel closes the pipe: so no node is left
-behind. There is no signal for this that both Linux and macOS have.
+The parent keeps the write end of a pipe and writes nothing; the read end is the node's standard
+input. When the parent exits, also by SIGKILL, the kernel closes the pipe, so no node is left
+behind. No signal does this on both Linux and macOS.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _READ_BYTES: Final = 4096
 
 @cache
 def open_parent_pipe() -> int:
-    """Return the reading end of a pipe that ends with this process: standard input for nodes."""
-    reading, _ = os.pipe()  # neither is inherited unasked, and the writing end is never closed
+    """Return the read end of a pipe that closes when this process exits: stdin for nodes."""
+    reading, _ = os.pipe()  # not inherited by default; the write end is never closed
     return reading
 
 
 def stop_with_parent(torn: Callable[[], None]) -> None:
-    """Call ``torn``, once, when standard input has ended."""
+    """Call ``torn`` once, at the end-of-file of standard input."""
     loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def look() -> None:

@@ -1,7 +1,7 @@
-"""Answer probes and scrapes over plain HTTP: /livez, /readyz, /startupz, /metrics.
+"""Answer probes and metric scrapes over plain HTTP: /livez, /readyz, /startupz, /metrics.
 
-Probes of Kubernetes cannot speak TLS to gRPC, so they get a port of their own. HTTP/1.0 in spirit:
-one request per connection, which is what probes and scrapers do anyway.
+Kubernetes probes cannot speak TLS to gRPC, so they have a port of their own. The server closes each
+connection after one request, which suits probes and scrapers.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 REQUEST_SECONDS: Final = 5.0
-"""A client that has not sent its request by then is dropped."""
+"""Maximum time for a client to send its request."""
 HEADER_LINES_MAX: Final = 100
 _REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Not Ready"}
 
 Answer: TypeAlias = tuple[int, str, bytes]
-"""Status, media type, content."""
+"""Status, media type, body."""
 
 
 def said(text: str, *, ok: bool) -> Answer:
-    """Return the answer of a probe."""
+    """Return the response of a probe: status 200 or 503 with a text."""
     return (200 if ok else 503, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 class ProbeServer:
-    """A small HTTP server.
+    """A minimal HTTP server.
 
     Args:
-        pages: what answers each path.
+        pages: handler of each path.
     """
 
     def __init__(self, pages: Mapping[str, Callable[[], Answer]]) -> None:
@@ -36,10 +36,10 @@ class ProbeServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to listen; return the port.
+        """Start listening; return the port.
 
         Raises:
-            OSError: the port cannot be had.
+            OSError: the port cannot be opened.
         """
         self._server = await asyncio.start_server(self._serve, host, port)
         found: int = self._server.sockets[0].getsockname()[1]
@@ -61,7 +61,7 @@ class ProbeServer:
                 writer.write(self._answer(request))
                 await writer.drain()
         except (TimeoutError, OSError, ValueError):
-            # A broken or slow client is nobody's problem but its own.
+            # A broken or slow client affects only itself.
             pass
         finally:
             writer.close()

@@ -1,4 +1,4 @@
-"""Say whether a node may get calls: to the health service and to the probes of Kubernetes."""
+"""Report whether a node is ready, to the gRPC health service and to Kubernetes probes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.probes import Answer, ProbeServer, said
 
 LAG_ENTRIES_MAX: Final = 10_000
-"""A node that is so far behind what it knows to be committed is not ready."""
+"""Maximum number of committed but unapplied entries of a ready node."""
 SILENCE_MS_MAX: Final = 60_000
-"""An election makes nobody unready; so long without a leader does."""
+"""Maximum time without a leader of a ready node; far longer than an election."""
 
 
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness:
-    """What a node says of itself; follows the phases of its role by itself.
+    """Readiness of a node; follows the phase changes by itself.
 
     Args:
-        parts: the node.
+        parts: the components of the node.
     """
 
     def __init__(self, parts: NodeComponents) -> None:
@@ -38,7 +38,7 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether the node answers calls, and not far behind the others."""
+        """Return whether the node answers calls and is not far behind the commit index."""
         parts = self._parts
         if parts.endpoint.draining or parts.phases.phase is NodePhase.INIT:
             return False
@@ -53,12 +53,12 @@ class Readiness:
             self._background.start(saying)
 
     def startupz(self) -> Answer:
-        """Answer whether the node has found its cluster."""
+        """Return whether the node has caught up with its cluster since its start."""
         phase = self._parts.phases.phase
         return said(phase.name, ok=phase is not NodePhase.INIT)
 
     def readyz(self) -> Answer:
-        """Answer whether the node is ready."""
+        """Return whether the node is ready."""
         return said(self._parts.phases.phase.name, ok=self.is_ready)
 
 

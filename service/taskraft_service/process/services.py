@@ -1,4 +1,4 @@
-"""List the services of the contract: each call with what answers it."""
+"""Build the gRPC services of the API from the components of a node."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from taskraft_service.process.startup import monotonic_ms
 
 
 def client_server(parts: NodeComponents) -> grpc.aio.Server:
-    """Return the server for clients; it does not listen yet.
+    """Return the gRPC server for clients; it does not listen yet.
 
-    With certificates of the nodes, the same services are served to them on their own port: there a
-    node that passes a call on is believed when it says for whom.
+    If nodes have certificates, the peer port serves the same services to other nodes. There the
+    node that forwards a call may name the principal of its caller.
     """
     offered, security = servicers(parts), parts.security
     authenticator = security.client_authenticator
@@ -51,7 +51,7 @@ def client_server(parts: NodeComponents) -> grpc.aio.Server:
 
 
 def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
-    """Return the services of the contract."""
+    """Return the services of the API."""
     mutations = CommandExecutor(parts.router)
     freshness = StalenessGuard(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
     reading = QueueReader(parts.machine, freshness, parts.queues, parts.clock.now_ms)

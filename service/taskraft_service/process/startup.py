@@ -1,4 +1,4 @@
-"""Open what a node keeps: the queue's state, and the settings of the Raft driver beside it."""
+"""Open the queue's state and build the Raft settings of a node."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from taskraft_service.storage.rocks import FailingStore, RocksStore
 
 STATE_DIRECTORY: Final = "state"
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""On Linux the monotonic clock stands still while the machine sleeps, elsewhere it does not."""
+"""CLOCK_BOOTTIME advances while the machine sleeps; Linux's CLOCK_MONOTONIC does not."""
 
 
 def monotonic_ms() -> int:
-    """Return a time that never goes back, and goes on while the machine sleeps."""
+    """Return a clock value in ms that never goes back and advances while the machine sleeps."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
@@ -34,9 +34,9 @@ def open_machine(
     """Open the queue's state.
 
     Raises:
-        StateForeign: it belongs to another cluster or member.
-        StateDamaged, StateMissing: it cannot be read.
-        DriverUnusable, DriverMissing: an installed driver is none, or one is missing.
+        StateForeign: the state belongs to another cluster or member.
+        StateDamaged, StateMissing: the state cannot be read.
+        DriverUnusable, DriverMissing: an installed driver is invalid, or a driver is not installed.
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
@@ -54,7 +54,7 @@ def open_machine(
 
 
 def raft_config(config: ServerConfig, place: MemberIdentity, failpoints: Failpoints) -> NodeConfig:
-    """Return the settings of the Raft driver."""
+    """Return the settings of the Raft member."""
     members = place.founders or (place.member,)
     return NodeConfig(
         cluster_id=config.cluster_id,

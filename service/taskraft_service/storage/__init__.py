@@ -1,1 +1,1 @@
-"""The queue's state on disk: RocksDB behind the ordered ``Store`` that the queue sees."""
+"""State of the queue in RocksDB, snapshots of it, and the free disk space."""

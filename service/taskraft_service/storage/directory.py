@@ -1,7 +1,8 @@
-"""Keep the databases of a node in a directory, one of which is the current one.
+"""Manage the databases of a node in one directory; one of them is the current one.
 
-A snapshot is installed by building a whole new database beside the old one and moving one small
-synced file that names the current one. A crash at any moment leaves the one or the other.
+To install a snapshot, a complete new database is built beside the current one. Then a small synced
+file that names the current database is replaced. A crash at any moment leaves either the old or the
+new database current.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from taskraft_replication.storage.filesystem import DiskFileSystem, sync_directo
 
 POINTER: Final = "current"
 OUTGOING: Final = "outgoing"
-"""Where frozen states lie that are being sent."""
+"""Subdirectory of frozen states that are being sent."""
 
 
 class StateForeign(Exception):
-    """The directory holds the state of another cluster, member or version; nothing was touched."""
+    """The directory holds the state of another cluster, member or version; nothing was changed."""
 
 
 class StateMissing(Exception):
-    """A database that is named as the current one, or the name of it, is not there."""
+    """The current database, or the file that names it, is missing."""
 
 
 class StateDirectory:
     """The directory ``state`` of a node.
 
     Args:
-        path: made if it is missing.
-        cluster_id: whose state it is.
-        member_id: whose state it is.
-        failpoints: what goes wrong on purpose.
+        path: the directory; created if it is missing.
+        cluster_id: cluster that owns the state.
+        member_id: member that owns the state.
+        failpoints: faults to inject.
 
     Raises:
-        StateForeign: it belongs to another cluster, member or version, or its pointer is
+        StateForeign: the state belongs to another cluster, member or version, or its pointer is
             unreadable.
-        StateMissing: its pointer or the database that this names is gone.
+        StateMissing: the pointer, or the database that it names, is missing.
     """
 
     def __init__(
@@ -64,27 +65,27 @@ class StateDirectory:
 
     @property
     def current(self) -> Path:
-        """Where the current database lies."""
+        """Path of the current database."""
         return self._place(self._generation)
 
     def fresh(self) -> Path:
-        """Return a place for a new database; what an earlier attempt left there is removed."""
+        """Return a path for a new database; remains of an earlier attempt are deleted."""
         place = self._place(self._generation + 1)
         shutil.rmtree(place, ignore_errors=True)
         return place
 
     def switch(self) -> None:
-        """Make the database at ``fresh``, which must be durable, the current one, durably."""
+        """Make the database at ``fresh`` the current one, durably; it must be durable itself."""
         self._write_pointer(self._generation + 1)
         self._generation += 1
 
     def discard(self, place: Path) -> None:
-        """Remove a database that is not current; it must be closed."""
+        """Delete a database that is not current; it must be closed."""
         assert place != self.current
         shutil.rmtree(place)
 
     def outgoing(self) -> Path:
-        """Return a place for another frozen state; what a crash leaves there goes at a start."""
+        """Return a path for another frozen state; the next start deletes leftovers."""
         parent = self._path / OUTGOING
         parent.mkdir(exist_ok=True)
         self._frozen += 1
@@ -96,8 +97,12 @@ class StateDirectory:
     def _read_pointer(self) -> int:
         if not self._fs.exists(POINTER):
             if any(place.is_dir() and any(place.iterdir()) for place in self._path.iterdir()):
-                raise StateMissing(f"{self._path / POINTER} is missing")
-            # First a place, still empty: a pointer to nothing would be damage.
+                raise StateMissing(
+                    f"{self._path / POINTER} is missing although databases exist; remove this "
+                    "member and let the node join again with an empty data_dir"
+                )
+            # Create the empty directory first: a pointer to a missing directory would count as
+            # damage.
             self._place(1).mkdir(exist_ok=True)
             self._write_pointer(1)
             return 1
@@ -107,19 +112,21 @@ class StateDirectory:
             raise StateForeign(f"{self._path}: {error}") from error
         generation = said.pop("generation", None)
         if said != self._identity or not isinstance(generation, int):
-            raise StateForeign(f"{self._path} belongs to {said}, not to {self._identity}")
+            raise StateForeign(
+                f"{self._path} belongs to {said}, expected {self._identity}; use another data_dir"
+            )
         if not self._place(generation).is_dir():
-            raise StateMissing(f"{self._place(generation)} is missing")
+            raise StateMissing(f"current database {self._place(generation)} is missing")
         return generation
 
     def _write_pointer(self, generation: int) -> None:
         write_checked(self._fs, POINTER, {**self._identity, "generation": generation})
 
     def _remove_others(self) -> None:
-        """Remove what a switch or a crash has left.
+        """Delete what a switch or a crash has left.
 
-        A kill may have left a pointer that the disk does not have yet: what it named before must
-        not go first.
+        After a kill, the pointer on disk may be older than the pointer in the page cache. Sync it
+        before the database that the older pointer names is deleted.
         """
         sync_directory(self._path)
         for place in self._path.iterdir():

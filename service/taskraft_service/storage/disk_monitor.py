@@ -1,6 +1,7 @@
-"""Watch how much is free on the disk, so that puts are refused before it is full.
+"""Measure the free disk space, so that puts are refused before the volume is full.
 
-A full volume cannot even be opened again by RocksDB; takes and settles go on, they make room.
+RocksDB cannot even open its files again on a full volume. Takes and settlements continue, because
+they free space.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from pathlib import Path
 from typing import Final
 
 CHECK_MS: Final = 10
-"""How long an answer of the file system holds: a fast disk takes some tens of MiB in that time."""
+"""How long a measurement is reused; a fast disk writes some tens of MiB in this time."""
 
 
 class DiskMonitor:
-    """The free space of the volume that holds the data.
+    """Free space of the volume that holds the data directory.
 
     Args:
         path: a directory on the volume.
-        low_bytes: below this the disk counts as low.
-        monotonic_ms: reads a clock.
+        low_bytes: free space below which ``is_low`` is true.
+        monotonic_ms: reads a clock that never goes back.
     """
 
     def __init__(self, path: Path, low_bytes: int, monotonic_ms: Callable[[], int]) -> None:
@@ -32,7 +33,7 @@ class DiskMonitor:
 
     @property
     def free_bytes(self) -> int:
-        """How much is free, a moment ago."""
+        """Free space in bytes, at most ``CHECK_MS`` old."""
         now_ms = self._monotonic_ms()
         if now_ms - self._checked_ms >= CHECK_MS:
             volume = os.statvfs(self._path)
@@ -42,7 +43,7 @@ class DiskMonitor:
 
     @property
     def is_low(self) -> bool:
-        """Tell whether puts have to be refused."""
+        """Return whether puts must be refused."""
         if self._monotonic_ms() - self._checked_ms < CHECK_MS:
             return self._free_bytes < self.low_bytes
         return self.free_bytes < self.low_bytes

@@ -1,12 +1,12 @@
-"""Check the manifest of a RocksDB before RocksDB reads it.
+"""Check the manifest of a RocksDB database before RocksDB reads it.
 
-RocksDB checks its records itself, but for one thing (9.8.4): whoever flips a bit in the type of a
-record may turn it into that of a recycled log file, and RocksDB then looks for the next record for
-ever. A node that never starts and never says why is worse than one that refuses to start. So the
-records are walked here once, before the database is opened.
+RocksDB (9.8.4) verifies its records, with one exception: a flipped bit in a record's type can turn
+it into the type of a recycled log file, and RocksDB then searches for the next record for ever. A
+node that never starts without a message is worse than one that refuses to start. The records are
+therefore scanned once before the database is opened.
 
-The format is that of LevelDB's logs (`doc/log_format.md` in its sources): blocks of 32 KiB, and in
-them records of a masked CRC32C, a length, a type and data; what is left of a block is zeros.
+The format is that of LevelDB's logs (`doc/log_format.md` in its sources): blocks of 32 KiB that
+contain records of a masked CRC32C, a length, a type and data; the rest of a block is zeros.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _HEADER: Final = Struct("<IHB")  # masked crc of type and data, data bytes, type
 _TYPES: Final = range(1, 5)  # whole, first part, middle part, last part
 _MASK_DELTA: Final = 0xA282EAD8
 _NOTHING: Final = bytes(_HEADER.size)
-"""What a power loss may leave in place of a record that was not synced; RocksDB skips it."""
+"""A power loss may leave zeros in place of a record that was not synced; RocksDB skips them."""
 
 
 class ManifestDamaged(Exception):
-    """The manifest is not what RocksDB wrote, or is missing."""
+    """The manifest is missing or corrupt."""
 
 
 def check_manifest(database: Path) -> None:
-    """Make sure that RocksDB can read the manifest in the directory of a database, if it has one.
+    """Check that RocksDB can read the manifest of a database directory, if there is one.
 
-    An incomplete record at the end is what a crash leaves; RocksDB ignores it.
+    An incomplete record at the end is left by a crash; RocksDB ignores it.
 
     Raises:
-        ManifestDamaged: it cannot.
+        ManifestDamaged: the manifest is missing or corrupt.
     """
     try:
         name = (database / "CURRENT").read_text(errors="replace").removesuffix("\n")
@@ -60,7 +60,7 @@ def check_manifest(database: Path) -> None:
 
 
 def _end_of_record(raw: bytes, offset: int) -> int | None:
-    """Return where the record at ``offset`` ends; None if there is no valid one."""
+    """Return the end of the record at ``offset``, or None if the record is invalid."""
     masked, size, kind = _HEADER.unpack_from(raw, offset)
     end: int = offset + _HEADER.size + size
     left_in_block = BLOCK_BYTES - offset % BLOCK_BYTES
@@ -73,10 +73,10 @@ def _end_of_record(raw: bytes, offset: int) -> int | None:
 
 
 def _is_torn(raw: bytes, offset: int) -> bool:
-    """Tell whether the record at ``offset`` is the last one and incomplete.
+    """Return whether the record at ``offset`` is the last one and incomplete.
 
-    Its length may also be longer than it was written: then there are valid records behind it,
-    which RocksDB would leave out without a word, and open an earlier state.
+    A corrupt length may also make a record look incomplete. Valid records then follow it, which
+    RocksDB would drop silently to open an earlier state.
     """
     _, size, kind = _HEADER.unpack_from(raw, offset)
     is_incomplete: bool = kind in _TYPES and offset + _HEADER.size + size > len(raw)

@@ -1,4 +1,4 @@
-"""A store in memory: for what need not outlive the process, and for trying drivers."""
+"""Store in memory: for temporary tubes, and for trying tube drivers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sortedcontainers import SortedDict
 from taskraft_service.queue.store.store import RangeDeletion, Write
 
 PAIR_BYTES: Final = 192
-"""What a pair costs beside its bytes: two objects, a place in a list and one in a table."""
+"""Overhead of a pair in bytes: two objects, a list entry and a table entry."""
 
 
 class MemoryStore:
-    """An ordered map of bytes; satisfies ``taskraft_service.queue.store.store.Store``."""
+    """Ordered map of bytes; satisfies ``taskraft_service.queue.store.Store``."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._pairs: SortedDict[bytes, bytes] = SortedDict()
         self._content_bytes = 0
 
@@ -26,7 +26,7 @@ class MemoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the pairs take."""
+        """Approximate memory of the pairs, in bytes."""
         return self._content_bytes + PAIR_BYTES * len(self._pairs)
 
     def get(self, key: bytes) -> bytes | None:
@@ -35,21 +35,21 @@ class MemoryStore:
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return the values of keys, each or None."""
+        """Return the value of each key, or None."""
         return [self._pairs.get(key) for key in keys]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs from ``start`` to before ``stop`` in order of the keys."""
+        """Yield the pairs with ``start <= key < stop`` in order of the keys."""
         for key in self._pairs.irange(start, stop, inclusive=(True, False)):
             yield key, self._pairs[key]
 
     def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the same pairs, the last first."""
+        """Yield the same pairs in reverse order."""
         for key in self._pairs.irange(start, stop, inclusive=(True, False), reverse=True):
             yield key, self._pairs[key]
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Do writes in order."""
+        """Apply writes in order."""
         for write in writes:
             if isinstance(write, RangeDeletion):
                 keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))

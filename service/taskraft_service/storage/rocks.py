@@ -1,8 +1,8 @@
-"""Keep the queue's state in RocksDB, behind the ordered ``Store`` that the queue sees.
+"""Keep the queue's state in RocksDB, behind the ordered ``Store`` interface of the queue.
 
-One column family, so that the applied index and the state it stands for can never be flushed apart.
-No write-ahead log: the Raft log is the truth, and after a crash it is replayed from the applied
-index that is found here. Raw mode: keys and values are bytes, nothing is ever unpickled.
+There is one column family, so that the applied index and its state are always flushed together.
+There is no write-ahead log: after a crash the Raft log is replayed from the applied index found
+here. In raw mode keys and values are bytes, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from taskraft_service.queue.store.store import RangeDeletion, Write
 from taskraft_service.storage.manifest import check_manifest
 
 BLOOM_BITS_PER_KEY: Final = 10
-"""One percent of false positives: most lookups are of keys that exist in one level only."""
+"""One percent of false positives; most lookups are for keys that exist in one level only."""
 WRITE_BUFFERS_MAX: Final = 4
-"""Three may wait to be written before a write stalls (and with it the event loop)."""
+"""Three buffers may wait to be written before a write blocks, and with it the event loop."""
 BACKGROUND_THREADS: Final = 2
 SHORT_WALK_PAIRS: Final = 16
-"""So many pairs are walked before a generator is worth its beginning."""
+"""Number of pairs after which a generator is faster than the iterator, despite its start-up
+cost."""
 INFO_LOGS_MAX: Final = 3
 INFO_LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class StateClosed(Exception):
-    """The database was closed while somebody still read it: a snapshot took its place."""
+    """The database was closed while a reader used it, because a snapshot replaced it."""
 
 
 class StateDamaged(Exception):
@@ -69,19 +70,19 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
 
 
 class RocksStore:
-    """An ordered map of bytes on disk.
+    """Ordered map of bytes on disk.
 
     Used on one thread, except for ``flush`` and ``freeze``.
 
     Args:
-        path: directory of the database; made if it is missing.
-        block_cache_bytes: bound of what is kept of the files in memory.
-        write_buffer_bytes: size of one of at most four buffers of changes in memory.
+        path: directory of the database; created if it is missing.
+        block_cache_bytes: size of the block cache in memory.
+        write_buffer_bytes: size of one write buffer in memory; at most four exist.
         read_only: change nothing in the directory.
 
     Raises:
-        StateDamaged: the files are not what was written. Every method may raise it, also for a disk
-            that fails; nothing is known of the state then, and the node must end.
+        StateDamaged: the files are corrupt or the disk fails. Every method may raise it; the state
+            is then unknown, and the node must stop.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class RocksStore:
     ) -> None:
         self._path = path
         self._write_options = WriteOptions()
-        # The library's stub declares a method; at run time it is a property.
+        # The library's stub declares a method, but at run time it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
         access = AccessType.read_only() if read_only else AccessType.read_write()
         with self._damage_named():
@@ -105,7 +106,7 @@ class RocksStore:
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
-        """Give the library's errors a name; it has no classes of its own for them."""
+        """Convert the library's errors, which have no classes of their own."""
         try:
             yield
         except DbClosedError as error:
@@ -124,21 +125,21 @@ class RocksStore:
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return the values of keys, each or None; half the cost of asking for each alone."""
+        """Return the value of each key, or None; half the cost of single lookups."""
         with self._damage_named():
-            # What the library's types cannot say: a list of keys gives a list of values.
+            # The library's types do not express that a list of keys gives a list of values.
             return cast("list[bytes | None]", self._rocks.get(list(keys)))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs with ``start <= key < stop`` in order; consumed lazily."""
+        """Yield the pairs with ``start <= key < stop`` in order, lazily."""
         within = ReadOptions()
         within.set_iterate_upper_bound(stop)
         return self._walk(start, within, backwards=False)
 
     def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the same pairs as ``scan``, the last one first.
+        """Yield the same pairs as ``scan`` in reverse order.
 
-        The library (0.3.29) takes a lower bound for an upper one, so the end is found here.
+        The library (0.3.29) treats a lower bound as an upper bound, so the end is checked here.
         """
         for key, value in self._walk(stop, ReadOptions(), backwards=True):
             if key < start:
@@ -149,16 +150,17 @@ class RocksStore:
     def _walk(
         self, begin: bytes, within: ReadOptions, *, backwards: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield pairs from a key on, as far as the options allow.
+        """Yield pairs from a key on, within the bounds of the options.
 
-        The library (0.3.29) has an iterator with a status, and generators that take half the time
-        but end at a damaged block as if nothing followed: a replica that finds less than the others
-        differs from them from then on. So the iterator begins, since most walks are short; a
-        generator goes on; and where that ends, the iterator looks whether it is the end.
+        The library (0.3.29) has an iterator with a status, and generators. The generators take half
+        the time, but they end at a damaged block as if nothing followed, and a replica that reads
+        less than the others diverges from them. So the walk starts with the iterator, because most
+        walks are short. A generator continues it, and the iterator checks where the generator
+        ended.
 
-        The options own the bound, and the library lets go of them too early: the iterator then
+        The options own the bound, and the library releases them too early: the iterator then
         compares with freed memory and ends too soon, without an error. So this generator keeps
-        options and bound for as long as the iterator lives.
+        options and bound alive as long as the iterator.
         """
         with self._damage_named():
             pairs = self._rocks.iter(within)
@@ -170,7 +172,7 @@ class RocksStore:
             seek(begin)
             walked = 0
             while valid():
-                # What the library's types cannot say: in raw mode, keys and values are bytes.
+                # The library's types do not express that keys and values are bytes in raw mode.
                 pair = cast("tuple[bytes, bytes]", (key(), value()))
                 yield pair
                 proceed()
@@ -190,18 +192,18 @@ class RocksStore:
     def _pairs(
         self, begin: bytes, within: ReadOptions, *, backwards: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Return the library's generator, which may end too soon."""
+        """Return the library's generator, which may end too early."""
         with self._damage_named():
             found = self._rocks.items(backwards, from_key=begin, read_opt=within)
         return cast("Iterator[tuple[bytes, bytes]]", found)
 
     def _check(self, pairs: RdictIter) -> None:
-        """Make sure that a walk did not end because of an error."""
+        """Check that a walk did not end because of an error."""
         with self._damage_named():
             pairs.status()
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Apply the writes in order, all or none as far as a later crash can tell."""
+        """Apply writes in order; after a crash either all or none of them exist."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for write in writes:
@@ -218,7 +220,7 @@ class RocksStore:
 
     @property
     def is_choked(self) -> bool:
-        """Tell whether a write would have to wait for the disk to catch up."""
+        """Return whether a write would block until the disk catches up."""
         number = self._rocks.property_int_value
         return (
             (number("rocksdb.num-immutable-mem-table") or 0) >= WRITE_BUFFERS_MAX - 1
@@ -227,20 +229,20 @@ class RocksStore:
         )
 
     def flush(self) -> None:
-        """Bring what has been written so far to disk, synced; may be called on another thread."""
+        """Flush and sync all writes so far; may be called on another thread."""
         with self._damage_named():
             self._rocks.flush(wait=True)
 
     def freeze(self, place: Path) -> None:
-        """Make a copy of the state as it is now in a new directory; on any thread.
+        """Copy the current state into a new directory; may be called on any thread.
 
-        Costs a flush and some hard links: the files of a database never change.
+        Costs one flush and some hard links, because the files of a database never change.
         """
         with self._damage_named():
             Checkpoint(self._rocks).create_checkpoint(str(place))
 
     def close(self) -> None:
-        """Close the files; the object is of no use afterwards."""
+        """Close the files; the object cannot be used afterwards."""
         self._rocks.close()
 
 

@@ -1,11 +1,10 @@
-"""Carry a whole state as one sequence of bytes: the files of a frozen database.
+"""Transfer a whole state as one sequence of bytes: the files of a frozen database.
 
-Format: the magic, the number of files, and for each of them its name and size; then their contents
-in that order. Numbers are varints. The transport adds checksums of its own, and RocksDB has one in
-each block.
+Format: magic, number of files, name and size of each file, then the contents of the files in that
+order. Numbers are varints. The transport adds its own checksums, and RocksDB has one in each block.
 
-The files travel as they are. To copy them costs no work per task, neither here, where it would
-compete with the work of a leader, nor there.
+The files are sent unchanged, so neither side does work per task; on the sender that work would
+compete with the work of the leader.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from taskraft_service import wire
 MAGIC: Final = b"taskraft state 2\n"
 NAME_BYTES_MAX: Final = 64
 FILES_MAX: Final = 100_000
-"""Far more than a database of some terabytes has."""
+"""Far more files than a database of several terabytes has."""
 
 _NAME: Final = re.compile(
     r"\d+\.sst|\d+\.log|CURRENT|MANIFEST-\d+|OPTIONS-\d+|rocksdict-config\.json"
 )
-"""The files that make a database. Nothing else is sent, and nothing else is taken from a peer."""
+"""Files of a database. No other file is sent or accepted from a peer."""
 
 
 class SnapshotDamaged(SnapshotBroken):
-    """The content is not a snapshot, or ends too early; nothing of it may be used."""
+    """The content is not a snapshot or is cut off; none of it may be used."""
 
 
 class RocksSnapshot:
-    """A frozen state at ``index``; satisfies ``taskraft_replication.machine.SnapshotReader``.
+    """Frozen state at ``index``; satisfies ``taskraft_replication.machine.SnapshotReader``.
 
     Args:
-        index: the last entry whose effects it holds.
-        place: the frozen database, which belongs to this object.
+        index: index of the last entry whose effects it contains.
+        place: directory of the frozen database, owned by this object.
     """
 
     def __init__(self, index: LogIndex, place: Path) -> None:
@@ -57,7 +56,7 @@ class RocksSnapshot:
         self._head = bytes(head)
         self._names = names
         self._starts = [len(head)]
-        """Where in the content each file begins, and where the last one ends."""
+        """Offset of each file in the content, then the end of the last file."""
         for size in sizes:
             self._starts.append(self._starts[-1] + size)
 
@@ -83,16 +82,16 @@ class RocksSnapshot:
         finally:
             os.close(descriptor)
         if not part:
-            raise SnapshotBroken(f"{path} has become shorter")
+            raise SnapshotBroken(f"{path} is shorter than when the snapshot was opened")
         return part
 
     def close(self) -> None:
-        """Remove the frozen files."""
+        """Delete the frozen files."""
         shutil.rmtree(self._place)
 
 
 class _Stream:
-    """Chunks as one sequence of bytes."""
+    """Chunks read as one sequence of bytes."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -102,13 +101,13 @@ class _Stream:
         """Yield the next ``size`` bytes in pieces.
 
         Raises:
-            SnapshotDamaged: there are not so many.
+            SnapshotDamaged: the stream ends too early.
         """
         while size:
             if not self._rest:
                 self._rest = next(self._chunks, b"")
             if not self._rest:
-                raise SnapshotDamaged("the snapshot is cut off")
+                raise SnapshotDamaged("the snapshot ends too early")
             piece, self._rest = self._rest[:size], self._rest[size:]
             size -= len(piece)
             yield piece
@@ -118,7 +117,7 @@ class _Stream:
         return b"".join(self.pieces(size))
 
     def number(self, most: int) -> int:
-        """Return the varint that comes next, which is not above ``most``."""
+        """Return the next varint, which must not exceed ``most``."""
         found = 0
         for shift in range(0, 63, 7):
             byte = self.take(1)[0]
@@ -126,20 +125,22 @@ class _Stream:
             if byte < 0x80:
                 break
         if found > most:
-            raise SnapshotDamaged(f"{found} where at most {most} may be")
+            raise SnapshotDamaged(
+                f"the snapshot contains the number {found}; the maximum is {most}"
+            )
         return found
 
     def end(self) -> None:
-        """Make sure that nothing follows."""
+        """Check that nothing follows."""
         if self._rest or next(self._chunks, b""):
-            raise SnapshotDamaged("something follows on the snapshot")
+            raise SnapshotDamaged("the snapshot has data after its end")
 
 
 def build(place: Path, chunks: Iterable[bytes]) -> None:
-    """Make the directory of a database from a snapshot, durably.
+    """Create a database directory from a snapshot, durably.
 
     Raises:
-        SnapshotDamaged: the snapshot is; the directory is of no use then.
+        SnapshotDamaged: the snapshot is corrupt; the directory is then incomplete.
     """
     stream = _Stream(chunks)
     if stream.take(len(MAGIC)) != MAGIC:
@@ -149,10 +150,10 @@ def build(place: Path, chunks: Iterable[bytes]) -> None:
     for _ in range(count):
         name = stream.take(stream.number(NAME_BYTES_MAX)).decode(errors="replace")
         if not _NAME.fullmatch(name):
-            raise SnapshotDamaged(f"{name!r} is no file of a database")
+            raise SnapshotDamaged(f"{name!r} is not a file of a database")
         files[name] = stream.number(1 << 62)
     if len(files) != count:
-        raise SnapshotDamaged("a file comes twice")
+        raise SnapshotDamaged("the snapshot contains a file twice")
     place.mkdir()
     for name, size in files.items():
         with (place / name).open("wb") as file:

@@ -75,7 +75,7 @@ def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
         text=True,
     ) as process:
         for line in process.stdout:
-            if "asks again to join" in line:
+            if "join not answered" in line:
                 break
         process.terminate()
         assert "serves" not in process.stdout.read()

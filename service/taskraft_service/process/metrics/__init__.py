@@ -1,6 +1,6 @@
-"""Show the node to Prometheus: names begin with taskraft_, units are base units.
+"""Prometheus metrics of a node; names begin with ``taskraft_`` and use base units.
 
-Counts are kept where they arise and read when they are scraped; only what needs a distribution is
-observed as it happens. No label names a task; tubes are labels up to a bound, the rest is one sum.
-What belongs to a Raft group has a label with its number, so that several fit into one process.
+Counters are kept by the components and read at each scrape; only histograms are updated as events
+happen. No label contains a task. Tubes are labels up to a limit; the other tubes are summed.
+Metrics of a Raft group have a ``group`` label, so that several groups fit into one process.
 """

@@ -1,4 +1,4 @@
-"""Distributions over the entries of a group: how long, how many commands, how large."""
+"""Histograms of log entries: duration, number of commands, size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EntryHistograms:
     """The histograms of all groups of a process.
 
     Args:
-        registry: where they are shown.
+        registry: Prometheus registry.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -24,7 +24,7 @@ class EntryHistograms:
 
         self.seconds: Final = histogram(
             "taskraft_entry_seconds",
-            "From the proposal of an entry to its result, on the leader.",
+            "Time from the proposal of an entry to its result, on the leader.",
             _SECONDS,
         )
         self.commands: Final = histogram(
@@ -32,21 +32,21 @@ class EntryHistograms:
         )
         self.bytes: Final = histogram("taskraft_entry_bytes", "Size of an entry.", _BYTES)
         self.sync: Final = histogram(
-            "taskraft_log_sync_seconds", "One append to the log with its sync.", _SECONDS
+            "taskraft_log_sync_seconds", "Time of one append to the log with its fsync.", _SECONDS
         )
 
 
 class EntryDistributions:
-    """What is observed of one group's entries as it happens; a ``proposer.EntryObserver``.
+    """Histograms of the entries of one group; a ``proposer.EntryObserver``.
 
     Args:
-        histograms: those of the process.
-        group_id: the Raft group whose entries they are.
+        histograms: histograms of the process.
+        group_id: id of the Raft group.
     """
 
     def __init__(self, histograms: EntryHistograms, group_id: int) -> None:
         group = str(group_id)
-        # Kept: to look up a series by its label costs more than to observe.
+        # Resolved once, because looking a series up by its label costs more than observing a value.
         self._seconds = histograms.seconds.labels(group)
         self._commands = histograms.commands.labels(group)
         self._bytes = histograms.bytes.labels(group)
@@ -54,12 +54,12 @@ class EntryDistributions:
         self._sync_us = 0
 
     def entry_applied(self, commands: int, entry_bytes: int, seconds: float) -> None:
-        """Observe an entry of this leader."""
+        """Observe an entry that this leader proposed."""
         self._seconds.observe(seconds)
         self._commands.observe(commands)
         self._bytes.observe(entry_bytes)
 
     def synced(self, sync_us: int) -> None:
-        """Observe a sync; ``sync_us`` is the sum over all of them so far."""
+        """Observe one fsync; ``sync_us`` is the total time of all fsyncs so far."""
         self._sync.observe((sync_us - self._sync_us) / 1e6)
         self._sync_us = sync_us

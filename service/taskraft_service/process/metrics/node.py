@@ -1,4 +1,4 @@
-"""Metrics of one node: its phase, the calls, what waits, the disk, the change feed."""
+"""Metrics of one node: phase, calls, waiting work, disk, change feed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 class NodeCollector(Collector):
-    """Reads the node when it is scraped.
+    """Reads the state of the node at each scrape.
 
     Args:
-        phases: its phase.
-        calls: calls by method and outcome.
+        phases: phase machine of the node.
+        calls: number of calls by method and outcome.
         proposer: commands that wait for an entry.
-        waiters: consumers that wait.
+        waiters: waiting consumers.
         streams: returns the number of open subscriptions.
-        temporary: tubes in memory.
-        disk: the volume of the data directory.
-        machine: the queue's state.
+        temporary: temporary tubes.
+        disk: volume of the data directory.
+        machine: state machine of the queue.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
@@ -55,20 +55,34 @@ class NodeCollector(Collector):
         yield self._phase()
         yield self._by_outcome()
         yield CounterMetricFamily(
-            "taskraft_dropped_commands", "Never reached the log.", value=self._proposer.dropped
+            "taskraft_dropped_commands",
+            "Commands that never reached the log.",
+            value=self._proposer.dropped,
         )
         for name, text, number in (
-            ("taskraft_pending_commands", "Wait for an entry.", self._proposer.pending),
-            ("taskraft_waiting_consumers", "Consumers that wait.", len(self._waiters)),
+            (
+                "taskraft_pending_commands",
+                "Commands that wait for an entry.",
+                self._proposer.pending,
+            ),
+            ("taskraft_waiting_consumers", "Waiting consumers.", len(self._waiters)),
             ("taskraft_streams", "Open subscriptions.", self._streams()),
             ("taskraft_sessions", "Open sessions.", len(self._machine.queue.sessions())),
             (
                 "taskraft_temporary_bytes",
-                "Memory that temporary tubes take.",
+                "Memory of the temporary tubes.",
                 self._temporary.memory_bytes,
             ),
-            ("taskraft_disk_free_bytes", "Free on the volume.", self._disk.free_bytes),
-            ("taskraft_disk_low", "1 while puts are refused.", self._disk.is_low),
+            (
+                "taskraft_disk_free_bytes",
+                "Free disk space of the data directory's volume.",
+                self._disk.free_bytes,
+            ),
+            (
+                "taskraft_disk_low",
+                "1 while puts are refused because free disk space is low.",
+                self._disk.is_low,
+            ),
         ):
             yield GaugeMetricFamily(name, text, value=number)
         yield from self._feed()
@@ -91,10 +105,14 @@ class NodeCollector(Collector):
 
     def _feed(self) -> Iterator[Metric]:
         high = GaugeMetricFamily(
-            "taskraft_feed_high_seq", "End of a partition of the feed.", labels=("partition",)
+            "taskraft_feed_high_seq",
+            "Sequence number of a feed partition's end.",
+            labels=("partition",),
         )
         low = GaugeMetricFamily(
-            "taskraft_feed_low_seq", "Begin of a partition of the feed.", labels=("partition",)
+            "taskraft_feed_low_seq",
+            "Sequence number of a feed partition's begin.",
+            labels=("partition",),
         )
         for view in self._machine.queue.feed.views():
             high.add_metric((str(view.partition),), view.high_seq)

@@ -14,23 +14,23 @@ from taskraft_replication.observer import RaftCounters
 
 
 class RaftMember(Protocol):
-    """What the metrics need of the Raft driver."""
+    """What the metrics need of the Raft member."""
 
     def status(self) -> NodeStatus:
         """Return the member's state."""
 
     @property
     def counters(self) -> RaftCounters:
-        """What the member has done since its start."""
+        """Counters of the member since its start."""
 
 
 class RaftCollector(Collector):
-    """Reads a member when it is scraped.
+    """Reads a member at each scrape.
 
     Args:
-        member: the driver.
-        has_leader: whether a leader is known.
-        leader_changes: how many leaders were found since the start.
+        member: the Raft member.
+        has_leader: returns whether a leader is known.
+        leader_changes: returns how many leaders were seen since the start.
     """
 
     def __init__(
@@ -59,12 +59,20 @@ class RaftCollector(Collector):
                 "1 while this node leads.",
                 status.role is RaftRole.LEADER,
             ),
-            ("taskraft_term", "The term.", status.term),
-            ("taskraft_commit_index", "The last committed entry known.", status.commit),
-            ("taskraft_applied_index", "The last applied entry.", status.applied),
-            ("taskraft_durable_index", "The last entry kept without log.", status.durable),
-            ("taskraft_first_index", "The first entry of the log.", status.first),
-            ("taskraft_last_index", "The last entry of the log.", status.last),
+            ("taskraft_term", "Current term.", status.term),
+            (
+                "taskraft_commit_index",
+                "Index of the last entry known to be committed.",
+                status.commit,
+            ),
+            ("taskraft_applied_index", "Index of the last applied entry.", status.applied),
+            (
+                "taskraft_durable_index",
+                "Index of the last entry whose effects are durable without the log.",
+                status.durable,
+            ),
+            ("taskraft_first_index", "Index of the first entry of the log.", status.first),
+            ("taskraft_last_index", "Index of the last entry of the log.", status.last),
         ):
             gauge = GaugeMetricFamily(name, text, labels=("group",))
             gauge.add_metric((group,), number)
@@ -75,14 +83,14 @@ class RaftCollector(Collector):
         for name, text, number in (
             (
                 "taskraft_leader_changes",
-                "Leaders found since the start.",
+                "Leaders seen since the start.",
                 self._leader_changes(),
             ),
-            ("taskraft_log_entries", "Entries stored.", counters.entries),
+            ("taskraft_log_entries", "Entries written to the log.", counters.entries),
             ("taskraft_log_bytes", "Bytes written to the log.", counters.log_bytes),
-            ("taskraft_log_syncs", "Syncs of the log.", counters.batches),
-            ("taskraft_peer_messages_sent", "Messages to peers.", counters.sent),
-            ("taskraft_peer_messages_received", "Messages from peers.", counters.received),
+            ("taskraft_log_syncs", "Fsyncs of the log.", counters.batches),
+            ("taskraft_peer_messages_sent", "Messages sent to peers.", counters.sent),
+            ("taskraft_peer_messages_received", "Messages received from peers.", counters.received),
         ):
             counter = CounterMetricFamily(name, text, labels=("group",))
             counter.add_metric((group,), number)
@@ -92,12 +100,12 @@ class RaftCollector(Collector):
 def _peers(status: NodeStatus, group: str) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
         "taskraft_peer_lag_entries",
-        "Entries that a peer has not acknowledged; on the leader.",
+        "Entries that a peer has not acknowledged; leader only.",
         labels=("group", "peer"),
     )
     active = GaugeMetricFamily(
         "taskraft_peer_active",
-        "1 while a peer answers; on the leader.",
+        "1 while a peer answers; leader only.",
         labels=("group", "peer"),
     )
     for member, peer in status.peers.items():

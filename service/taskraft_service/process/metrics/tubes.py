@@ -1,4 +1,4 @@
-"""Metrics of the tubes: those with most tasks by name, the others as one sum."""
+"""Metrics of the tubes with most tasks by name, and of all other tubes as one sum."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from taskraft_service.queue.entities.life_cycle import GONE, EventKind
 from taskraft_service.queue.entities.task_view import State
 
 TUBES_MAX: Final = 200
-"""Tubes with series of their own: those with most tasks. The others are summed as "other"."""
+"""Number of tubes with their own series: those with most tasks. The others are summed as
+"other"."""
 _OTHERS: Final = "other"
 
 
 class TubeCollector(Collector):
-    """Reads the tubes when they are scraped.
+    """Reads the tubes at each scrape.
 
     Args:
-        queues: the tubes.
-        clock_ms: the cluster's time, in milliseconds since the epoch.
+        queues: the queues of this node.
+        clock_ms: returns cluster time, in ms since the Unix epoch.
     """
 
     def __init__(self, queues: QueueLocator, clock_ms: Callable[[], int]) -> None:
@@ -31,14 +32,16 @@ class TubeCollector(Collector):
         self._clock_ms = clock_ms
 
     def collect(self) -> Iterator[Metric]:
-        """Yield tasks by state, operations, payloads and ages."""
+        """Yield tasks by state, operations, payload sizes and ages."""
         counted = self._queues.task_counts()
         largest = nlargest(TUBES_MAX, counted, key=lambda name: sum(counted[name]))
         tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
         calls = CounterMetricFamily(
-            "taskraft_operations", "Tasks by what happened to them.", labels=("tube", "operation")
+            "taskraft_operations", "Operations on tasks.", labels=("tube", "operation")
         )
-        held = GaugeMetricFamily("taskraft_payload_bytes", "Payload held.", labels=("tube",))
+        held = GaugeMetricFamily(
+            "taskraft_payload_bytes", "Total payload size of the tasks.", labels=("tube",)
+        )
         oldest = GaugeMetricFamily(
             "taskraft_oldest_ready_age_seconds",
             "Age of the oldest ready task.",
