@@ -50,13 +50,13 @@ def test_the_oldest_are_forgotten_where_there_are_too_many():
         node.fail(number, str(number % 2))
         node.reopen()
     assert node.known() == [3, 4, 5]
-    failures, ledger = node.queue._ledger.failures, node.queue._ledger
-    assert failures.of_key(ledger, 1, ("0",)).id == 5
-    assert failures.of_key(ledger, 1, ("1",)).id == 4
+    failures, tube = node.queue._ledger.failures, node.queue._ledger.tubes.by_number[1]
+    assert failures.of_key(tube, ("0",)).id == 5
+    assert failures.of_key(tube, ("1",)).id == 4
     node.fail(9)
     node.fail(9)
     node.reopen()
-    assert failures.of_key(ledger, 1, ("1",)) is None, "its record is gone"
+    assert failures.of_key(tube, ("1",)) is None, "its record is gone"
     assert sum(key[:1] == b"e" for key in node.store.pairs) == 3 + 3 + 1
 
 
