@@ -39,7 +39,9 @@ def advance(ledger: QueueState, now_ms: int) -> None:
     """
     assert now_ms >= ledger.now_ms, f"the clock goes back from {ledger.now_ms} to {now_ms}"
     ledger.now_ms = now_ms
-    ledger.requests.rotate(now_ms)
+    requests = ledger.requests
+    if now_ms >= requests.window_end_ms or requests.is_full:
+        requests.rotate(now_ms)
     timers = ledger.timers
     timer = timers.least()
     if timer is None or timer[0] > now_ms:
@@ -90,13 +92,3 @@ def _fire(ledger: QueueState, timer: OrderKey) -> int:
         assert kind == RETENTION_TIMER
         transition(ledger, tube, (task,), Operation.RETENTION_END)
     return 1
-
-
-def next_deadline_ms(ledger: QueueState) -> int | None:
-    """Return when the next entry is needed though no command comes; None: not at all."""
-    dependents = ledger.dependents
-    is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
-    if is_under_way or dependents.first < dependents.following:
-        return ledger.now_ms
-    timer = ledger.timers.least()
-    return timer[0] if timer is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.clock import advance, next_deadline_ms
+from taskraft_service.queue.clock import advance
 from taskraft_service.queue.entities.editor import unchanged
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.operations.dependency_settlement import settle_dependents
@@ -72,6 +72,7 @@ class Queue(QueueReaders):
         groups, dependents = ledger.groups, ledger.dependents
         dependents_max = ledger.limits.dependents_per_entry_max
         surplus_max = ledger.limits.removals_per_entry_max
+        self.applied_index, self.now_ms = index, now_ms
         advance(ledger, now_ms)
         if ledger.surplus:
             surplus_max -= remove_surplus(ledger, surplus_max)
@@ -137,4 +138,10 @@ class Queue(QueueReaders):
 
     def next_deadline_ms(self) -> int | None:
         """Return when the leader must propose an entry without any command; None: not at all."""
-        return next_deadline_ms(self._ledger)
+        ledger = self._ledger
+        dependents = ledger.dependents
+        is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
+        if is_under_way or dependents.first < dependents.following:
+            return ledger.now_ms
+        timer = ledger.timers.least()
+        return timer[0] if timer is not None else None

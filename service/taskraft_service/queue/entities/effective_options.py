@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task import EffectiveTaskOptions
@@ -25,7 +25,9 @@ def effective_options(tube: QueueTube, task: NewTask, now_ms: int) -> EffectiveT
     delay_ms = options.delay_ms if task.delay_ms is None else task.delay_ms
     if task.visible_at_ms is not None:
         delay_ms = max(delay_ms, task.visible_at_ms - now_ms)
-    ttl_ms = lengthened(options.ttl_ms if task.ttl_ms is None else task.ttl_ms, delay_ms)
+    ttl_ms = options.ttl_ms if task.ttl_ms is None else task.ttl_ms
+    if delay_ms > 0 or not 0 <= ttl_ms <= FOREVER_MS:
+        ttl_ms = lengthened(ttl_ms, delay_ms)
     ttr_ms = options.ttr_ms if task.ttr_ms is None else task.ttr_ms
     lane = 0
     if delay_ms <= 0 and task.position is not Position.IN_ORDER:
@@ -33,10 +35,10 @@ def effective_options(tube: QueueTube, task: NewTask, now_ms: int) -> EffectiveT
     return EffectiveTaskOptions(
         Operation.PUT_DELAYED if delay_ms > 0 else Operation.PUT,
         lane,
-        tube.rank(priority),
+        ~priority if options.higher_first else priority,
         priority,
         ttl_ms,
         max(ttr_ms, 0),
         after(now_ms, delay_ms) if delay_ms > 0 else NEVER_MS,
-        after(now_ms, ttl_ms),
+        NEVER_MS if ttl_ms >= FOREVER_MS else now_ms + ttl_ms,
     )

@@ -176,17 +176,20 @@ class TubeCounters:
         payload_bytes: int = 0,
     ) -> None:
         """Count tasks that changed state; ``payload_bytes`` came or, negative, went."""
-        self.states[from_state] -= tasks
-        self.states[to_state] += tasks
-        self.states[GONE] = 0
-        self.calls[kind] += tasks
         place = from_state * STATE_COUNT + to_state
-        self.transitions[place] += tasks
-        self.payload_bytes += payload_bytes
-        if _IS_END[place] and kind is not EventKind.MOVE:
-            self.finished += tasks
-        if self.whole is not None:
-            self.whole.count(kind, from_state, to_state, tasks, payload_bytes)
+        is_end = _IS_END[place] and kind is not EventKind.MOVE
+        counters: TubeCounters | None = self
+        while counters is not None:
+            states = counters.states
+            states[from_state] -= tasks
+            states[to_state] += tasks
+            states[GONE] = 0
+            counters.calls[kind] += tasks
+            counters.transitions[place] += tasks
+            counters.payload_bytes += payload_bytes
+            if is_end:
+                counters.finished += tasks
+            counters = counters.whole
 
     def emptied(self) -> TubeCounters:
         """Return the counters after the removal of all tasks."""

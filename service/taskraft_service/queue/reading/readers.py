@@ -38,16 +38,10 @@ class QueueReaders(LeaderReaders):
     def __init__(self, ledger: QueueState) -> None:
         """Read from a ledger."""
         self._ledger = ledger
-
-    @property
-    def applied_index(self) -> int:
-        """Return the index of the last applied entry."""
-        return self._ledger.index
-
-    @property
-    def now_ms(self) -> int:
-        """Return the queue's clock: the stamp of the last applied entry."""
-        return self._ledger.now_ms
+        self.applied_index = ledger.index
+        """Index of the last applied entry."""
+        self.now_ms = ledger.now_ms
+        """The queue's clock: timestamp of the last applied entry."""
 
     @property
     def settings(self) -> ReplicatedSettings:

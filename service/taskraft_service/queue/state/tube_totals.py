@@ -27,7 +27,7 @@ class TubeTotals:
     are put right, once for each change.
     """
 
-    __slots__ = ("_heap", "_noted", "_tubes", "counters")
+    __slots__ = ("_heap", "_tubes", "counters", "noted")
 
     def __init__(self, tubes: Mapping[int, QueueTube]) -> None:
         """Begin with none of ``tubes``, which has those within reach by their numbers."""
@@ -35,7 +35,7 @@ class TubeTotals:
         self.counters = TubeCounters()
         self._heap: list[tuple[int, int]] = []
         """When the oldest task became ready, and the number of the tube."""
-        self._noted: set[int] = set()
+        self.noted: set[int] = set()
 
     def restore(self) -> None:
         """Count all tubes from the beginning, at the opening of a store."""
@@ -52,8 +52,8 @@ class TubeTotals:
     def remove(self, tube: QueueTube) -> None:
         """Forget a tube that is out of reach; takes time in proportion to the number of tubes."""
         tube.counters.leave()
-        if tube.number in self._noted:
-            self._noted.remove(tube.number)
+        if tube.number in self.noted:
+            self.noted.remove(tube.number)
             self._heap = [entry for entry in self._heap if entry[1] != tube.number]
             heapify(self._heap)
 
@@ -65,8 +65,8 @@ class TubeTotals:
 
     def note_ready(self, tube: QueueTube) -> None:
         """Take note that a tube may have ready tasks."""
-        if tube.number not in self._noted and (since_ms := tube.ages.oldest_ms):
-            self._noted.add(tube.number)
+        if tube.number not in self.noted and (since_ms := tube.ages.oldest_ms):
+            self.noted.add(tube.number)
             heappush(self._heap, (since_ms, tube.number))
 
     def statistics(self) -> TubeStatistics:
@@ -85,5 +85,5 @@ class TubeTotals:
                 heapreplace(heap, (since_ms, number))
             else:
                 heappop(heap)
-                self._noted.remove(number)
+                self.noted.remove(number)
         return 0

@@ -34,21 +34,29 @@ class IdempotencyTable:
         "_bucket",
         "_count",
         "_count_before",
+        "_count_max",
         "_current",
         "_limits",
         "_previous",
         "_rotated",
         "_started_ms",
         "_store",
+        "is_full",
+        "window_end_ms",
     )
 
     def __init__(self, store: Store, limits: Limits) -> None:
         """Begin with none."""
         self._store = store
         self._limits = limits
+        self._count_max = max(limits.requests_max // 2, 1)
         self._bucket = 1
         self._started_ms = 0
         self._count = 0
+        self.window_end_ms = limits.request_window_ms
+        """When the window of the current bucket ends."""
+        self.is_full = False
+        """Whether the current bucket has as many requests as it may have."""
         self._count_before = 0
         self._current: dict[str, bytes] = {}
         self._previous: dict[str, bytes] = {}
@@ -71,19 +79,23 @@ class IdempotencyTable:
         """Remember the answer of a request that is not known."""
         self._current[request_id] = _hash.pack(request_hash) + answer
         self._count += 1
+        if self._count >= self._count_max:
+            self.is_full = True
+
+    def _set_bounds(self) -> None:
+        """Say until when, and for how many requests, the current bucket is used."""
+        self.window_end_ms = self._started_ms + self._limits.request_window_ms
+        self.is_full = self._count >= self._count_max
 
     def rotate(self, now_ms: int) -> None:
-        """Begin a new bucket when it is time; called once per entry."""
-        limits = self._limits
-        aged = now_ms - self._started_ms >= limits.request_window_ms
-        if not aged and self._count < max(limits.requests_max // 2, 1):
-            return
+        """Begin a new bucket. Called when the window of the current one ended, or it is full."""
         self._started_ms = now_ms
         self._bucket += 1
         self._count_before = self._count
         self._count = 0
         self._previous, self._current = self._current, {}
         self._rotated = True
+        self._set_bounds()
 
     def collect(self, writes: list[Write]) -> None:
         """Append what the store does not have yet to ``writes``."""
@@ -115,4 +127,5 @@ class IdempotencyTable:
         self._bucket, self._started_ms, self._count, self._count_before = _record.unpack_from(
             record, at
         )
+        self._set_bounds()
         return at + _record.size

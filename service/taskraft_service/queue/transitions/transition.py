@@ -178,8 +178,7 @@ def _enter(
     for task in tasks:
         if not task.dirty:
             ledger.touch_task(task)
-        if not is_in_place:
-            task.since_ms = now_ms
+        task.since_ms = task.since_ms if is_in_place else now_ms
         if after is not DELAYED and after is not HELD:
             task.visible_at_ms = NEVER_MS
         if has_driver:
@@ -192,7 +191,9 @@ def _enter(
         tube.ready.add_all(tasks)
         if not is_in_place:
             tube.ages.came(now_ms, len(tasks))
-            ledger.tubes.totals.note_ready(tube)
+            totals = ledger.tubes.totals
+            if tube.number not in totals.noted:
+                totals.note_ready(tube)
 
 
 def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
