@@ -1,4 +1,4 @@
-"""Join repetitions into medians with ranges, and print them."""
+"""Combine repetitions into medians with ranges, and print them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Run the load generator against a real node: every workload, about a second each."""
+"""Run the load generator on a real node: every workload, about one second each."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ BUILD_TIMEOUT_S = 175
 
 
 def complaint(*command: str) -> str:
-    """Return what a command says if it fails, else nothing."""
+    """Return the stderr of a command if it fails, else nothing."""
     done = subprocess.run(
         command, cwd=LOAD, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
     )
@@ -66,7 +66,7 @@ def test_every_cell_of_the_bench_is_measured_without_errors(cell, load, node, mo
 def test_a_wrong_workload_is_refused_with_one_line(load):
     done = subprocess.run([load, "-shape", "triangle"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == 'load: no shape is named "triangle"\n'
+    assert done.stderr == 'load: unknown shape "triangle"\n'
 
 
 def test_a_cluster_that_is_not_there_is_reported(load):

@@ -1,4 +1,4 @@
-"""Read what servers tell about themselves."""
+"""Read the metrics of servers."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Give tests a fake cluster of one node or of three, or a real node; clients, and a tube."""
+"""Fixtures: a fake cluster of one or three nodes, a real node, clients, and a tube."""
 
 import uuid
 
@@ -23,7 +23,7 @@ def three():
 
 @pytest.fixture(scope="session", name="node")
 def real_node(tmp_path_factory):
-    """One real node for all tests of a process: each uses tubes of its own."""
+    """One real node for all tests of a process; each test uses its own tubes."""
     with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
         yield one
 

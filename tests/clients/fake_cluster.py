@@ -1,8 +1,8 @@
-"""A cluster of nothing but transport: real gRPC, real stubs, and faults on request.
+"""A fake cluster with real gRPC transport and stubs, and faults on request.
 
-It keeps tasks in lists and knows just enough of the contract for a client to be tested against:
-leaders that change, nodes that forward or refuse, answers that are lost after their effect, streams
-that break. It runs on an event loop of its own, so that blocking clients can be tested too.
+It keeps tasks in lists and implements the part of the API that the client tests need: changes of
+leader, nodes that forward or refuse, responses that are lost after their effect, and streams that
+break. It runs on its own event loop, so that blocking clients can be tested too.
 """
 
 # ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and faults are raised where they strike.
@@ -49,7 +49,8 @@ class FakeNode(
         return self.cluster.state
 
     async def answer(self, request, context, do):
-        """Answer a unary call: fault first, then the effect once per request_id, then fault."""
+        """Answer a unary call: apply faults before, the effect once per request_id, faults
+        after."""
         method = type(request).__name__.removesuffix("Request")
         leader = self.cluster.leader_address
         context.set_trailing_metadata((("x-taskraft-leader", leader),))
@@ -295,7 +296,7 @@ class Fault:
 
 
 class FakeCluster:
-    """Several nodes with one state; use it as a context."""
+    """Several nodes with shared state; a context manager."""
 
     def __init__(self, nodes=1, *, forwards=True):
         self.forwards = forwards
@@ -322,7 +323,7 @@ class FakeCluster:
         self.loop.close()
 
     def run(self, coroutine):
-        """Run a coroutine on the cluster's loop."""
+        """Run a coroutine on the cluster's event loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
 
     async def start(self):
@@ -368,7 +369,7 @@ class FakeCluster:
             self.faults[method].append(Fault(Refused(reason, code, **details), is_after=False))
 
     def lose_answer(self, method, times=1):
-        """Let the next calls of a method have their effect and answer that nothing is known."""
+        """Execute the next calls of a method and answer that the outcome is unknown."""
         refusal = Refused("COMMIT_UNKNOWN", grpc.StatusCode.UNAVAILABLE)
         self.faults[method].extend(Fault(refusal, is_after=True) for _ in range(times))
 
@@ -380,11 +381,11 @@ class FakeCluster:
         return self.state.states(tube)
 
     def kill(self, number):
-        """Stop a node without a word; its connections break."""
+        """Stop a node without notice; its connections break."""
         self.run(self.servers.pop(self.nodes[number]).stop(None))
 
     def elect(self, number):
-        """Let another node lead."""
+        """Make another node the leader."""
         self.leader = self.nodes[number]
 
     def go_away(self, reason, leader=""):
@@ -398,7 +399,7 @@ class FakeCluster:
         self.run(end())
 
     def hold_puts(self):
-        """Let puts wait until `let_puts_go`."""
+        """Delay puts until `let_puts_go`."""
 
         async def close():
             self.gate = asyncio.Event()

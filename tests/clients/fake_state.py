@@ -1,4 +1,4 @@
-"""What the nodes of a fake cluster share: tasks in lists, leases, sessions, refusals."""
+"""Shared state of the nodes of a fake cluster: tasks, leases, sessions, errors."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ State = task_pb2.Task.State
 
 
 class Refused(Exception):
-    """A typed error, as a node answers it."""
+    """A typed error, as a node returns it."""
 
     def __init__(self, reason, code, *, retry_ms=None, metadata=None, violations=()):
         super().__init__(reason)
@@ -63,7 +63,7 @@ def item_error(item, reason, **metadata):
 
 
 class Tasks:
-    """What a replicated log would give: tasks, leases, sessions, answers by request_id."""
+    """Replaces the replicated state: tasks, leases, sessions, responses by request_id."""
 
     def __init__(self):
         self.tasks = defaultdict(dict)
@@ -157,7 +157,7 @@ class Tasks:
         return [task.state for task in self.tasks[tube].values()]
 
     def expire(self, task_id, tube="emails"):
-        """End the lease of a task, as if its time to run were over."""
+        """End the lease of a task, as if its TTR had expired."""
         task = self.tasks[tube][task_id]
         del self.leases[task.token]
         task.token = 0

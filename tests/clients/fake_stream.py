@@ -1,4 +1,4 @@
-"""One subscription as a node of a fake cluster speaks it."""
+"""The server side of one subscription of a fake cluster."""
 
 import asyncio
 import uuid
@@ -10,7 +10,7 @@ from taskraft.v1 import task_service_pb2 as pb
 
 
 class Stream:
-    """One subscription as a node speaks it."""
+    """The server side of one subscription."""
 
     def __init__(self, node, context):
         self.node = node
@@ -24,7 +24,7 @@ class Stream:
         self.writing = asyncio.Lock()
 
     async def write(self, response):
-        """Write one message; gRPC allows one at a time."""
+        """Write one message; gRPC allows one write at a time."""
         async with self.writing:
             await self.context.write(response)
 

@@ -1,4 +1,4 @@
-"""A command as another distribution would bring it."""
+"""A command that another distribution could provide."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""What cannot even be sent is refused by its name, what it may be, and what it was."""
+"""Arguments that cannot be sent are refused with their name, the allowed values and the value."""
 
 import re
 

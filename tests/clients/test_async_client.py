@@ -1,4 +1,4 @@
-"""Put, take and settle with asyncio, against a fake cluster."""
+"""Put, take and settle with asyncio, on a fake cluster."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A worker: a handler for each task, so many at once, that may wait for other tasks."""
+"""Workers: concurrent handlers, which may wait for other tasks."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The block of a task: its lease is prolonged by itself, and who has lost it hears of that."""
+"""The block of a task: lease renewal, and cancellation when the lease is lost."""
 
 # ruff: noqa: PT012 - the loop turns until the other side has acted; what raises is the block.
 
@@ -18,7 +18,7 @@ TTR = "150ms"
 
 
 def touched(cluster):
-    """Return the leases of each touch that the server has got."""
+    """Return the leases of each touch that the server has received."""
     return [
         list(settlement.tokens)
         for request in cluster.requests("SettleTasks")

@@ -1,4 +1,4 @@
-"""The command line: help that can be typed, formats, exit codes, hints."""
+"""The command line: help, formats, exit codes, hints."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def run(cluster, monkeypatch):
 
 
 def commands(group=main, path=()):
-    """Yield every command of ours with its path."""
+    """Yield every command of this package with its path."""
     context = click.Context(group)
     for name in COMMANDS if group is main else group.list_commands(context):
         command = group.get_command(context, name)
@@ -372,7 +372,7 @@ main(prog_name="taskraft")
 
 
 def started(cluster, line, **options):
-    """Start the command as a process of its own."""
+    """Start the command in its own process."""
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *shlex.split(line), "-t", cluster.target],
         stderr=subprocess.PIPE,

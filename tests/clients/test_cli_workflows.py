@@ -1,4 +1,4 @@
-"""The commands for operators, against a real node."""
+"""The commands for operators, on a real node."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The client for threads: the same as the other, from any thread, before a fork."""
+"""The blocking client: same operations as the asyncio client, threads, forks."""
 
 import multiprocessing
 import os

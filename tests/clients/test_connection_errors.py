@@ -1,4 +1,4 @@
-"""Why a node could not be reached is told in words, with what to do."""
+"""Failed connections raise an error with the cause and advice."""
 
 import socket
 import traceback

@@ -1,4 +1,4 @@
-"""Certificates and tokens of a client: where they come from, and which do not belong together."""
+"""Certificates and tokens of a client: sources and invalid combinations."""
 
 import pytest
 

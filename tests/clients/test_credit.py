@@ -1,4 +1,4 @@
-"""How many tasks the server may still send."""
+"""The credit that a subscription grants."""
 
 import pytest
 from hypothesis import given
@@ -54,7 +54,7 @@ def test_bytes_come_back_when_their_tasks_are_settled():
 
 
 def test_a_stream_whose_bytes_are_used_up_does_not_begin_without_a_limit():
-    """A first grant without bytes would mean that bytes are not limited."""
+    """A first grant of 0 bytes would mean "no byte limit"."""
     credit = Credit(10, bytes_max=100)
     credit.grant(is_convenient=True)
     credit.hold(task(1, size=100))

@@ -1,4 +1,4 @@
-"""Tasks that depend on others, by the client: how they are named, and what becomes of them."""
+"""Dependencies between tasks: how the client names them, and their outcomes."""
 
 import shlex
 import uuid

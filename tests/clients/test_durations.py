@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parsing of durations."""
 
 from datetime import timedelta
 

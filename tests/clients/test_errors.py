@@ -1,4 +1,4 @@
-"""One table explains every reason; exceptions, retries and the page follow from it."""
+"""The catalogue determines exceptions, retries and the error page."""
 
 import grpc
 import pytest

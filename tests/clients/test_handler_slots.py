@@ -1,4 +1,4 @@
-"""Handlers that wait for other tasks lend their slots, and take them again in order."""
+"""Handlers that wait for other tasks release their slots and take them again in FIFO order."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from taskraft._handler_slots import HandlerSlots, wait_hook_set, waiting_for_tas
 
 
 async def turns():
-    """Let everybody who can go on do so."""
+    """Let all runnable coroutines proceed."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -85,7 +85,7 @@ async def test_a_handler_of_which_two_parts_wait_has_no_slot_until_both_have_the
 
 
 async def free(slots):
-    """Return how many slots can be had at once, and leave them."""
+    """Return the number of free slots, and release them."""
     taking = [asyncio.create_task(slots.take()) for _ in range(3)]
     await turns()
     taken = [await one for one in taking if one.done()]
@@ -99,7 +99,8 @@ async def free(slots):
 
 @pytest.fixture
 async def wanted_back():
-    """Give the only slot of some, lent to another handler, and what waits to have it back."""
+    """Return the only slot, released and taken by another handler, and the task that waits for
+    it."""
     slots = HandlerSlots(1)
     slot = await slots.take()
     slot.wait_started()

@@ -1,4 +1,4 @@
-"""What importing costs, and what is public."""
+"""Modules that an import loads, and public names."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ import taskraft
 
 
 def loaded_by(code):
-    """Return the modules that a fresh process has loaded after some code."""
+    """Return the modules that a new process has loaded after some code."""
     command = [sys.executable, "-c", f"{code}; import sys; print('\\n'.join(sys.modules))"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.split())

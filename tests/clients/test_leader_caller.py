@@ -1,4 +1,4 @@
-"""Failed calls are repeated with the same request_id, on another node, until their time is over."""
+"""Failed calls are retried with the same request_id on another node until their deadline."""
 
 import asyncio
 import time

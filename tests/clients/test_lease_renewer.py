@@ -22,7 +22,7 @@ class Clock:
 
 
 class Woken:
-    """In place of the thread: how often it would have been woken."""
+    """Replaces the heartbeat thread, and counts its wake-ups."""
 
     def __init__(self, *_):
         self.times = 0

@@ -1,4 +1,4 @@
-"""Which node is asked next."""
+"""Selection of the next node."""
 
 import pytest
 

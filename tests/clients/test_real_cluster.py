@@ -1,4 +1,4 @@
-"""The client and the command line against real nodes, the leader killed in the middle."""
+"""The client and the command line on real nodes, with a killed leader."""
 
 import asyncio
 import json

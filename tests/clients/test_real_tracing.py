@@ -1,4 +1,4 @@
-"""Traces through a running node: what a worker sees of where a task comes from."""
+"""Traces through a running node."""
 
 import pytest
 from opentelemetry import trace
@@ -12,7 +12,7 @@ from taskraft import Batch, Client
 
 @pytest.fixture
 def spans(monkeypatch):
-    """Return what lists the finished spans of the process."""
+    """Return a function that lists the finished spans of the process."""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
@@ -21,7 +21,7 @@ def spans(monkeypatch):
 
 @pytest.fixture
 def traced(node, spans):
-    """A client that traces; another one than that which put."""
+    """A client with tracing, different from the client that put the task."""
     with Client(node.target, name="worker") as one:
         yield one
 

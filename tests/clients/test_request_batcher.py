@@ -1,4 +1,4 @@
-"""Concurrent calls become one message."""
+"""Concurrent calls are combined into messages."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from tests.turns import turns_until
 
 
 class Wire:
-    """Records messages; each waits until it is let through."""
+    """Records messages; each waits until it is released."""
 
     def __init__(self):
         self.messages = []
@@ -40,7 +40,7 @@ async def test_calls_of_one_moment_leave_in_one_message():
 
 
 async def with_a_message_on_its_way():
-    """Return a wire that lets nothing through, who joins for it, and the call that is sent."""
+    """Return a blocked wire, its batcher, and the call whose message is in flight."""
     wire = Wire()
     wire.gate.clear()
     batcher = RequestBatcher(wire.send)

@@ -1,4 +1,4 @@
-"""Tasks come by a stream that breaks, moves and resumes."""
+"""Subscriptions over streams that break, move and resume."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ async def client_of_three(three):
 
 
 def released(cluster):
-    """Return the releases that came by streams."""
+    """Return the releases that arrived on streams."""
     messages = cluster.requests("StreamMessage")
     return [one.release for message in messages for one in message.settlements]
 

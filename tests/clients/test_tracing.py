@@ -26,7 +26,7 @@ SENT = {
 
 @pytest.fixture
 def provider(monkeypatch):
-    """A provider as an application would set it, for this test only."""
+    """A tracer provider as an application would set it, for one test."""
     one = TracerProvider()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: one)
     return one
@@ -233,7 +233,7 @@ def test_a_program_exports_what_the_environment_asks_for():
 
 @pytest.fixture
 def collector():
-    """An OTLP endpoint; ``received`` holds what was exported to it."""
+    """An OTLP endpoint; ``received`` holds the exported requests."""
 
     class Collector(BaseHTTPRequestHandler):
         def do_POST(self):

@@ -1,4 +1,4 @@
-"""What is above single tasks, by the client, against a real node."""
+"""Waits, batches, groups and schedules with the client, on a real node."""
 
 import inspect
 import threading

@@ -1,4 +1,4 @@
-"""Judge deliveries from the consumers' own records."""
+"""Check deliveries from the consumers' own records."""
 
 from demo.delivery_records import ACCEPTED, DeliveryRecord, check_records, read_records
 

@@ -1,4 +1,4 @@
-"""Judge the histories of tasks from the change feed."""
+"""Check the histories of tasks from the change feed."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,7 +58,7 @@ def test_a_life_with_a_missing_or_doubled_event_is_torn(transitions):
 
 
 class FeedOfTwo:
-    """A feed of one partition with two events, numbered as told."""
+    """A feed of one partition with two events, with given sequence numbers."""
 
     def __init__(self, *sequence):
         self.sequence = sequence

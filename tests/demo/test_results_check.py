@@ -1,4 +1,4 @@
-"""Judge the results that the cluster keeps."""
+"""Check the results that the cluster keeps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Say at the end of the demo what happened."""
+"""The verdict at the end of the demo."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Start Spark once for all tests that need it, and a cluster's feed for each."""
+"""Fixtures: one Spark session for all tests, and a fake cluster with a feed for each test."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TASKS = 1_500
 
 @pytest.fixture(scope="session")
 def spark():
-    """Return a session of Spark; without Java the test is skipped."""
+    """Return a Spark session; without Java the test is skipped."""
     if not java.is_sufficient():
         pytest.skip(java.HINT)
     with spark_session("tests", "local[2,3]", is_brief=True) as started:

@@ -1,9 +1,9 @@
-"""Export a journal in a process of its own, which kills itself at a chosen step.
+"""Export a journal in a separate process, which kills itself at a given step.
 
 Usage: python -m tests.pipeline.exporter ENDPOINTS JOURNAL [before|after BATCH]
 
-"before" kills once the files of the batch are written and its manifest is not; "after" once its
-manifest is published and Spark does not know it yet.
+"before" kills the process after the files of the batch are written and before its manifest is
+published; "after" kills it after the manifest is published and before Spark commits the batch.
 """
 
 import os
@@ -23,7 +23,7 @@ def die():
 
 
 def kill_at(step, batch):
-    """Replace the step that publishes a batch with one that does not survive it."""
+    """Replace the function that publishes a batch with one that kills the process."""
     original = export.publish
 
     def publish(path, content):

@@ -1,4 +1,4 @@
-"""Serve a history over gRPC as a cluster would, with faults that a test switches on."""
+"""Serve a history over gRPC like a cluster, with faults on request."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tests.pipeline.history import Event, encoded
 
 
 class Feed:
-    """What all nodes serve: the partitions, and the cursors of consumers."""
+    """State that all nodes serve: the partitions, and the cursors of consumers."""
 
     def __init__(self, events: list[Event], feed_id: str = "feed-1") -> None:
         self.feed_id = feed_id
@@ -26,7 +26,7 @@ class Feed:
         self.append(events)
 
     def append(self, events: list[Event]) -> None:
-        """Add events; their numbers must continue those that are there."""
+        """Add events; their sequence numbers must continue the existing ones."""
         for event in events:
             known = self.partitions.setdefault(event.partition, [])
             assert event.seq == len(known)
@@ -44,13 +44,13 @@ class Feed:
 
 
 class Node(feed_service_pb2_grpc.FeedServiceServicer):
-    """One node. The attributes are its faults; they hold until a test takes them back.
+    """One node. The attributes are its faults; they apply until a test resets them.
 
     Attributes:
-        applied: by partition, how far this node is, if it lags.
-        dies_after: number of chunks after which the node is gone.
-        drops_event: leave out the last event of each chunk, but not its number.
-        ends_early: end a range one chunk too soon.
+        applied: by partition, the end that this node has applied, if it lags.
+        dies_after: number of chunks after which the node stops.
+        drops_event: leave out the last event of each chunk, but count it.
+        ends_early: end a range one chunk too early.
         has_cursors: whether CommitCursor is implemented.
         on_chunk: called before each chunk.
         edit: changes each chunk before it is sent.
@@ -156,7 +156,7 @@ def refuse(
 
 
 class FeedServer:
-    """A cluster's feed on loopback; a context that stops it."""
+    """The feed of a cluster on loopback; a context manager that stops it."""
 
     def __init__(
         self, events: list[Event], *, nodes: int = 1, events_per_chunk: int = 1_000

@@ -1,4 +1,4 @@
-"""Make histories of tasks: events as a cluster would emit them, from a seed."""
+"""Generate histories of tasks from a seed: events as a cluster would emit them."""
 
 import random
 from collections import defaultdict
@@ -15,7 +15,7 @@ EPOCH_MS = 1_780_000_000_000
 
 @dataclass(slots=True)
 class Event:
-    """One transition, with the names of the contract."""
+    """One transition, with the field names of the API."""
 
     partition: int
     seq: int
@@ -51,7 +51,7 @@ REASONS = ("TimeoutError", "HTTP 503", "ValueError")
 
 @dataclass(slots=True)
 class _Life:
-    """A task on its way through the simulation."""
+    """State of one task in the simulation."""
 
     task_id: int
     tube: str
@@ -66,9 +66,10 @@ class _Life:
 
 
 def history(tasks: int, *, seed: int = 1, partitions: int = 4) -> list[Event]:
-    """Return the events of ``tasks`` tasks in the order of the log: put, take, and how it ended.
+    """Return the events of ``tasks`` tasks in log order: put, takes, and the end.
 
-    Some attempts fail: they are released, time out, or are buried after the third.
+    Some attempts fail: the task is released, its TTR expires, or it is buried after the third
+    attempt.
     """
     rng = random.Random(seed)
     events: list[Event] = []
@@ -144,7 +145,7 @@ def _emit(
 
 
 def in_partitions(events: list[Event], partitions: int) -> list[Event]:
-    """Return the events with their partitions and dense numbers, as the service gives them."""
+    """Return the events with partitions and sequence numbers, as the service assigns them."""
     next_seq: dict[int, int] = defaultdict(int)
     placed = []
     for event in events:
@@ -173,7 +174,7 @@ KINDS_OF_COLUMNS = {
 
 
 def encoded(events: list[Event], *, is_filtered: bool = False) -> ChangeColumns:
-    """Return events as the columns of the contract."""
+    """Return events in the column encoding of the API."""
     tubes: dict[str, int] = {}
     texts = {"": 0}
     columns = ChangeColumns()

@@ -1,4 +1,4 @@
-"""Say in plain Python what rows Spark should have, and read those that it has."""
+"""Compute the expected rows in plain Python, and read the rows of Spark."""
 
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
@@ -16,7 +16,7 @@ def state(number):
 
 
 def row(event, seq):
-    """Return what a plain loop makes of an event; times are microseconds."""
+    """Return the expected row of an event; times are in µs."""
     return {
         "feed_partition": event.partition,
         "seq": seq,
@@ -46,11 +46,11 @@ def in_order(rows):
 
 
 def expected_rows(events):
-    """Return the rows of events, in order of partition and number."""
+    """Return the expected rows of events, ordered by partition and sequence number."""
     return in_order(row(event, event.seq) for event in events)
 
 
 def found_rows(frame):
-    """Return the rows of a DataFrame that has all columns, in the same form and order."""
+    """Return the rows of a DataFrame with all columns, in the same form and order."""
     columns = [f"unix_micros({name}) AS {name}" if name in TIMES else name for name in COLUMNS]
     return in_order(one.asDict() for one in frame.selectExpr(*columns).collect())

@@ -1,4 +1,4 @@
-"""Run the commands as users do; those that start Spark only where it refuses at once."""
+"""The commands of the pipeline; commands that start Spark only in cases that fail at once."""
 
 import json
 

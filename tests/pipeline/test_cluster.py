@@ -1,4 +1,4 @@
-"""Read the feed of three real nodes, before and after the leader was killed."""
+"""Read the feed of three real nodes, before and after the leader is killed."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ TASKS = 200
 
 
 def work(client, tube, number):
-    """Put tasks, and end some in each way; return what happened by kind."""
+    """Put tasks, and end some in each way; return the number of events by kind."""
     client.tube(tube).put_many([f"{number}-{place}" for place in range(TASKS)])
     tasks = []
     while len(tasks) < TASKS:
@@ -38,7 +38,7 @@ def work(client, tube, number):
 
 
 def events_of(address):
-    """Return the events that a node has, read as messages instead of columns."""
+    """Return the events of a node, read as messages instead of columns."""
     found = []
     with grpc.insecure_channel(address) as channel:
         stub = feed_service_pb2_grpc.FeedServiceStub(channel)

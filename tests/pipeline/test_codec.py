@@ -1,4 +1,4 @@
-"""Turn chunks into record batches, and compare with a loop over the events."""
+"""Convert chunks into record batches, and compare with a loop over the events."""
 
 from datetime import UTC, datetime
 
@@ -56,7 +56,7 @@ def chunk_of(events, from_seq=0, next_seq=None, **options):
 
 
 def rows_of(batch):
-    """Return the rows of a batch, times as microseconds: Arrow reaches further than datetime."""
+    """Return the rows of a batch with times in µs, because Arrow's range exceeds datetime's."""
     plain = [
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for column in batch.columns

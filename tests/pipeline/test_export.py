@@ -1,4 +1,4 @@
-"""Export the feed into a journal with Spark, and kill the exporter while it does."""
+"""Export the feed into a journal with Spark, and kill the exporter during the export."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ def test_a_journal_is_not_continued_wrongly(spark, cluster, events, journal):
 
 
 class Exporter:
-    """An exporter in a process group of its own; a context that leaves nothing behind."""
+    """An exporter in its own process group; a context manager that kills it at the end."""
 
     def __init__(self, cluster, journal, *kill):
         command = [sys.executable, "-m", "tests.pipeline.exporter", cluster.endpoints]
@@ -157,7 +157,7 @@ def test_an_exporter_that_is_killed_before_and_after_it_publishes_exports_each_e
 
 
 def finish(spark, cluster, events, journal):
-    """Let an export run to its end, and compare the journal with the feed."""
+    """Run an export to its end, and compare the journal with the feed."""
     run(spark, journal, cluster, batch_events=BATCH_EVENTS)
     verdict = verify(journal, is_deep=True)
     assert (verdict.problems, verdict.notes) == ([], [])

@@ -1,4 +1,4 @@
-"""Read ranges from nodes that die, lag and lie; no Spark is involved."""
+"""Read ranges from nodes that fail, lag or send invalid answers; without Spark."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def cluster():
 
 @pytest.fixture
 def open_nodes(cluster):
-    """Return a function that opens the cluster's nodes; pauses are noted instead of waited for."""
+    """Return a function that opens a client of the cluster; pauses are recorded, not waited for."""
     opened = []
 
     def make(**options):
@@ -50,7 +50,7 @@ def open_nodes(cluster):
 
 
 def covered(chunks):
-    """Return the sequence numbers that chunks stand for, in the order of their arrival."""
+    """Return the sequence numbers that chunks cover, in order of arrival."""
     return [seq for chunk in chunks for seq in range(chunk.from_seq, chunk.next_seq)]
 
 

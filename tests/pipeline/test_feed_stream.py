@@ -1,4 +1,4 @@
-"""Ask for the offsets of a streaming query as Spark does; no Spark is involved."""
+"""Offsets of a streaming query, requested as Spark does; without Spark."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    """Return a clock that a test moves: seconds in a list of one."""
+    """Return a clock that a test sets: seconds in a list of one."""
     return [100.0]
 
 

@@ -1,4 +1,4 @@
-"""Describe, publish and verify batches of a journal; Parquet is written without Spark."""
+"""Manifests, publishing and verification of journals; Parquet is written without Spark."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ MANIFEST = Manifest(
 
 
 def write_batch(journal, batch, held):
-    """Write the Parquet file of a batch: numbers by partition."""
+    """Write the Parquet file of a batch from sequence numbers by partition."""
     folder = journal.batch_folder(batch) / "date=2026-05-28"
     folder.mkdir(parents=True)
     rows = [(partition, seq) for partition, numbers in held.items() for seq in numbers]

@@ -1,4 +1,4 @@
-"""Count with positions: the form of offsets, how limits are shared and ranges split."""
+"""Offsets: stored form, division of limits, division of ranges."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Read options, and refuse what they cannot have."""
+"""Parsing of options, and errors for invalid values."""
 
 import pytest
 

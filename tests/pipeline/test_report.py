@@ -1,4 +1,4 @@
-"""Compare a report by Spark with one by plain Python, and look at how it is written down."""
+"""Compare a report by Spark with one by plain Python, and check the written files."""
 
 import csv
 import io
@@ -119,7 +119,7 @@ def plain_report(events, source="change feed"):
 
 
 def rounded(report):
-    """Return a report whose percentiles do not differ in the last bits of interpolation."""
+    """Return a report with rounded percentiles, because interpolation differs in the last bits."""
 
     def of_tube(tube):
         return replace(
@@ -207,7 +207,7 @@ def test_a_ratio_is_written_with_three_digits():
 
 
 class Cells(HTMLParser):
-    """Collects what tables say, and what a page asks the network for."""
+    """Collects the cells of tables and the sources of images in a page."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Read the feed with Spark itself, in batches and in streams."""
+"""Read the feed with Spark, in batch and streaming queries."""
 
 import json
 from collections import Counter
@@ -75,7 +75,7 @@ def test_columns_and_tubes_are_chosen_by_options(spark, cluster, events):
 
 
 def test_a_filter_does_not_leak_into_another_query_of_the_same_frame(spark, cluster, events):
-    """A canary for the reason why there is no pushFilters."""
+    """Guards the reason why the source has no pushFilters."""
     frame = batch_of(spark, cluster, columns="tube")
     mail = sum(event.tube == "mail" for event in events)
     assert frame.where("tube = 'mail'").count() == mail
