@@ -1,4 +1,4 @@
-"""Translate between the core's memberships and their form in messages and in the log."""
+"""Convert memberships between the core's values and the protobuf messages of peers and log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 
 def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
-    """Return a membership in the form of the protocol."""
+    """Return the protobuf message of a membership."""
     return pb.ConfState(
         voters=conf_state.voters,
         learners=conf_state.learners,
@@ -22,7 +22,7 @@ def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
 
 
 def encode_roster(roster: Roster) -> pb.Roster:
-    """Return who the members are in the form of the protocol."""
+    """Return the protobuf message of a roster."""
     return pb.Roster(
         members=[
             pb.MemberInfo(
@@ -67,10 +67,10 @@ def decode_roster(encoded: pb.Roster) -> Roster:
 
 
 def decode_conf_state(encoded: pb.ConfState) -> ConfState:
-    """Return a membership.
+    """Return the membership of a protobuf message.
 
     Raises:
-        MessageMalformed: no member can have sent this.
+        MessageMalformed: no member can have sent this message.
     """
     return ConfState(
         voters=_members(encoded.voters),
@@ -85,5 +85,5 @@ def decode_conf_state(encoded: pb.ConfState) -> ConfState:
 def _members(numbers: Iterable[int]) -> tuple[MemberId, ...]:
     members = tuple(MemberId(number) for number in numbers)
     if any(member < 1 for member in members):
-        raise MessageMalformed("a member's number is out of range")
+        raise MessageMalformed("a member id is not positive")
     return members

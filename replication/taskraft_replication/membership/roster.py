@@ -1,7 +1,7 @@
-"""Say who the members of a group are, and how a membership change alters that.
+"""Define the roster of a group and how membership changes update it.
 
-The roster travels with the configuration: in the context of the change that brings a member, in the
-stored history, in snapshots. All members compute the same roster from the same log.
+The roster is part of the membership: it is in the context of the change that adds a member, in the
+stored history, and in snapshots. All members compute the same roster from the same log.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from taskraft_replication.membership.codec import decode_roster, encode_roster
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 CHANGES_KEPT_MAX: Final = 32
-"""Changes of which a repeated request is still known: changes are rare, and repeated soon."""
+"""Number of recent changes whose retries are recognized; changes are rare and retries come soon."""
 
 
 def roster_of(infos: Iterable[MemberInfo]) -> Roster:
-    """Return the roster of members that were never fewer."""
+    """Return the roster of a group from which no member was removed."""
     members = tuple(sorted(infos, key=lambda info: info.member))
     return Roster(members, max((info.member for info in members), default=MemberId(0)))
 
 
 def find(roster: Roster, member: MemberId) -> MemberInfo | None:
-    """Return what is known of ``member``."""
+    """Return the entry of ``member``, or None."""
     return next((info for info in roster.members if info.member == member), None)
 
 
 def was_removed(roster: Roster, member: MemberId) -> bool:
-    """Tell whether ``member`` was one once; a number that was not given yet tells nothing."""
+    """Tell whether ``member`` was removed; False for an id that was not assigned yet."""
     return 0 < member <= roster.last_member and find(roster, member) is None
 
 
 def members_without_directory(roster: Roster) -> tuple[MemberId, ...]:
-    """Return the members whose data directory is not known."""
+    """Return the members whose data directory id is unknown."""
     return tuple(info.member for info in roster.members if not info.directory_id)
 
 
 def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -> Roster:
-    """Return ``roster`` with the peer addresses that an operator has configured for its members."""
+    """Return ``roster`` with the peer addresses that the operator has configured."""
     members = []
     for info in roster.members:
         own = configured.get(info.member)
@@ -58,9 +58,9 @@ def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -
 
 
 def change_of(kind: MemberChangeKind, info: MemberInfo, request: str = "") -> ConfChange:
-    """Return the change of one member that also says, from now on, who it is.
+    """Return the change of one member, with its name and addresses.
 
-    ``request`` names what was asked for; see ``made_before``.
+    ``request`` identifies the caller's request; see ``made_before``.
     """
     made = (ChangeMade(request, info.member),) if request else ()
     return change_of_several((MemberChange(kind, info.member),), (info,), made)
@@ -77,16 +77,16 @@ def change_of_several(
     infos: Iterable[MemberInfo],
     made: Iterable[ChangeMade] = (),
 ) -> ConfChange:
-    """Return a change of several members; through a joint configuration if they are many."""
+    """Return a change of several members, which uses a joint configuration."""
     named = Roster(tuple(infos), changes_made=tuple(made))
     context = encode_roster(named).SerializeToString()
     return ConfChange(tuple(changes), context=context)
 
 
 def made_before(roster: Roster, request: str) -> MemberId | None:
-    """Return the member that was changed by ``request``, None if it has not been made yet.
+    """Return the member that was changed by ``request``, or None if the request is new.
 
-    Then it is a repetition, perhaps because the first answer was lost: nothing is to be done again.
+    A repeated request, for example after a lost answer, must not be executed again.
     """
     made = (each.member for each in roster.changes_made if each.request == request)
     return next(made, None)
@@ -95,10 +95,10 @@ def made_before(roster: Roster, request: str) -> MemberId | None:
 def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfState:
     """Return ``after``, the configuration that ``change`` led to, with its roster.
 
-    A member stays in the roster as long as it is in either half of the configuration.
+    A member stays in the roster while it is in either half of the configuration.
 
     Raises:
-        ConfChangeMalformed: the context of the change is no roster.
+        ConfChangeMalformed: the context of the change is not a roster.
     """
     named = _named_by(change)
     infos = {info.member: info for info in (*before.members, *named.members)}
@@ -113,4 +113,4 @@ def _named_by(change: ConfChange) -> Roster:
     try:
         return decode_roster(pb.Roster.FromString(change.context))
     except (DecodeError, MessageMalformed) as error:
-        raise ConfChangeMalformed(f"the context is no roster: {error}") from error
+        raise ConfChangeMalformed(f"the context is not a roster: {error}") from error

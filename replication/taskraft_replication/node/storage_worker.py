@@ -1,7 +1,7 @@
-"""Run the storage work of a group on a thread of its own, one piece at a time.
+"""Run the storage work of a group on its own thread, one item at a time.
 
-The event loop must never wait for a disk: a slow sync would stop the heartbeats and cost the
-leadership. Writing and syncing release the interpreter while the disk works.
+The event loop must never wait for a disk: a slow fsync would delay the heartbeats and cost the
+leader its leadership. Writes and fsyncs release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 0.2
-"""Pause in the work after which the mark is synced, so that it soon covers the last batch."""
+"""Idle time after which the mark is fsynced, so that it covers the last batch."""
 
 MARK_SECONDS: Final = 1.0
-"""Longest time that the mark trails while there is work."""
+"""Maximum age of the durable mark while there is work."""
 
 
 class StorageWorker:
-    """A thread with a queue; results come back to the event loop."""
+    """A thread with a queue; results are delivered on the event loop."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class StorageWorker:
         when_idle: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``when_idle`` runs on the thread in pauses; ``failed`` on the loop, at most once.
+        """``when_idle`` runs on the thread when idle; ``failed`` runs on the loop, at most once.
 
-        After a failure nothing more is run: what has not been reported is unknown.
+        After a failure no more work is run; the outcome of unreported work is unknown.
         """
         self.busy_us = 0
-        """Time spent working, in microseconds."""
+        """Time spent on work, in microseconds."""
         self._loop = loop
         self._when_idle = when_idle
         self._failed = failed
@@ -46,7 +46,7 @@ class StorageWorker:
         self._thread.start()
 
     def submit(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run ``work`` on the thread, then ``then`` with its result on the loop."""
+        """Run ``work`` on the thread, then ``then`` with its result on the event loop."""
 
         def run() -> Callable[[], None]:
             result = work()
@@ -55,7 +55,7 @@ class StorageWorker:
         self._queue.put(run)
 
     def stop(self) -> None:
-        """End the thread after what is queued; blocks until then."""
+        """Finish the queued work and end the thread; blocks until then."""
         self._queue.put(None)
         self._thread.join()
 
@@ -91,5 +91,5 @@ class StorageWorker:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop is closed: nobody is left who could want to know.
+            # The loop is closed, so no caller is left.
             assert self._loop.is_closed()

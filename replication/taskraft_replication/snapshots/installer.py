@@ -1,4 +1,4 @@
-"""Replace state and log by a snapshot, so that a crash at any point leaves one or the other."""
+"""Replace state and log by a snapshot; a crash at any point leaves one or the other."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
 
 
 class InstallListener(Protocol):
-    """Learns that a snapshot was installed."""
+    """Is told of an installed snapshot."""
 
     def installed(self, meta: SnapshotMeta) -> None:
-        """Go on from the snapshot."""
+        """Continue from the snapshot."""
 
 
 class SnapshotInstaller:
-    """The steps of an installation; the new state has been built beside the old one before.
+    """The steps of an installation; the new state was built beside the old one before.
 
-    1. Note on disk that it begins, and which snapshot it is.
-    2. Switch the states on disk, atomically.
-    3. Throw the log away, store the membership, remove the note.
-    4. Use the new state; remove the old one and the content.
+    1. Record on disk that the installation starts, and of which snapshot.
+    2. Switch to the new state on disk, atomically.
+    3. Reset the log, store the membership, delete the record.
+    4. Use the new state in memory; delete the old state and the received content.
 
-    After a crash the state machine's applied index tells whether step 2 happened. Up to step 4 the
-    old state answers reads.
+    After a crash, the state machine's applied index tells whether step 2 was done. The old state
+    serves reads until step 4.
     """
 
     def __init__(
@@ -49,23 +49,25 @@ class SnapshotInstaller:
         self._listener = listener
         self._staged: dict[str, StagedState] = {}
         self.current: str | None = None
-        """Name of the content that is being installed."""
+        """Name of the content that is being installed, or None."""
 
     def stage(self, name: str, staged: StagedState) -> None:
-        """Keep the state that was built from a content until it is its turn."""
+        """Keep a built state until its installation."""
         assert not self._staged, "one snapshot at a time"
         self._staged[name] = staged
 
     def unstage(self, name: str) -> None:
-        """Remove a state that nobody wants, and its content."""
+        """Delete a state that will not be installed, and its content."""
         staged = self._staged.pop(name)
         self._remove(name, staged)
 
     def begin(self, message: Message) -> None:
-        """Install the snapshot at the head of the writer's queue; nothing may be left to apply."""
+        """Install the snapshot at the head of the writer's queue, once all entries are applied."""
         snapshot = message.snapshot
         assert snapshot is not None
-        assert snapshot.meta.index > self._machine.applied_index, "a snapshot never goes back"
+        assert snapshot.meta.index > self._machine.applied_index, (
+            "a snapshot must be above the applied index"
+        )
         self.current = snapshot.data.decode()
         staged = self._staged.pop(self.current)
         hard_state = self._writer.begin_snapshot()
@@ -93,7 +95,7 @@ class SnapshotInstaller:
         self._effects.request_pump()
 
     def _remove(self, name: str, staged: StagedState) -> None:
-        """Remove what is not needed any more; the next snapshot may come when there is room."""
+        """Delete an unused state and its content; then the next snapshot can be received."""
 
         def work() -> None:
             staged.discard()

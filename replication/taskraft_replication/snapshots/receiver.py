@@ -1,4 +1,4 @@
-"""Take a snapshot from a leader: seal it, build its state, and only then tell the core."""
+"""Receive a snapshot from a leader: make it durable, build its state, then pass it to the core."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from taskraft_replication.storage.log_writer import LogWriter
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 Done = Callable[[SnapshotUnusable | None], None]
-"""Learns that a snapshot was taken, or why it cannot be."""
+"""Called when a snapshot was accepted, or with the reason why it cannot be used."""
 
 
 class SnapshotReceiver:
-    """The way of a received snapshot to the core.
+    """Passes received snapshots to the core.
 
-    To build a state takes long. Meanwhile this member votes, stores and applies as always, from its
-    old state; what is left to do when the core has accepted the snapshot is short.
+    Building a state takes long. Meanwhile this member votes, stores and applies with its old state.
+    Little work is left once the core has accepted the snapshot.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class SnapshotReceiver:
         done: Done,
         pump: Callable[[], None],
     ) -> None:
-        """Take the announcement of a snapshot whose content is whole; then ``done``."""
+        """Process a snapshot whose content has arrived completely; then call ``done``."""
         assert message.snapshot is not None
         index = message.snapshot.meta.index
         if index <= self._core.commit_index:
-            # An older one: it came late, or entries came after all.
+            # The snapshot is outdated: it arrived late, or entries arrived in the meantime.
             incoming.close()
             self._inbox.discard(incoming.name)
             done(None)
@@ -62,9 +62,10 @@ class SnapshotReceiver:
         self._effects.flush(build, partial(self._offer, message, incoming.name, done, pump))
 
     def _build(self, incoming: IncomingSnapshot, index: LogIndex) -> StagedState | SnapshotUnusable:
-        """Make a state of the content, beside the one in use.
+        """Build a state from the content, beside the state in use.
 
-        What cannot be used is no reason to end: nothing rests on it yet. A broken disk is.
+        Unusable content does not stop the node, because nothing depends on it yet. A broken disk
+        does.
         """
         try:
             incoming.seal()
@@ -74,7 +75,7 @@ class SnapshotReceiver:
         except OSError as error:
             if not is_out_of_room(error):
                 raise
-            return SnapshotUnusable(f"there is no room for it: {error}")
+            return SnapshotUnusable(f"the disk is full: {error}")
 
     def _offer(
         self,
@@ -84,7 +85,7 @@ class SnapshotReceiver:
         pump: Callable[[], None],
         built: StagedState | SnapshotUnusable,
     ) -> None:
-        """Tell the core; if it has no use for the snapshot, everything of it is removed."""
+        """Pass the snapshot to the core; delete it if the core ignores it."""
         if isinstance(built, SnapshotUnusable):
             inbox = self._inbox
             self._effects.flush(partial(inbox.remove, name), lambda _: inbox.forget(name))

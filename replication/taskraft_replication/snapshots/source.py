@@ -1,4 +1,4 @@
-"""Give followers the state when the log no longer reaches back to where they are."""
+"""Send snapshots to followers that need entries which were trimmed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from taskraft_replication.storage.group_storage import GroupStorage
 
 @dataclass(slots=True)
 class OutgoingSnapshot:
-    """A snapshot that is being sent, to one follower or to several."""
+    """A snapshot that is being sent to one or more followers."""
 
     content: SnapshotReader
     meta: SnapshotMeta
     receivers: set[MemberId] = field(default_factory=set)
     served: set[MemberId] = field(default_factory=set)
-    """Everybody to whom it was ever sent."""
+    """All followers to which this snapshot was ever sent."""
 
 
 class SnapshotSource:
     """The outgoing snapshots of a member.
 
-    None is prepared: the state machine can freeze its state at any time, so a snapshot is taken
-    when one is needed. Whoever needs one while another is being sent gets the same; but who asks
-    again gets a newer one: it may have refused the first because that does not name it as a member.
-    The log behind a snapshot stays until all have it.
+    No snapshot is prepared in advance: the state machine can open a view of its state at any time.
+    Followers that need a snapshot at the same time get the same one. A follower that asks again
+    gets a newer snapshot: it may have refused the first one because that does not name it as a
+    member. The log after a snapshot is kept until all receivers have the snapshot.
     """
 
     def __init__(self, machine: StateMachine, storage: GroupStorage, effects: Effects) -> None:
@@ -35,12 +35,12 @@ class SnapshotSource:
         self._storage = storage
         self._effects = effects
         self._outgoing: list[OutgoingSnapshot] = []
-        """The newest last; each has receivers, and each receiver is in one of them."""
+        """Snapshots that are being sent, newest last; each receiver is in exactly one."""
         self._waiting: list[Message] = []
-        """Announcements for which a snapshot is being opened."""
+        """Messages of the core for which a snapshot is being opened."""
 
     def current(self) -> Snapshot:
-        """Return what a snapshot sent now would stand for; the core's ``LogReader.snapshot``."""
+        """Return the metadata of a snapshot sent now; used as the core's ``LogReader.snapshot``."""
         if self._outgoing:
             return Snapshot(self._outgoing[-1].meta)
         if self._waiting and (announced := self._waiting[0].snapshot) is not None:
@@ -48,15 +48,15 @@ class SnapshotSource:
         return Snapshot(self._meta(self._machine.snapshot_index))
 
     def send(self, message: Message) -> None:
-        """Send a snapshot in place of the core's message, which only announces it.
+        """Send a snapshot for the core's message, which only announces it.
 
-        It may be newer than the core thinks; the follower's next reply tells.
+        The snapshot may be newer than the core's message says; the follower's reply tells the core.
         """
         assert message.snapshot is not None
         to = message.to
         if any(to in each.receivers for each in self._outgoing):
-            # This member led before, and what it began to send then is still on its way. How that
-            # ends will be told to the core as the end of this one.
+            # An earlier transfer to this follower, from a previous leadership, is still running.
+            # The core is told of its end as the end of this transfer.
             return
         if not self._waiting and self._outgoing and to not in self._outgoing[-1].served:
             self._send(message, self._outgoing[-1])
@@ -70,8 +70,9 @@ class SnapshotSource:
 
     def _opened(self, content: SnapshotReader) -> None:
         if content.index + 1 < self._storage.view.first_index():
-            # This member has been behind itself meanwhile, and has got another state. Nobody knows
-            # the log and the members at the end of the old one any more.
+            # This member fell behind and installed a snapshot while its own snapshot was being
+            # opened. The log term and the membership at the old snapshot's index are gone, so
+            # discard the old snapshot and open a new one.
             self._effects.flush(content.close, _released)
             self._effects.flush(self._machine.open_snapshot, self._opened)
             return
@@ -90,7 +91,7 @@ class SnapshotSource:
         self._effects.send_snapshot(message, outgoing.meta, outgoing.content)
 
     def ended(self, member: MemberId) -> None:
-        """Note that the transfer to ``member`` ended; the last one releases the snapshot."""
+        """Record that the transfer to ``member`` has ended; the last one releases the snapshot."""
         for outgoing in self._outgoing:
             outgoing.receivers.discard(member)
         released = [each for each in self._outgoing if not each.receivers]
@@ -99,7 +100,7 @@ class SnapshotSource:
             self._effects.flush(outgoing.content.close, _released)
 
     def needed_from(self) -> LogIndex | None:
-        """Return the index behind which receivers of snapshots will need the log."""
+        """Return the lowest index of the outgoing snapshots, after which the log is needed."""
         announced = [each.snapshot.meta.index for each in self._waiting if each.snapshot]
         sending = [each.meta.index for each in self._outgoing]
         return min([*announced, *sending], default=None)
@@ -111,4 +112,4 @@ class SnapshotSource:
 
 
 def _released(_: None) -> None:
-    """Follow the release of a snapshot with nothing."""
+    """Do nothing after a snapshot was released."""

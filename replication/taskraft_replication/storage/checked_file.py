@@ -1,6 +1,6 @@
-"""Write and read small files that are replaced as a whole: atomic, synced, checksummed.
+"""Write and read small files that are replaced as a whole: atomic, durable, with a checksum.
 
-One line of header, then one JSON object, so that an operator can read them::
+A file has one header line and one JSON object, so that an operator can read it::
 
     taskraft hard_state 1 9ae0daaf
     {"commit": 17, "term": 3, "vote": 2}
@@ -17,7 +17,7 @@ from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.filesystem import FileSystem
 
 FORMAT: Final = 3
-"""Version of all files of the data directory; raised when an old reader would misread one."""
+"""Format version of the data directory; raised when an older release would misread a file."""
 
 TEMPORARY_SUFFIX: Final = ".new"
 
@@ -27,9 +27,10 @@ _Value = TypeVar("_Value", int, str)
 
 
 def write_checked(fs: FileSystem, name: str, content: dict[str, JsonValue]) -> None:
-    """Replace the file by ``content``; afterwards it is durable, name and all.
+    """Replace the content of the file; it is durable on return, name included.
 
-    A crash leaves the old content or the new: write beside, sync, rename, sync the directory.
+    After a crash, the file has the old or the new content: write a temporary file, fsync it, rename
+    it, fsync the directory.
     """
     directory, _, kind = name.rpartition("/")
     body = json.dumps(content, sort_keys=True).encode() + b"\n"
@@ -48,9 +49,10 @@ def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
     """Return the content of a file.
 
     Raises:
-        LogDamaged: the file is missing or fails its checksum. It is never taken for an empty one:
-            that would forget a vote (PySyncObj does so).
-        FormatUnknown: another version wrote it.
+        LogDamaged: the file is missing or fails its checksum. A missing file is never read as an
+            empty
+            one: that would lose a vote (as PySyncObj does).
+        FormatUnknown: another version wrote the file.
     """
     kind = name.rpartition("/")[2]
     try:
@@ -64,26 +66,28 @@ def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
     if words[3] != f"{google_crc32c.value(body):08x}":
         raise LogDamaged(f"{name} fails its checksum")
     if words[2] != str(FORMAT):
-        raise FormatUnknown(f"{name} has format {words[2]}; this version reads {FORMAT}")
+        raise FormatUnknown(
+            f"{name} has format {words[2]}; this release reads format {FORMAT}; see CHANGELOG.md"
+        )
     content = json.loads(body)
     assert isinstance(content, dict)
     return content
 
 
 def number_of(content: dict[str, JsonValue], field: str) -> int:
-    """Return a number of a small file.
+    """Return the number in ``field``.
 
     Raises:
-        LogDamaged: it is not there.
+        LogDamaged: the field is missing or has another type.
     """
     return _value_of(content, field, int, "number")
 
 
 def text_of(content: dict[str, JsonValue], field: str) -> str:
-    """Return a text of a small file.
+    """Return the text in ``field``.
 
     Raises:
-        LogDamaged: it is not there.
+        LogDamaged: the field is missing or has another type.
     """
     return _value_of(content, field, str, "text")
 
@@ -93,5 +97,5 @@ def _value_of(
 ) -> _Value:
     found = content.get(field)
     if not isinstance(found, kind):
-        raise LogDamaged(f"field {field} is missing or no {kind_name}")
+        raise LogDamaged(f"field {field} is missing or is not a {kind_name}")
     return found

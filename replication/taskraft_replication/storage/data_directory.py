@@ -1,4 +1,4 @@
-"""Claim a data directory for this process, or say in one line why that cannot be."""
+"""Lock the data directory for this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskraft_replication.storage.filesystem import sync_directory
 class DataDirectory:
     """A directory that exists, is writable, and is locked by this process until ``release``.
 
-    The lock is the kernel's: it ends with the process, however that ends.
+    The kernel releases the lock when the process ends, for whatever reason.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,9 @@ class DataDirectory:
             os.close(descriptor)
             if error.errno in {errno.EAGAIN, errno.EACCES}:
                 raise DirectoryLocked(
-                    f"data directory {path} is in use by process {holder}"
+                    f"cannot lock data directory {path}: process {holder} holds the lock, and one "
+                    f"process per directory is allowed; stop that process or set "
+                    f"TASKRAFT_DATA_DIR to another directory"
                 ) from error
             raise DirectoryUnwritable(
                 f"data directory {path} cannot be written: {os.strerror(error.errno or 0)}"
@@ -47,14 +49,14 @@ class DataDirectory:
         return descriptor
 
     def release(self) -> None:
-        """Give the directory back."""
+        """Release the lock."""
         os.close(self._lock)
 
 
 def _make(path: Path) -> None:
-    """Create a directory, with its parents, if it is not there; durably.
+    """Create a directory with its parents, durably, if it does not exist.
 
-    What is synced inside it counts for nothing if a power loss takes its name away.
+    Otherwise a power loss could remove the name of the directory, with all durable files in it.
     """
     if path.is_dir():
         return

@@ -1,4 +1,4 @@
-"""Put a failpoint before and after each operation that changes a disk."""
+"""Wrap a file system with a failpoint before and after each operation that changes the disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from taskraft_replication.storage.segment import SUFFIX
 from taskraft_replication.storage.snapshot_inbox import SNAPSHOT_DIRECTORY
 
 _SUBJECTS: Final = {"current": "pointer", "directory": "directory_id"}
-"""Files whose steps are called after what they are for."""
+"""Files whose steps have another name than the file."""
 
 
 def subject_of(name: str) -> str:
-    """Return what a file is, as the steps on it are called."""
+    """Return the name of a file in ``STEPS``."""
     directory, _, leaf = name.rpartition("/")
     if directory.rpartition("/")[2] == SNAPSHOT_DIRECTORY:
         return "incoming"
@@ -23,7 +23,7 @@ def subject_of(name: str) -> str:
     if kind.endswith(SUFFIX):
         return "append" if kind == leaf else "segment"
     subject = _SUBJECTS.get(kind, kind)
-    assert subject in STEPS, f"the steps of writing {name} have no names"
+    assert subject in STEPS, f"{name} has no steps in STEPS"
     return subject
 
 
@@ -33,7 +33,7 @@ class FailingFile:
     def __init__(self, file: File, subject: str, failpoints: Failpoints) -> None:
         self._file = file
         self.subject = subject
-        """What the file is; a prepared one becomes something else when it gets its name."""
+        """Name of the file in ``STEPS``; it changes when a temporary file gets its final name."""
         self._failpoints = failpoints
 
     def read(self, offset: int, size: int) -> bytes:
@@ -72,7 +72,7 @@ class FailingFileSystem:
         self._fs = fs
         self._failpoints = failpoints
         self._changed: dict[str, str] = {}
-        """What changed last in a directory: the next sync of it is that one's step."""
+        """Last change in each directory: the next sync of the directory belongs to it."""
         self._prepared: dict[str, FailingFile] = {}
         """Files that were created under a temporary name."""
 

@@ -1,4 +1,4 @@
-"""Put a failpoint before and after each step of a state machine that changes what is durable."""
+"""Wrap a state machine with a failpoint before and after each step that changes durable data."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Name every step by which something becomes durable, and let a test make one of them fail.
+"""Define a failpoint at each step that makes data durable, and let tests trigger faults there.
 
-A failpoint lies before and after each step: ``append.before_sync``, ``state.after_apply``. Steps
-on files are told apart at the seam to the disk, by the file and the operation, so that the storage
-itself knows nothing of them and pays nothing: without rules the seam is not even wrapped.
+There is a failpoint before and after each step: ``append.before_sync``, ``state.after_apply``. File
+operations are identified at the file system interface, by file and operation. The storage code
+itself contains no failpoints, and without rules the interface is not wrapped.
 
-Rules are written as in ``append.before_sync=kill@3,flush.after_sync=stall:200@1+``: at a point do
-something, at its third crossing only or from the first one on; without ``@`` at the first one.
+Rules have the form ``append.before_sync=kill@3,flush.after_sync=stall:200@1+``: perform an action
+at a failpoint, at its third crossing only, or from the first crossing on. Without ``@`` the action
+happens at the first crossing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WHOLE_FILE: Final = ("create", "write", "sync", "rename", "sync_directory")
 
 STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        # Files of the log; ``segment`` is one that is being prepared, under another name.
+        # Files of the log; ``segment`` is a segment that is still under its temporary name.
         "append": ("write", "sync", "truncate", "allocate"),
         "segment": ("create", "allocate", "write", "sync", "rename", "sync_directory"),
         "trim": ("remove", "sync_directory"),
@@ -42,15 +43,15 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "removed": _WHOLE_FILE,
         "installing": (*_WHOLE_FILE, "remove"),
         "pointer": _WHOLE_FILE,
-        # The content of a snapshot that is received.
+        # The content of an incoming snapshot.
         "incoming": ("create", "write", "sync", "remove"),
         "directory": ("make",),
         # The state machine. ``write`` is one batch into its store, ``stage`` builds a received
-        # state beside the old one, ``switch`` puts it in the old one's place.
+        # state beside the old one, ``switch`` replaces the old one.
         "state": ("apply", "write", "flush", "freeze", "stage", "switch", "adopt", "discard"),
     }
 )
-"""Every step, by what it is done to."""
+"""All steps, by the file or object they act on."""
 
 NAMES: Final = frozenset(
     f"{subject}.{side}_{operation}"
@@ -58,7 +59,7 @@ NAMES: Final = frozenset(
     for operation in operations
     for side in ("before", "after")
 )
-"""Every failpoint."""
+"""The names of all failpoints."""
 
 _RULE: Final = re.compile(
     r"(?P<name>[a-z_.]+)=(?P<action>[a-z]+)(?::(?P<ms>\d{1,6}))?(?:@(?P<first>\d{1,9})(?P<on>\+)?)?"
@@ -66,25 +67,25 @@ _RULE: Final = re.compile(
 
 
 class FailpointUnknown(ValueError):
-    """A rule is malformed or names no failpoint; the text says which."""
+    """A rule is malformed or names an unknown failpoint or action."""
 
 
 class Action(Enum):
     """What happens at a failpoint."""
 
     KILL = "kill"
-    """The process ends as by SIGKILL: the page cache survives, what was not written does not."""
+    """The process ends as by SIGKILL: data in the page cache survives, unwritten data is lost."""
     EIO = "eio"
     """The step fails as on a broken disk."""
     ENOSPC = "enospc"
     """The step fails as on a full disk."""
     STALL = "stall"
-    """The step takes so many milliseconds longer."""
+    """The step takes the given number of milliseconds longer."""
 
 
 @dataclass(slots=True, frozen=True)
 class Rule:
-    """Do ``action`` at the failpoint ``name``, at its crossings ``first`` to ``last``."""
+    """Perform ``action`` at the failpoint ``name``, from its crossing ``first`` to ``last``."""
 
     name: str
     action: Action
@@ -94,7 +95,7 @@ class Rule:
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Read rules that are separated by commas.
+    """Parse rules that are separated by commas.
 
     Raises:
         FailpointUnknown: a rule is malformed, or names no failpoint or action.
@@ -107,12 +108,14 @@ def _parse(text: str) -> Rule:
     if match is None:
         raise FailpointUnknown(f'"{text}" is not name=action[:ms][@first[+]]')
     if match["name"] not in NAMES:
-        raise FailpointUnknown(f"there is no failpoint {match['name']}")
+        raise FailpointUnknown(f"unknown failpoint {match['name']}")
     if match["action"] not in {action.value for action in Action}:
-        raise FailpointUnknown(f"a failpoint cannot {match['action']}")
+        raise FailpointUnknown(f"unknown action {match['action']}: use kill, eio, enospc or stall")
     action = Action(match["action"])
     if (action is Action.STALL) != (match["ms"] is not None):
-        raise FailpointUnknown(f'"{text}": a stall, and nothing else, needs its milliseconds')
+        raise FailpointUnknown(
+            f'"{text}": stall needs milliseconds, as in stall:200; other actions take none'
+        )
     first = int(match["first"] or 1)
     if first == 0:
         raise FailpointUnknown(f'"{text}": crossings are counted from 1')
@@ -121,7 +124,7 @@ def _parse(text: str) -> Rule:
 
 
 def perform(rule: Rule) -> None:
-    """Do what a rule says to this process."""
+    """Perform the action of a rule in this process."""
     match rule.action:
         case Action.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -133,7 +136,7 @@ def perform(rule: Rule) -> None:
 
 
 class Failpoints:
-    """The rules of a process, and how often each failpoint was crossed; for any thread."""
+    """The rules of a process, with the number of crossings of each failpoint; thread-safe."""
 
     def __init__(self, rules: tuple[Rule, ...] = (), act: Callable[[Rule], None] = perform) -> None:
         unknown = {rule.name for rule in rules} - NAMES
@@ -145,12 +148,12 @@ class Failpoints:
 
     @property
     def is_armed(self) -> bool:
-        """Tell whether there is any rule; without one nobody needs to come here."""
+        """Tell whether there is at least one rule."""
         return bool(self._rules)
 
     def cross(self, name: str) -> None:
-        """Pass a failpoint; what its rules say happens here."""
-        assert name in NAMES, f"{name} is missing in the table of steps"
+        """Cross a failpoint and perform the actions of its rules."""
+        assert name in NAMES, f"{name} is missing in STEPS"
         with self._counting:
             count = self.crossings[name] = self.crossings.get(name, 0) + 1
         for rule in self._rules:
@@ -159,11 +162,11 @@ class Failpoints:
 
     @contextmanager
     def around(self, subject: str, operation: str) -> Iterator[None]:
-        """Pass the failpoint before a step, and if the step succeeds the one after it."""
+        """Cross the failpoint before a step and, if the step succeeds, the one after it."""
         self.cross(f"{subject}.before_{operation}")
         yield
         self.cross(f"{subject}.after_{operation}")
 
 
 NO_FAILPOINTS: Final = Failpoints()
-"""For everybody who is not being tested."""
+"""No rules; for production."""

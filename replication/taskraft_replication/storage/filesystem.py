@@ -1,7 +1,7 @@
-"""Be the seam between the storage and the disk, so that tests can put a simulated disk there.
+"""Define the file system interface of the storage, so that tests can simulate a disk.
 
-Names are relative to the data directory and use ``/``. Nothing is durable before a sync: content
-before ``sync`` of the file, a new, renamed or removed name before ``sync_directory``.
+Names are relative to the data directory and use ``/``. Nothing is durable before a sync: file
+content before ``sync`` of the file; new, renamed or removed names before ``sync_directory``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_out_of_room(error: OSError) -> bool:
-    """Tell whether a disk is full, and not broken."""
+    """Tell whether the error means a full disk, not a broken one."""
     return error.errno in _NO_ROOM
 
 
@@ -32,13 +32,13 @@ class File(Protocol):
         """Make all content durable."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes."""
+        """Truncate the file to ``size`` bytes."""
 
     def allocate(self, size: int) -> None:
-        """Reserve blocks up to ``size``; what was not written reads as zeros."""
+        """Allocate blocks up to ``size``; unwritten bytes read as zeros."""
 
     def close(self) -> None:
-        """Close; never syncs."""
+        """Close the file, without a sync."""
 
 
 class FileSystem(Protocol):
@@ -51,10 +51,10 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted; without the directory's own."""
 
     def make_directory(self, directory: str) -> None:
-        """Create a directory, with its parents, if it is not there; durable at once."""
+        """Create a directory with its parents if it does not exist; durable at once."""
 
     def create(self, name: str) -> File:
-        """Create an empty file, replacing one of that name."""
+        """Create an empty file; an existing file of that name is replaced."""
 
     def open(self, name: str) -> File:
         """Open an existing file for reading and writing."""
@@ -89,7 +89,7 @@ class DiskFile:
             raise self._named(error) from error
 
     def write(self, offset: int, data: bytes) -> None:
-        """See ``File``. A short write is continued: it is legal, and means a nearly full disk."""
+        """See ``File``. A short write is legal, usually on a nearly full disk, and is continued."""
         try:
             written = os.pwrite(self._descriptor, data, offset)
             while written < len(data):
@@ -98,7 +98,7 @@ class DiskFile:
             raise self._named(error) from error
 
     def sync(self) -> None:
-        """See ``File``. ``fdatasync`` also writes the metadata that reading needs: the size."""
+        """See ``File``. ``fdatasync`` also writes the size, which reading needs."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
@@ -123,12 +123,12 @@ class DiskFile:
         os.close(self._descriptor)
 
     def _named(self, error: OSError) -> OSError:
-        """Return ``error`` with the file's name: calls on descriptors leave it out."""
+        """Return ``error`` with the file's name, which calls on descriptors do not include."""
         return OSError(error.errno, error.strerror, str(self._path))
 
 
 class DiskFileSystem:
-    """The ``FileSystem`` below one directory of the operating system."""
+    """A ``FileSystem`` below one directory of the operating system."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -178,7 +178,7 @@ class DiskFileSystem:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory of the operating system durable."""
+    """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Keep everything durable of one Raft group, and say who may touch which part when.
+"""Own all durable data of one Raft group.
 
-Methods in the first block run on the storage worker, one at a time. Those in the second run on the
-event loop after the worker has finished.
+Methods of the first block run on the storage worker, one at a time. Methods of the second block run
+on the event loop after the worker has finished.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
 from taskraft_replication.storage.stored_log import StoredLog
 
 BOOTSTRAP_INDEX = LogIndex(1)
-"""A new group begins as if a snapshot of this index had been taken: so a member that joins later
-gets the first membership with a snapshot, and never has to guess it."""
+"""A new group starts as if a snapshot of this index had been taken. A member that joins later
+therefore gets the first membership with a snapshot."""
 
 BOOTSTRAP_TERM = Term(1)
 
 
 @dataclass(slots=True, frozen=True)
 class StorageConfig:
-    """How a group is stored."""
+    """Settings of a group's storage."""
 
     identity: Identity
     founders: ConfState
-    """The membership of a group that begins now; empty for a member that joins one."""
+    """Membership of a new group; empty for a member that joins an existing group."""
     salt: int
     """Random number for a first start; see ``Metadata.salt``."""
     directory_id: str = ""
-    """Random text for a first start; see ``Metadata.directory_id``."""
+    """Random id for a first start; see ``Metadata.directory_id``."""
     segment_bytes: int = SEGMENT_BYTES
     recent_bytes_max: int = RECENT_BYTES_MAX
     recent_entries_max: int = RECENT_ENTRIES_MAX
@@ -72,32 +72,33 @@ class GroupStorage:
         self.incarnation = incarnation
         self.directory_id = metadata.directory_id("")
         self.founder_directories = metadata.founder_directories()
-        """Whom a founder met in its earlier lives, with their directories, until it met all."""
+        """Directory ids that a founder collected in earlier starts, until the bootstrap is
+        complete."""
         self._log = log
         self._commit = view.initial_state()[0].commit
-        """Entries up to here are stored and known to be committed."""
+        """Entries up to here are durable and known to be committed."""
         self._memberships = memberships
         self.membership_floor: LogIndex | None = None
-        """An index at which somebody is about to ask for the membership, if there is one."""
+        """Index at which a snapshot will need the membership, or None."""
 
     @classmethod
     def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
-        """Open the group's directory, or found it; ``applied`` is where the state machine stands.
+        """Open the group's directory or create it; ``applied`` is the state machine's index.
 
         Raises:
-            DirectoryForeign: the data is of another cluster, member or group.
-            MemberRemoved: the member whose data it is has been removed from the group.
-            LogDamaged: synced data is missing or unreadable.
-            StateLost: the state machine stands before the log begins.
-            FormatUnknown: another version wrote it.
+            DirectoryForeign: the data belongs to another cluster, group or member.
+            MemberRemoved: this member was removed from the group.
+            LogDamaged: durable data is missing or unreadable.
+            StateLost: the state machine is behind the first entry of the log.
+            FormatUnknown: another version wrote the data.
         """
         metadata = Metadata(fs, f"raft-{config.identity.group_id}")
         metadata.directory_id(config.directory_id)
         if not metadata.is_initialized():
             _found(fs, metadata, config)
         metadata.check_identity(config.identity)
-        # First of all, for it syncs the directory: a kill may have left names that the disk does
-        # not have yet, and what is removed below must not be gone before they are there.
+        # Comes first because it fsyncs the directory. After a crash, names may exist that are not
+        # durable yet, and files must not be deleted below before those names are durable.
         incarnation = metadata.begin_life()
         _finish_installation(metadata, applied)
         recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
@@ -106,12 +107,12 @@ class GroupStorage:
         if applied < start.index and start.index != BOOTSTRAP_INDEX:
             raise StateLost(
                 f"{metadata.directory}/{LOG_DIRECTORY}: the log begins after entry {start.index}, "
-                f"but the state stands at entry {applied}"
+                f"but the state is at entry {applied}"
             )
         if applied > last:
             raise LogDamaged(
                 f"{metadata.directory}/{LOG_DIRECTORY}: the log ends at entry {last}, "
-                f"but the state stands at entry {applied}"
+                f"but the state is at entry {applied}"
             )
         hard_state = metadata.hard_state()
         if hard_state.term < recovered.terms.term(last):
@@ -120,8 +121,9 @@ class GroupStorage:
                 f"but the log has entries of a later term"
             )
         memberships = metadata.memberships()
-        # A membership is stored when its entry is applied, so that entry is committed. Nobody else
-        # may be left to tell: who was removed by it need not come back for this member's election.
+        # A membership is stored when its entry is applied, so that entry is committed. Other
+        # members may not be able to report this: those that the change removed need not answer this
+        # member's election.
         stored_change = memberships[-1][0]
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         initial = (
@@ -141,13 +143,14 @@ class GroupStorage:
     def store(
         self, hard_state: HardState | None, entries: Sequence[Entry], commit: LogIndex
     ) -> int:
-        """Make a hard state and entries durable, in this order; return the bytes of the log.
+        """Make hard state and entries durable, in this order; return the bytes of the log.
 
-        The order matters: entries of a term that the hard state does not know would be damage.
+        In the other order, a crash could leave entries of a term that the hard state does not
+        contain.
         """
         if hard_state is not None:
-            # The commit index may cover entries that replace others only in a moment. If it were
-            # stored and they were not, the old ones would pass for committed.
+            # The commit index may cover entries that replace existing ones in this call. If only
+            # the commit index became durable, the old entries would count as committed.
             before = LogIndex(entries[0].index - 1) if entries else self._log.last_index
             self._save_hard_state(hard_state, min(hard_state.commit, before))
         log_bytes = self._log.append(entries, commit) if entries else 0
@@ -155,7 +158,7 @@ class GroupStorage:
         return log_bytes
 
     def _save_hard_state(self, hard_state: HardState, commit: LogIndex) -> None:
-        """Save a hard state with a commit index that the log on disk stands for."""
+        """Save a hard state with a commit index that the durable log supports."""
         self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
 
     def save_memberships(
@@ -165,44 +168,44 @@ class GroupStorage:
     ) -> None:
         """Make the membership history durable, before the change is applied to the state.
 
-        ``met``: whom a founder has met so far that does not take part yet, with their directories.
+        ``founder_directories``: directory ids that a founder has collected during the bootstrap.
         """
         self.metadata.save_memberships(history, founder_directories)
 
     def save_removed(self) -> None:
-        """Note that the others have removed this member."""
+        """Record that this member was removed from the group."""
         self.metadata.save_removed()
 
     def trim(self, start: LogStart) -> None:
-        """Delete what lies before ``start``, as ``trim_start`` has returned it."""
+        """Delete the log before ``start``, which ``trim_start`` has returned."""
         self._log.trim(start)
 
     def begin_installation(self, meta: SnapshotMeta, hard_state: HardState | None = None) -> None:
-        """Note that the state machine is about to be replaced by a snapshot.
+        """Record that a snapshot is about to replace the state.
 
-        A hard state that comes with it is stored without its commit index: until the switch, the
-        log is still the old one, and may hold what the snapshot contradicts.
+        A hard state is stored without its new commit index: until the switch the old log is in
+        place, and may contradict the snapshot.
         """
         if hard_state is not None:
             self._save_hard_state(hard_state, self._commit)
         self.metadata.save_installing(meta)
 
     def finish_installation(self, meta: SnapshotMeta) -> None:
-        """Replace log and membership by the snapshot that the state machine holds now."""
+        """Replace log and membership by those of the installed snapshot."""
         self._log.reset(meta.index, meta.term)
         self._commit = meta.index
         self.metadata.save_memberships([(meta.index, meta.conf_state)])
         self.metadata.clear_installing()
 
     def sync_mark(self) -> None:
-        """Make the mark durable; called when there is nothing else to do."""
+        """Make the mark durable; called when the worker is idle."""
         self._log.sync_mark()
 
     def close(self, hard_state: HardState) -> None:
-        """Save what saves work at the next start, and close the files.
+        """Store the hard state and close the files.
 
-        The commit index is the one that the stored log stands for: the core's may cover entries
-        that it did not get to store.
+        The commit index stored is the one that the durable log supports; the core's commit index
+        may cover entries that are not stored.
         """
         self._save_hard_state(hard_state, self._commit)
         self._log.close()
@@ -210,27 +213,27 @@ class GroupStorage:
     # On the event loop.
 
     def membership_at(self, index: LogIndex) -> ConfState:
-        """Return the membership that holds at ``index``."""
+        """Return the membership at ``index``."""
         return _membership_at(self._memberships, index)
 
     @property
     def is_at_its_beginning(self) -> bool:
-        """Tell whether the membership is still the one that the group began with."""
+        """Tell whether the membership is still the first one of the group."""
         return self._memberships[-1][0] == BOOTSTRAP_INDEX
 
     @property
     def memberships_stored(self) -> int:
-        """How many memberships a start would find."""
+        """Number of stored memberships."""
         return len(self._memberships)
 
     @property
     def beginning(self) -> list[tuple[LogIndex, ConfState]]:
-        """The membership history of a group that has not begun."""
+        """The membership history of a new group."""
         assert self.is_at_its_beginning
         return list(self._memberships)
 
     def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
-        """Let the group begin with ``roster``; return the membership history to save."""
+        """Set the roster of a new group; return the membership history to save."""
         assert self.is_at_its_beginning
         founders = replace(self._memberships[-1][1], roster=roster)
         self._memberships = [(BOOTSTRAP_INDEX, founders)]
@@ -239,27 +242,27 @@ class GroupStorage:
     def add_membership(
         self, index: LogIndex, conf_state: ConfState, durable: LogIndex
     ) -> list[tuple[LogIndex, ConfState]]:
-        """Add a membership to the history and return what to save.
+        """Add a membership to the history; return the history to save.
 
-        Forgets what held before the membership at ``durable``: no start can need it. Later ones
-        stay when an entry is applied again after a start: that they were stored is all that tells
+        Memberships before the one at ``durable`` are dropped, because no start needs them. Later
+        ones are kept when an entry is applied again after a restart: being stored is the only proof
         that they are committed, see ``open``.
         """
         if self.membership_floor is not None:
             durable = min(durable, self.membership_floor)
         earlier = [each for each in self._memberships if each[0] < index]
         again = [each for each in self._memberships if each[0] >= index]
-        assert not again or again[0] == (index, conf_state), "what is committed never changes"
+        assert not again or again[0] == (index, conf_state), "a committed membership never changes"
         oldest = max(0, bisect_right(earlier, durable, key=lambda each: each[0]) - 1)
         self._memberships = [*earlier[oldest:], (index, conf_state), *again[1:]]
         return list(self._memberships)
 
     def beyond(self, bytes_max: int) -> LogIndex:
-        """Return the last entry behind which the log has at most so many bytes."""
+        """Return the last entry after which the log has at most ``bytes_max`` bytes."""
         return self._log.beyond(bytes_max)
 
     def trim_start(self, index: LogIndex) -> LogStart | None:
-        """Return where the log can begin if ``index`` may go; None if it begins there already."""
+        """Return the new log start if entries up to ``index`` may go; None if nothing can go."""
         reached = self._log.trimmed_to(index)
         current = self._log.start
         if reached <= current.index:
@@ -267,13 +270,13 @@ class GroupStorage:
         return LogStart(current.generation, reached, self.view.term(reached))
 
     def publish_installation(self, meta: SnapshotMeta) -> None:
-        """Show the log and the membership that a snapshot brought."""
+        """Show the log and the membership of an installed snapshot."""
         self._memberships = [(meta.index, meta.conf_state)]
         self.view.publish_reset(meta.index, meta.term)
 
 
 def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
-    """Create the group's files; the identity comes last and makes them count."""
+    """Create the files of a group; the identity is written last and completes the first start."""
     log_directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     fs.make_directory(metadata.directory)
     fs.make_directory(log_directory)
@@ -293,9 +296,10 @@ def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
 
 
 def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
-    """Complete the installation of a snapshot that a crash interrupted, or forget it.
+    """Complete or undo the installation of a snapshot that a crash interrupted.
 
-    The state machine replaces its state atomically, so ``applied`` says which side of it we are on.
+    The state machine switches its state atomically, so ``applied`` tells whether the switch was
+    done.
     """
     meta = metadata.installing()
     if meta is None:
@@ -311,5 +315,5 @@ def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
 def _membership_at(memberships: list[tuple[LogIndex, ConfState]], index: LogIndex) -> ConfState:
     place = bisect_right(memberships, index, key=lambda each: each[0]) - 1
     if place < 0:
-        raise LogDamaged(f"the file membership does not have the membership at entry {index}")
+        raise LogDamaged(f"the membership file has no membership for entry {index}")
     return memberships[place][1]

@@ -1,4 +1,4 @@
-"""Join the core's storage work into batches of one sync each, and release the replies after it."""
+"""Join the core's storage work into batches with one fsync each, then release the replies."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from taskraft_replication.storage.group_storage import GroupStorage
 
 
 class WriteListener(Protocol):
-    """Learns what the writer has done."""
+    """Receives the results of the log writer."""
 
     def written(self, replies: Sequence[Message]) -> None:
-        """Deliver replies that are permitted now: what they promise is durable."""
+        """Deliver replies whose preconditions are durable now."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Count a finished batch."""
 
 
 class LogWriter:
-    """The queue before the storage worker: one batch is at work, all that comes meanwhile joins.
+    """The queue before the storage worker: work that arrives during a write joins the next batch.
 
-    Replies leave in the order of the requests. A later write may replace entries of an earlier one
-    before they reached the disk: the earlier replies are then released late but stay true, since
-    what replaced the entries is durable by then.
+    Replies are released in the order of the requests. A later write may replace entries of an
+    earlier one before they reach the disk. The earlier replies are then released late but are still
+    true, because the replacing entries are durable by then.
     """
 
     def __init__(self, storage: GroupStorage, effects: Effects, listener: WriteListener) -> None:
@@ -39,28 +39,28 @@ class LogWriter:
         self._is_busy = False
         self._term_and_vote = (hard_state.term, hard_state.vote)
         self.durable_term = hard_state.term
-        """The last term that is known to be on the disk."""
+        """Last term that is known to be durable."""
         self._commit = hard_state.commit
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is being written or waits to be."""
+        """Tell whether no write is running or queued."""
         return not self._is_busy and not self._queue
 
     @property
     def commit(self) -> LogIndex:
-        """Return the last commit index that the core wanted stored."""
+        """Return the last commit index that the core asked to store."""
         return self._commit
 
     @property
     def next_snapshot(self) -> Message | None:
-        """Return the message at the head if it installs a snapshot and its turn has come."""
+        """Return the head of the queue if it is a snapshot and no write is running."""
         if self._is_busy or not self._queue or self._queue[0].snapshot is None:
             return None
         return self._queue[0]
 
     def holds_snapshot(self, name: str) -> bool:
-        """Tell whether the snapshot with that content waits to be installed."""
+        """Tell whether the snapshot with this content waits for its installation."""
         waiting = [each.snapshot for each in self._queue if each.snapshot is not None]
         return any(each.data.decode() == name for each in waiting)
 
@@ -69,14 +69,14 @@ class LogWriter:
         self._queue.append(message)
 
     def put_replies(self, messages: list[Message]) -> None:
-        """Release ``messages`` when everything that was put before is durable."""
+        """Release ``messages`` once all queued work before them is durable."""
         if messages:
             self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
 
     def begin_snapshot(self) -> HardState | None:
-        """Take the snapshot at the head; nothing else is written until ``end_snapshot``.
+        """Take the snapshot at the head of the queue; writes wait until ``end_snapshot``.
 
-        Returns the hard state that must be stored with it, if it changed.
+        Returns the hard state to store with the snapshot, if it changed.
         """
         message = self._queue.popleft()
         assert message.snapshot is not None
@@ -84,13 +84,13 @@ class LogWriter:
         return self._changed(message.hard_state)
 
     def end_snapshot(self, message: Message) -> None:
-        """Release the replies of a snapshot that is installed."""
+        """Release the replies of an installed snapshot."""
         self._is_busy = False
         self.durable_term = self._term_and_vote[0]
         self._listener.written(message.replies)
 
     def advance(self) -> None:
-        """Begin the next batch if none is at work."""
+        """Start the next batch unless one is running."""
         while self._queue and not self._is_busy and self._queue[0].snapshot is None:
             hard_state: HardState | None = None
             entries: list[Entry] = []
@@ -102,7 +102,7 @@ class LogWriter:
                 replies += message.replies
             hard_state = self._changed(hard_state)
             if hard_state is None and not entries:
-                # Only the commit index moved: that travels with the next record.
+                # Only the commit index changed; the next record stores it.
                 self._listener.written(replies)
             else:
                 self._write(hard_state, entries, replies)
@@ -130,7 +130,7 @@ class LogWriter:
         self._listener.synced(len(entries), log_bytes)
 
     def _changed(self, hard_state: HardState | None) -> HardState | None:
-        """Return the hard state if it must be synced; a new commit index alone need not."""
+        """Return the hard state if it must be fsynced; a new commit index alone need not be."""
         if hard_state is None:
             return None
         self._commit = hard_state.commit
@@ -142,7 +142,7 @@ class LogWriter:
 
 
 def _overwrite(entries: list[Entry], later: Sequence[Entry]) -> None:
-    """Append ``later``, in place of what has the same indexes or follows them."""
+    """Append ``later``, replacing entries with the same or higher indexes."""
     if entries and later and later[0].index <= entries[-1].index:
         del entries[max(0, later[0].index - entries[0].index) :]
     entries += later

@@ -1,8 +1,9 @@
-"""Remember how far the log was synced, in a file beside it.
+"""Store the index up to which the log is known to be durable, in a separate file.
 
-Without the mark nobody can tell a torn tail, which may be cut, from lost promises, which may not
-(Protocol-Aware Recovery, FAST 2018). It is written after each sync of the log but synced seldom: it
-trails. What it does not cover yet is covered by the next batch (see ``record``).
+Recovery needs this mark to tell a torn tail, which may be truncated, from damage to acknowledged
+entries, which must stop the node (Protocol-Aware Recovery, FAST 2018). The mark is written after
+each fsync of the log but is rarely fsynced itself, so it lags behind the log. For records past the
+mark, the next batch states what was durable before it (see ``record``).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from taskraft_replication.storage.filesystem import File, FileSystem
 
 _SLOT: Final = Struct("<QQQQII")  # sequence, generation, index, term, crc of the entry, crc of this
 _SLOT_DISTANCE: Final = 4096
-"""The two slots lie on different pages, so that a torn write spoils at most one."""
+"""The slots are on different pages, so that a torn write damages at most one of them."""
 
 
 @value
 class Mark:
-    """The log was synced up to ``index``, whose record has the checksum ``crc``."""
+    """The log is durable up to ``index``; the record of that entry has the checksum ``crc``."""
 
     generation: int
     index: LogIndex
@@ -32,24 +33,24 @@ class Mark:
 
 
 class MarkFile:
-    """Two slots; the valid one with the higher sequence counts.
+    """A file with two slots; the valid slot with the higher sequence number counts.
 
-    One holds the last mark that was synced, and only the other one is written: whatever a power
-    loss makes of that, no mark from before the synced one can count. After a cut of the log such a
-    mark would vouch for entries that are gone.
+    One slot holds the last durable mark, and only the other slot is written. A power loss can
+    damage only that slot, so a mark older than the durable one never counts. After the log was
+    truncated, an older mark would cover entries that no longer exist.
     """
 
     def __init__(self, file: File, sequence: int, place: int, current: Mark) -> None:
         self._file = file
         self._sequence = sequence
         self._place = place
-        """Where the slot begins that is written next."""
+        """Offset of the slot that is written next."""
         self._is_synced = True
         self.current = current
 
     @classmethod
     def create(cls, fs: FileSystem, name: str, mark: Mark) -> MarkFile:
-        """Create the file with a first mark, durably."""
+        """Create the file with its first mark, durably."""
         file = fs.create(name)
         file.allocate(2 * _SLOT_DISTANCE)
         created = cls(file, 0, 0, mark)
@@ -60,10 +61,10 @@ class MarkFile:
 
     @classmethod
     def open(cls, fs: FileSystem, name: str) -> MarkFile:
-        """Open the file and find the mark that counts.
+        """Open the file and read the current mark.
 
         Raises:
-            LogDamaged: the file is missing or neither slot is valid.
+            LogDamaged: the file is missing, or neither slot is valid.
         """
         try:
             file = fs.open(name)
@@ -74,13 +75,14 @@ class MarkFile:
         if not valid:
             raise LogDamaged(f"{name} is unreadable")
         sequence, mark, place = max(valid, key=lambda slot: slot[0])
-        # After a failed sync the page cache shows a mark that the disk does not have.
+        # Rewrite and fsync the slot that was read: after a failed fsync, the page cache can hold a
+        # mark that is not on disk.
         file.write(place, slots[place])
         file.sync()
         return cls(file, sequence, _SLOT_DISTANCE - place, mark)
 
     def write(self, mark: Mark) -> None:
-        """Write the mark; it survives a kill of the process, but no power loss before ``sync``."""
+        """Write the mark; it survives a crash of the process, but no power loss before ``sync``."""
         self._sequence += 1
         body = (self._sequence, mark.generation, mark.index, mark.term, mark.crc)
         crc = google_crc32c.value(_SLOT.pack(*body, 0)[:-4])
@@ -89,7 +91,7 @@ class MarkFile:
         self._is_synced = False
 
     def sync(self) -> None:
-        """Make the last mark durable, if it is not."""
+        """Make the last written mark durable."""
         if not self._is_synced:
             self._file.sync()
             self._place = _SLOT_DISTANCE - self._place

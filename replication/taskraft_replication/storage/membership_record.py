@@ -1,4 +1,4 @@
-"""Write memberships as JSON, and read them back."""
+"""Encode memberships as JSON, and decode them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _members(content: dict[str, JsonValue], field: str) -> tuple[MemberId, ...]:
 
 
 def encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
-    """Return a membership, and the index from which it holds, as it is written."""
+    """Return the JSON value of a membership and of its first index."""
     return {
         "index": index,
         "voters": list(conf_state.voters),
@@ -75,7 +75,7 @@ def _decode_info(content: JsonValue) -> MemberInfo:
 
 
 def decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
-    """Return a written membership, and the index from which it holds."""
+    """Return the first index and the membership of a JSON value."""
     assert isinstance(content, dict)
     conf_state = ConfState(
         voters=_members(content, "voters"),

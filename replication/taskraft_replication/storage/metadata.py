@@ -1,4 +1,4 @@
-"""Keep the small facts of a group beside its log, each in a file that is replaced as a whole."""
+"""Store the metadata of a group beside its log, in small files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from taskraft_replication.storage.membership_record import decode_membership, en
 
 NO_DIRECTORIES: Final[Mapping[MemberId, str]] = MappingProxyType({})
 MEMBERSHIPS_MAX: Final = 1000
-"""Memberships remembered since the durable index; more only if the state never flushes."""
+"""Maximum memberships stored since the durable index; more only if the state is never flushed."""
 
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """Whose data a directory holds."""
+    """Cluster, group and member that a directory belongs to."""
 
     cluster_id: str
     member_id: MemberId
@@ -42,10 +42,10 @@ class Identity:
 
 @dataclass(slots=True, frozen=True)
 class LogStart:
-    """What lies before the first entry of the log.
+    """Position before the first entry of the log.
 
-    ``generation`` counts how often the log was thrown away as a whole for a snapshot; segments of
-    an older generation are of no use. So one rename replaces the log.
+    ``generation`` counts how often a snapshot replaced the whole log. Segments of an older
+    generation are ignored, so one rename replaces the log.
     """
 
     generation: int
@@ -54,9 +54,9 @@ class LogStart:
 
 
 class Metadata:
-    """The small files of one group: identity, hard state, log start, memberships, lives.
+    """Identity, hard state, log start, memberships and incarnation of one group, each in a file.
 
-    Every ``save`` is durable when it returns. Not thread-safe: one caller at a time.
+    Every ``save`` method is durable when it returns. Not thread-safe.
     """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -73,14 +73,14 @@ class Metadata:
         write_checked(self._fs, self._name(kind), content)
 
     def is_initialized(self) -> bool:
-        """Tell whether a first start was completed: the identity is written last."""
+        """Tell whether the first start was completed: the identity is written last."""
         return self._fs.exists(self._name("identity"))
 
     def check_identity(self, expected: Identity) -> None:
-        """Make sure that the data is ours.
+        """Check that the data belongs to ``expected``.
 
         Raises:
-            DirectoryForeign: it is somebody else's.
+            DirectoryForeign: the data belongs to another cluster, group or member.
         """
         found = self._read("identity")
         for field in ("cluster_id", "member_id", "group_id"):
@@ -91,11 +91,11 @@ class Metadata:
                 )
 
     def has_joined(self) -> bool:
-        """Tell whether the member joined a group that existed, and is no founder."""
+        """Tell whether the member joined an existing group and is not a founder."""
         return self._read("identity").get("has_joined") is True
 
     def save_identity(self, identity: Identity, salt: int, *, has_joined: bool) -> None:
-        """Write whose data this is: the last step of a first start."""
+        """Write the identity: the last step of a first start."""
         content: dict[str, JsonValue] = {
             "salt": salt,
             "has_joined": has_joined,
@@ -106,7 +106,7 @@ class Metadata:
         self._write("identity", content)
 
     def identity(self) -> Identity:
-        """Return whose data this is."""
+        """Return cluster, group and member of the data."""
         found = self._read("identity")
         return Identity(
             cluster_id=text_of(found, "cluster_id"),
@@ -115,10 +115,10 @@ class Metadata:
         )
 
     def directory_id(self, fresh: str) -> str:
-        """Return the identity of this directory; ``fresh`` becomes it at the very first call.
+        """Return the identity of this directory; the first call sets it to ``fresh``.
 
-        It tells others whether a member still has what it promised: a directory that was wiped, or
-        replaced by another, has another one.
+        The identity shows the other members whether this member still has its data: a directory
+        that was wiped or replaced has another identity.
         """
         if not self._fs.exists(self._name("directory")) and not self.is_initialized():
             self._fs.make_directory(self.directory)
@@ -126,37 +126,37 @@ class Metadata:
         return text_of(self._read("directory"), "directory_id")
 
     def is_removed(self) -> bool:
-        """Tell whether the others have removed this member, as far as it was told."""
+        """Tell whether this member is recorded as removed from the group."""
         return self._fs.exists(self._name("removed"))
 
     def save_removed(self) -> None:
-        """Note that the others have removed this member: it must not start again."""
+        """Record that this member was removed from the group and must not start again."""
         self._write("removed", {})
 
     def salt(self) -> int:
-        """Return the number that the checksums of this member's records start from.
+        """Return the start value for the checksums of this member's records.
 
-        Drawn at random, so that nobody can send data that looks like a record of our log.
+        It is random, so that a client cannot send data that looks like a record of this log.
         """
         return number_of(self._read("identity"), "salt")
 
     def begin_life(self) -> int:
-        """Count this start; return its number, by which peers tell our lives apart."""
+        """Count this start; return the incarnation, which distinguishes the starts of a member."""
         incarnation = 1 + number_of(self._read("incarnation"), "number")
         self._write("incarnation", {"number": incarnation})
         return incarnation
 
     def await_first_life(self) -> None:
-        """Make it the first life that begins next: a step of a first start."""
+        """Reset the incarnation: a step of a first start."""
         self._write("incarnation", {"number": 0})
 
     def has_lived(self) -> bool:
-        """Tell whether a life began here ever."""
+        """Tell whether this member was ever started."""
         known = self._fs.exists(self._name("incarnation"))
         return known and number_of(self._read("incarnation"), "number") > 0
 
     def hard_state(self) -> HardState:
-        """Return term, vote and a lower bound of the commit index."""
+        """Return term, vote, and a lower bound of the commit index."""
         found = self._read("hard_state")
         return HardState(
             term=Term(number_of(found, "term")),
@@ -165,7 +165,7 @@ class Metadata:
         )
 
     def save_hard_state(self, state: HardState) -> None:
-        """Write term and vote together, before anything that implies them may leave."""
+        """Write term and vote, before any message that implies them is sent."""
         content: dict[str, JsonValue] = {
             "term": state.term,
             "vote": state.vote,
@@ -174,7 +174,7 @@ class Metadata:
         self._write("hard_state", content)
 
     def log_start(self) -> LogStart:
-        """Return where the log begins."""
+        """Return the position before the first entry."""
         found = self._read("log_start")
         return LogStart(
             generation=number_of(found, "generation"),
@@ -183,7 +183,7 @@ class Metadata:
         )
 
     def save_log_start(self, start: LogStart) -> None:
-        """Move the beginning of the log; segments wholly before it are refuse from now on."""
+        """Move the start of the log; segments that are entirely before it can be deleted."""
         content: dict[str, JsonValue] = {
             "generation": start.generation,
             "index": start.index,
@@ -192,13 +192,13 @@ class Metadata:
         self._write("log_start", content)
 
     def memberships(self) -> list[tuple[LogIndex, ConfState]]:
-        """Return the known memberships, each with the index from which it holds; ascending."""
+        """Return the stored memberships, each with its first index, in ascending order."""
         found = self._read("membership")["history"]
         assert isinstance(found, list)
         return [decode_membership(each) for each in found]
 
     def founder_directories(self) -> dict[MemberId, str]:
-        """Return whom a founder has met that has not met all yet, with their directories."""
+        """Return the directory ids that a founder has collected during the bootstrap."""
         found = self._read("membership").get("met", {})
         assert isinstance(found, dict)
         return {MemberId(int(member)): str(directory) for member, directory in found.items()}
@@ -208,8 +208,10 @@ class Metadata:
         history: list[tuple[LogIndex, ConfState]],
         founder_directories: Mapping[MemberId, str] = NO_DIRECTORIES,
     ) -> None:
-        """Write the known memberships; ``met`` is for a founder that has not met all yet."""
-        assert len(history) <= MEMBERSHIPS_MAX, "the state machine never became durable"
+        """Write the memberships; ``founder_directories`` is for an incomplete bootstrap."""
+        assert len(history) <= MEMBERSHIPS_MAX, (
+            "the state machine must be flushed from time to time"
+        )
         content: dict[str, JsonValue] = {
             "history": [encode_membership(*each) for each in history],
         }
@@ -220,7 +222,7 @@ class Metadata:
         self._write("membership", content)
 
     def installing(self) -> SnapshotMeta | None:
-        """Return the snapshot whose installation was begun and not finished, if there is one."""
+        """Return the snapshot of an unfinished installation, or None."""
         if not self._fs.exists(self._name("installing")):
             return None
         found = self._read("installing")
@@ -228,7 +230,7 @@ class Metadata:
         return SnapshotMeta(index, Term(number_of(found, "term")), conf_state)
 
     def save_installing(self, meta: SnapshotMeta) -> None:
-        """Note that the state machine is about to be replaced."""
+        """Record that a snapshot is about to replace the state."""
         content: dict[str, JsonValue] = {
             "term": meta.term,
             "membership": encode_membership(meta.index, meta.conf_state),
@@ -236,6 +238,6 @@ class Metadata:
         self._write("installing", content)
 
     def clear_installing(self) -> None:
-        """Note that the installation is finished, or was undone."""
+        """Record that the installation is finished or was undone."""
         self._fs.remove(self._name("installing"))
         self._fs.sync_directory(self.directory)

@@ -1,4 +1,4 @@
-"""Keep the newest entries in memory, where followers and the state machine look for them."""
+"""Keep the newest entries in memory, for followers and for the state machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Final
 from taskraft_replication.core.types import Entry, LogIndex
 
 RECENT_BYTES_MAX: Final = 32 << 20
-"""Data of the entries kept; a follower that is further behind is read for from the files."""
+"""Maximum payload kept in memory; entries for a follower that is further behind are read from
+files."""
 
 RECENT_ENTRIES_MAX: Final = 20_000
-"""Number of entries kept; small entries cost mostly their objects."""
+"""Maximum number of entries kept in memory; small entries cost mostly their object overhead."""
 
 
 class RecentEntries:
-    """A bounded run of entries up to the last one; the older half goes when it is full."""
+    """A bounded, contiguous run of the newest entries; when full, the older half is dropped."""
 
     def __init__(
         self, bytes_max: int = RECENT_BYTES_MAX, entries_max: int = RECENT_ENTRIES_MAX
@@ -27,11 +28,11 @@ class RecentEntries:
 
     @property
     def first(self) -> LogIndex | None:
-        """The index of the oldest entry kept, None if there is none."""
+        """Index of the oldest entry in memory, or None if there is none."""
         return self._entries[0].index if self._entries else None
 
     def append(self, entry: Entry) -> None:
-        """Add the next entry."""
+        """Append the next entry."""
         entries = self._entries
         assert not entries or entry.index == entries[-1].index + 1
         entries.append(entry)
@@ -40,7 +41,7 @@ class RecentEntries:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Drop the older half: dropping one at a time would move the list each time."""
+        """Drop the older half; dropping single entries would move the list each time."""
         while len(self._entries) > 1 and (
             self._bytes > self._bytes_max // 2 or len(self._entries) > self._entries_max // 2
         ):
@@ -49,14 +50,14 @@ class RecentEntries:
             del self._entries[:half]
 
     def cut_after(self, index: LogIndex) -> None:
-        """Forget the entries behind ``index``."""
+        """Drop the entries after ``index``."""
         if self._entries:
             keep = max(0, index - self._entries[0].index + 1)
             self._bytes -= sum(len(entry.data) for entry in self._entries[keep:])
             del self._entries[keep:]
 
     def drop_before(self, index: LogIndex) -> None:
-        """Forget the entries below ``index``."""
+        """Drop the entries below ``index``."""
         if self._entries and index > self._entries[0].index:
             gone = index - self._entries[0].index
             self._bytes -= sum(len(entry.data) for entry in self._entries[:gone])

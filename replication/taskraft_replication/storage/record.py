@@ -1,10 +1,11 @@
-"""Write entries as records of the log, and find out where a log stops being one.
+"""Encode entries as records of the log, and find the end of the valid records.
 
-A record is a header, the entry's data, and zeros up to a multiple of eight bytes. Each record names
-the checksum of the one before, so that none can be missing, foreign or from an older write; each is
-also valid by itself, so that the search behind a break can find what was written later. Besides the
-entry it carries what the writer knew: how far the log was synced already (``synced``), by which a
-later batch proves that an earlier one was complete; and the commit index.
+A record is a header, the entry's data, and zeros up to a multiple of eight bytes. Each record
+contains the checksum of the previous record, so a missing, foreign or outdated record is detected.
+Each record is also valid on its own, so recovery can find records after a damaged one. Besides the
+entry, a record stores two facts known at the time of writing: the index up to which the log was
+durable (``synced``), by which a later batch proves that an earlier one was complete, and the commit
+index.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FACTS: Final = Struct("<IIQQQQB7x")  # crc before, data bytes, index, term, syn
 _MAGIC: Final = b"\xf5TR\x01"
 HEADER_BYTES: Final = _PREFIX.size + _FACTS.size
 ENTRY_BYTES_MAX: Final = 64 << 20
-"""Longest data of one entry; a larger length in a header is damage."""
+"""Maximum data of one entry; a larger length in a header is damage."""
 
 _PADDING: Final = tuple(bytes(-size % 8) for size in range(8))
 _KINDS: Final = tuple(EntryKind(number) for number in range(len(EntryKind)))
@@ -30,7 +31,7 @@ _KINDS: Final = tuple(EntryKind(number) for number in range(len(EntryKind)))
 
 @value
 class Record:
-    """A record as found in a file."""
+    """A decoded record."""
 
     entry: Entry
     crc: int
@@ -42,7 +43,7 @@ class Record:
 
 @value
 class EncodedBatch:
-    """Records ready to be written in one piece."""
+    """Records that are written in one piece."""
 
     data: bytes
     sizes: Sequence[int]
@@ -58,7 +59,7 @@ def encode_batch(
     synced: LogIndex,
     commit: LogIndex,
 ) -> EncodedBatch:
-    """Write ``entries`` as records that continue the chain after ``crc_before``."""
+    """Encode ``entries`` as records that continue the chain after ``crc_before``."""
     parts: list[bytes] = []
     sizes: list[int] = []
     crc = crc_before
@@ -77,12 +78,12 @@ def encode_batch(
 
 
 def record_bytes(data_bytes: int) -> int:
-    """Return the length of a record whose entry has that much data."""
+    """Return the length of a record with ``data_bytes`` of data."""
     return HEADER_BYTES + data_bytes + -data_bytes % 8
 
 
 def decode_record(raw: bytes, offset: int, salt: int) -> Record | None:
-    """Return the record at ``offset``; None if there is no valid one."""
+    """Return the record at ``offset``, or None if there is no valid record."""
     if raw[offset : offset + 4] != _MAGIC or len(raw) - offset < HEADER_BYTES:
         return None
     crc = _PREFIX.unpack_from(raw, offset)[1]
@@ -101,7 +102,7 @@ def decode_record(raw: bytes, offset: int, salt: int) -> Record | None:
 def decode_chain(
     raw: bytes, offset: int, salt: int, crc_before: int, index: LogIndex
 ) -> Iterator[Record]:
-    """Yield the records from ``offset``, the first of which is entry ``index``, up to the break."""
+    """Yield consecutive records from ``offset``, starting with entry ``index``."""
     while True:
         record = decode_record(raw, offset, salt)
         if record is None or record.crc_before != crc_before or record.entry.index != index:
@@ -113,7 +114,7 @@ def decode_chain(
 
 
 def decode_behind(raw: bytes, offset: int, salt: int) -> Iterator[Record]:
-    """Yield every valid record from ``offset`` on, chained or not: what follows a break."""
+    """Yield every valid record from ``offset`` on, consecutive or not."""
     while True:
         offset = raw.find(_MAGIC, offset)
         if offset < 0:

@@ -1,8 +1,8 @@
-"""Read a log back after a start, and tell a torn tail from lost promises.
+"""Read the log at a start, and tell a torn tail from damage to acknowledged entries.
 
-Only what no promise can rest on is cut: records behind the mark that are incomplete and that no
-later batch declares synced. Everything else that is missing or unreadable is ``LogDamaged``: this
-member has forgotten something it has acknowledged (Protocol-Aware Recovery, FAST 2018).
+Only records that cannot have been acknowledged are truncated: incomplete records after the mark, if
+no later batch states that they were durable. Any other missing or unreadable record raises
+``LogDamaged``: this member has lost acknowledged entries (Protocol-Aware Recovery, FAST 2018).
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from taskraft_replication.storage.term_index import TermIndex
 
 
 class RecoveredLog:
-    """What a start finds: the log, opened for writing, and what the event loop must know of it."""
+    """The recovered log, with the terms and recent entries for the event loop."""
 
     def __init__(self, start: LogStart, recent: RecentEntries) -> None:
         self.terms = TermIndex(start.index, start.term)
         self.recent = recent
         self.commit = LogIndex(0)
-        """Highest commit index that a record knew of."""
+        """Highest commit index stored in a record."""
         self.segments: list[Segment] = []
         self.last_crc: int | None = None
-        """Checksum of the last record, None if there is none."""
+        """Checksum of the last record, or None if there is none."""
 
     def open_log(
         self, fs: FileSystem, metadata: Metadata, mark: MarkFile, segment_bytes: int
     ) -> SegmentLog:
-        """Open what was found for writing."""
+        """Open the recovered log for writing."""
         return SegmentLog(
             fs, metadata, mark, segments=tuple(self.segments), segment_bytes=segment_bytes
         )
 
     def admit(self, path: str, segment: Segment, raw: bytes, salt: int, mark: Mark) -> None:
-        """Add the records of the next segment, as far as they are valid.
+        """Add the valid records of the next segment.
 
         Raises:
-            LogDamaged: something before it is missing, or the mark contradicts a record.
+            LogDamaged: entries before the segment are missing, or a record contradicts the mark.
         """
         if segment.first_index != self.terms.last + 1:
             before = f"{self.segments[-1].name} ends early; " if self.segments else ""
@@ -68,13 +68,15 @@ class RecoveredLog:
         for record in decode_chain(raw, RECORDS_OFFSET, salt, crc, segment.first_index):
             entry = record.entry
             if entry.index == mark.index and (record.crc != mark.crc or entry.term != mark.term):
-                raise LogDamaged(f"{path}: entry {entry.index} is not the entry that was synced")
+                raise LogDamaged(
+                    f"{path}: entry {entry.index} differs from the entry that was fsynced"
+                )
             self._admit_entry(path, entry)
             self.commit = max(self.commit, record.commit)
             sizes.append(record.size)
             crc = record.crc
         if not sizes:
-            # A segment gets its name only when its first records are synced.
+            # A segment gets its final name only when its first records are durable.
             raise LogDamaged(f"{path}: entry {segment.first_index} is unreadable")
         segment.note(sizes)
         self.last_crc = crc
@@ -82,7 +84,7 @@ class RecoveredLog:
 
     def _admit_entry(self, path: str, entry: Entry) -> None:
         if entry.term < self.terms.term(self.terms.last):
-            raise LogDamaged(f"{path}: the term falls at entry {entry.index}")
+            raise LogDamaged(f"{path}: the term decreases at entry {entry.index}")
         self.terms.append(entry.index, entry.term)
         self.recent.append(entry)
 
@@ -92,12 +94,12 @@ def recover(
 ) -> tuple[RecoveredLog, SegmentLog]:
     """Read the log and open it.
 
-    What the mark does not cover, and the newest segment in any case, is copied into fresh files and
-    synced before it is trusted: after a failed sync the page cache shows what the disk does not
-    have, and after a kill in the middle of a cut the disk still has what is gone here.
+    The newest segment and all segments with records past the mark are copied into new files and
+    fsynced. After a failed fsync the page cache can hold data that is not on disk, and after a
+    crash during a truncation the disk can hold records that the page cache does not show.
 
     Raises:
-        LogDamaged: synced entries are missing or unreadable.
+        LogDamaged: durable entries are missing or unreadable.
     """
     start, salt = metadata.log_start(), metadata.salt()
     directory = f"{metadata.directory}/{LOG_DIRECTORY}"
@@ -115,7 +117,9 @@ def recover(
     last = recovered.terms.last
     if last < mark.index:
         file = f"{directory}/{names[-1]}" if names else directory
-        raise LogDamaged(f"{file}: the log ends at entry {last}, but was synced up to {mark.index}")
+        raise LogDamaged(
+            f"{file}: the log ends at entry {last}, but was durable up to {mark.index}"
+        )
     if recovered.segments:
         _check_behind(directory, raw, recovered.segments[-1], salt)
     _rewrite(fs, directory, unproven, segment_bytes)
@@ -128,14 +132,16 @@ def recover(
 def _mark_that_counts(path: str, mark: Mark, start: LogStart) -> Mark:
     """Return the mark, or one at the start of the log if the log was replaced after it."""
     if mark.generation > start.generation:
-        raise LogDamaged(f"{path}: the mark belongs to a later log than the one on this disk")
+        raise LogDamaged(
+            f"{path}: the mark belongs to a newer generation than the log on this disk"
+        )
     if mark.generation < start.generation or mark.index < start.index:
         return Mark(start.generation, start.index, start.term, 0)
     return mark
 
 
 def _remove_refuse(fs: FileSystem, directory: str, start: LogStart) -> list[str]:
-    """Remove what an interrupted trim, reset or roll left; return the names of the segments."""
+    """Delete leftovers of an interrupted trim, reset or new segment; return the segment names."""
     first = segment_name(start.generation, LogIndex(start.index + 1))
     kept: list[str] = []
     refuse: list[str] = []
@@ -149,13 +155,13 @@ def _remove_refuse(fs: FileSystem, directory: str, start: LogStart) -> list[str]
 
 
 def _check_behind(directory: str, raw: bytes, segment: Segment, salt: int) -> None:
-    """Make sure that no later batch vouches for the record at which the log breaks."""
+    """Check that no later batch states that the first unreadable record was durable."""
     broken = segment.last_index + 1
     for record in decode_behind(raw, segment.end, salt):
         if record.synced >= broken:
             raise LogDamaged(
                 f"{directory}/{segment.name}: entry {broken} is unreadable, but entry "
-                f"{record.entry.index} says that it was synced"
+                f"{record.entry.index} states that it was fsynced"
             )
 
 
@@ -165,7 +171,7 @@ def _rewrite(
     segments: Sequence[tuple[Segment, bytes]],
     segment_bytes: int,
 ) -> None:
-    """Replace each segment by a fresh copy of its valid records."""
+    """Replace each segment by a new copy of its valid records."""
     for segment, raw in segments:
         records = raw[RECORDS_OFFSET : segment.end]
         file = create_segment(fs, directory, segment, bytes_reserved=segment_bytes, records=records)

@@ -1,8 +1,8 @@
-"""Hold one stretch of the log in one file of bounded size.
+"""Store a part of the log in one file of bounded size.
 
-A segment is prepared under another name and renamed when its header is synced, so that a file with
-a segment's name always has a valid header. Its blocks are reserved beforehand: a sync then writes
-no new metadata and costs half.
+A segment is written under a temporary name and renamed when its header is durable, so a file with a
+segment's name always has a valid header. Its blocks are allocated in advance: an fsync then writes
+no metadata and costs half.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from taskraft_replication.errors import LogDamaged
 from taskraft_replication.storage.filesystem import File, FileSystem
 
 SEGMENT_BYTES: Final = 16 << 20
-"""Size that is reserved for a segment; only a single larger batch makes it longer."""
+"""Size that is allocated for a segment; only a single larger batch makes a segment longer."""
 
 _HEADER: Final = Struct("<8sQQII")  # magic, generation, first index, crc before, crc of this
 _MAGIC: Final = b"TASKRFT\x01"
 RECORDS_OFFSET: Final = 64
-"""Where the first record begins."""
+"""Offset of the first record."""
 
 SUFFIX: Final = ".log"
 
 
 def segment_name(generation: int, first_index: LogIndex) -> str:
-    """Return the name of a segment's file; names sort like the segments."""
+    """Return the file name of a segment; names sort in the order of the segments."""
     return f"{generation:08x}-{first_index:016x}{SUFFIX}"
 
 
 class Segment:
-    """One file of the log, and where each of its records begins.
+    """One file of the log, with the offsets of its records.
 
-    ``offsets`` has one more number than there are records: the end of the last one.
+    ``offsets`` has one more item than there are records: the end of the last record.
     """
 
     __slots__ = ("crc_before", "first_index", "generation", "name", "offsets")
@@ -52,18 +52,19 @@ class Segment:
 
     @property
     def last_index(self) -> LogIndex:
-        """The index of the last record; one before ``first_index`` if there is none."""
+        """Index of the last record; ``first_index - 1`` if there is none."""
         return LogIndex(self.first_index + len(self.offsets) - 2)
 
     @property
     def end(self) -> int:
-        """Where the next record goes."""
+        """Offset of the next record."""
         return self.offsets[-1]
 
     def extent(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> tuple[int, int]:
-        """Return offset and size of the records of entries ``lo`` to below ``hi`` that fit.
+        """Return offset and size of the records from ``lo`` to below ``hi`` that fit the limit.
 
-        At least one record fits; sizes are of the records, a little above those of the data.
+        At least one record is returned. Sizes are those of the records, slightly above those of the
+        data.
         """
         offsets = self.offsets
         first = lo - self.first_index
@@ -73,21 +74,21 @@ class Segment:
         return begin, offsets[behind - 1] - begin
 
     def note(self, sizes: Iterable[int]) -> None:
-        """Add records of these sizes at the end."""
+        """Add the sizes of appended records."""
         end = self.offsets[-1]
         for size in sizes:
             end += size
             self.offsets.append(end)
 
     def forget_after(self, index: LogIndex) -> None:
-        """Drop the records behind ``index``."""
+        """Drop the records after ``index``."""
         del self.offsets[index - self.first_index + 2 :]
 
 
 def create_segment(
     fs: FileSystem, directory: str, segment: Segment, *, bytes_reserved: int, records: bytes = b""
 ) -> File:
-    """Create the file of a segment with its header and first records, durably; return it open."""
+    """Create the file of a segment with header and first records, durably; return it open."""
     temporary = f"{directory}/{segment.name}.new"
     header = _HEADER.pack(_MAGIC, segment.generation, segment.first_index, segment.crc_before, 0)
     header = header[:-4] + google_crc32c.value(header[:-4]).to_bytes(4, "little")
@@ -103,7 +104,7 @@ def create_segment(
 
 
 def read_segment(fs: FileSystem, directory: str, name: str) -> tuple[Segment, bytes]:
-    """Return a segment as its header describes it, records not yet noted, and the file's content.
+    """Return a segment as described by its header, without records, and the content of its file.
 
     Raises:
         LogDamaged: the header is unreadable or contradicts the name.

@@ -1,7 +1,7 @@
-"""Append to the log, cut it, trim it: the writing side, owned by the storage worker.
+"""Write the log: append, truncate and trim; used by the storage worker.
 
-Any ``OSError`` out of here is final: after a failed sync nobody knows what is on the disk (Can
-Applications Recover from fsync Failures?, ATC 2020), so the caller ends the process.
+An ``OSError`` from this module is final. After a failed fsync the content of the disk is unknown
+(Can Applications Recover from fsync Failures?, ATC 2020), so the process must end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LOG_DIRECTORY: Final = "log"
 class SegmentLog:
     """The segments of one group.
 
-    ``segments`` is replaced and never changed in place, so that the event loop may read while the
-    worker writes. Everything up to ``last_index`` is synced whenever no call is in progress.
+    ``segments`` is replaced and never changed in place, so the event loop can read while the worker
+    writes. Between two calls, all entries up to ``last_index`` are durable.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class SegmentLog:
             self._active = fs.open(f"{self._directory}/{segments[-1].name}")
 
     def append(self, entries: Sequence[Entry], commit: LogIndex) -> int:
-        """Store ``entries`` and sync once; return the number of bytes written.
+        """Store ``entries`` with one fsync; return the number of bytes written.
 
-        What the log holds from the first of them on is cut off before: it conflicts.
+        Existing entries from the first index of ``entries`` on conflict, and are truncated first.
         """
         first = entries[0].index
         if first <= self.last_index:
             self._cut_after(LogIndex(first - 1))
-        assert first == self.last_index + 1, "the log has no holes"
+        assert first == self.last_index + 1, "the entries must follow the log"
         batch = encode_batch(
             entries,
             salt=self._salt,
@@ -88,13 +88,13 @@ class SegmentLog:
         return size
 
     def sync_mark(self) -> None:
-        """Make the mark durable, if it moved. Called when there is time."""
+        """Make the mark durable if it has changed; called when the worker is idle."""
         self._mark.sync()
 
     def trimmed_to(self, index: LogIndex) -> LogIndex:
-        """Return up to where the log goes if it may go up to ``index``: whole segments only.
+        """Return the last index that can be trimmed if ``index`` may go: whole segments only.
 
-        The last segment always stays. Safe to call on the event loop.
+        The last segment is always kept. Safe to call on the event loop.
         """
         reached = self.start.index
         for segment in self.segments[:-1]:
@@ -104,7 +104,7 @@ class SegmentLog:
         return reached
 
     def beyond(self, bytes_max: int) -> LogIndex:
-        """Return the last entry behind which whole segments have at most so many bytes together.
+        """Return the last entry after which whole segments have at most ``bytes_max`` bytes.
 
         Safe to call on the event loop.
         """
@@ -116,7 +116,7 @@ class SegmentLog:
         return self.start.index
 
     def trim(self, start: LogStart) -> None:
-        """Delete the segments before ``start``, which ``trimmed_to`` has named."""
+        """Delete the segments before ``start``, which ``trimmed_to`` has returned."""
         if start.generation != self.start.generation:
             return  # The whole log was replaced in the meantime.
         assert start.index >= self.start.index
@@ -127,9 +127,9 @@ class SegmentLog:
         self._remove(gone)
 
     def reset(self, index: LogIndex, term: Term) -> None:
-        """Throw the whole log away: a snapshot stands for everything up to ``index``.
+        """Replace the whole log by a snapshot that covers all entries up to ``index``.
 
-        The new generation in the log start is the moment at which it happens.
+        The replacement takes effect when the log start with the new generation is written.
         """
         gone = self.segments
         self.start = LogStart(self.start.generation + 1, index, term)
@@ -143,16 +143,16 @@ class SegmentLog:
         self._remove(gone)
 
     def read(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> list[Entry]:
-        """Read entries from ``lo`` to below ``hi`` from the files, some or all, at least one.
+        """Read entries from ``lo`` to below ``hi`` from the files: at least one, possibly not all.
 
         Raises:
-            Compacted: they were trimmed.
-            LogDamaged: they are not what was written.
+            Compacted: the entries were trimmed.
+            LogDamaged: the entries are unreadable.
         """
         return [record.entry for record in self._records(lo, hi, bytes_max)]
 
     def _records(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> list[Record]:
-        """Do what ``read`` does, and return the records of the entries."""
+        """Return the records of the entries that ``read`` returns."""
         segments = self.segments
         place = bisect_right(segments, lo, key=lambda each: each.first_index) - 1
         if place < 0:
@@ -179,13 +179,13 @@ class SegmentLog:
         return records
 
     def close(self) -> None:
-        """Bring the mark up to the log and close the files."""
+        """Make the mark durable and close the files."""
         self.sync_mark()
         self._close_active()
         self._mark.close()
 
     def _begin_segment(self, first: LogIndex, records: bytes) -> Segment:
-        """Create the next segment with its first records already in it: still one sync."""
+        """Create the next segment together with its first records, with one fsync."""
         name = segment_name(self.start.generation, first)
         segment = Segment(name, self.start.generation, first, self._last_crc)
         self._close_active()
@@ -200,10 +200,11 @@ class SegmentLog:
         return segment
 
     def _cut_after(self, index: LogIndex) -> None:
-        """Cut the log behind ``index``.
+        """Truncate the log after ``index``.
 
-        The mark goes back first: a crash on the way leaves a longer log, never a shorter one than
-        the mark says. Segments go newest first, each durably, so that no hole can appear.
+        The mark is moved back first: after a crash in between, the log is longer than the mark
+        says, never shorter. Segments are deleted newest first, each durably, so that no gap can
+        appear.
         """
         assert self.start.index <= index < self.last_index
         term, crc = self._term_and_crc(index)
@@ -219,7 +220,7 @@ class SegmentLog:
             self._active = self._fs.open(f"{self._directory}/{segment.name}")
             if segment.last_index > index:
                 segment.forget_after(index)
-                # Also removes the bytes: records of the old suffix must never be found again.
+                # Also remove the bytes: recovery must not find records of the old suffix again.
                 self._active.truncate(segment.end)
                 self._active.allocate(max(self._segment_bytes, segment.end))
                 self._active.sync()
@@ -227,7 +228,7 @@ class SegmentLog:
         self._last_crc = crc
 
     def _term_and_crc(self, index: LogIndex) -> tuple[Term, int]:
-        """Return what the mark must say about the entry at ``index``, which stays."""
+        """Return term and checksum of the entry at ``index`` for the mark."""
         if index == self.start.index:
             return self.start.term, self.segments[0].crc_before
         (record,) = self._records(index, LogIndex(index + 1), 0)

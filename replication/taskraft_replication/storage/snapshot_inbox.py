@@ -1,7 +1,7 @@
-"""Receive the content of a snapshot into a file; give it to the state machine when it is whole.
+"""Store the content of an incoming snapshot in a file until the state machine reads it.
 
-A transfer that breaks off is continued where it ended, as long as this process lives and the sender
-still has the same snapshot.
+A broken transfer is continued at its offset, as long as this process runs and the sender has the
+same snapshot.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ READ_BYTES: Final = 1 << 20
 
 
 class IncomingSnapshot:
-    """A file that grows piece by piece; each piece is checked against the content so far.
+    """A file that grows piece by piece; each piece is checked against the checksum so far.
 
-    Written by one stream at a time, each with a turn of its own: a stream that has broken without
-    anybody noticing yet cannot disturb its successor.
+    One stream at a time writes it, identified by its turn number. A broken stream that was not
+    noticed yet therefore cannot interfere with the next one.
     """
 
     def __init__(self, file: File, name: str) -> None:
@@ -36,13 +36,13 @@ class IncomingSnapshot:
         self._is_sealed = False
         self._writing = threading.Lock()
         self.is_receiving = False
-        """Whether a stream writes it."""
+        """Whether a stream is writing the file."""
 
     def attach(self) -> int:
-        """Begin the turn of a stream; return its number.
+        """Start the turn of a stream; return its number.
 
         Raises:
-            SnapshotBroken: the content is whole already.
+            SnapshotBroken: the content is already complete.
         """
         if self._is_sealed:
             raise SnapshotBroken("the snapshot is being installed")
@@ -51,32 +51,33 @@ class IncomingSnapshot:
         return self._turn
 
     def detach(self, turn: int) -> None:
-        """End a turn before the content was whole."""
+        """End a turn before the content is complete."""
         if turn == self._turn and not self._is_sealed:
             self.is_receiving = False
 
     def write(self, turn: int, offset: int, data: bytes, crc32c: int) -> None:
-        """Take the next piece; on any thread.
+        """Write the next piece; on any thread.
 
         Raises:
-            SnapshotBroken: it does not follow on the piece before, is damaged, or its stream has
-                been replaced.
+            SnapshotBroken: the piece does not follow the previous one, is damaged, or its stream
+                was
+                replaced.
         """
         with self._writing:
             if turn != self._turn:
-                raise SnapshotBroken("another stream goes on with this snapshot")
+                raise SnapshotBroken("another stream continues this snapshot")
             if offset != self.size:
-                raise SnapshotBroken(f"piece at {offset} does not follow on {self.size}")
+                raise SnapshotBroken(f"piece at byte {offset} does not follow byte {self.size}")
             crc = google_crc32c.extend(self._crc, data)
             if crc != crc32c:
-                raise SnapshotBroken(f"piece at {offset} fails its checksum")
+                raise SnapshotBroken(f"piece at byte {offset} fails its checksum")
             if data:
                 self._file.write(offset, data)
             self._crc = crc
             self.size += len(data)
 
     def complete(self, turn: int) -> None:
-        """Note that the content is whole: no stream may begin any more."""
+        """Record that the content is complete; no stream may start any more."""
         assert turn == self._turn
         self._is_sealed = True
 
@@ -86,10 +87,10 @@ class IncomingSnapshot:
         self._file.close()
 
     def close(self) -> None:
-        """Give up; a stream that has not noticed yet cannot write any more.
+        """Close the file; a stream that still writes fails from now on.
 
-        Its piece may be on the way to the disk on another thread: what it writes to must not be
-        closed under it, for the descriptor may be another file's in the next moment.
+        Waits for a piece that another thread is writing: its file descriptor must not be closed and
+        reused during the write.
         """
         with self._writing:
             self._turn += 1
@@ -99,7 +100,7 @@ class IncomingSnapshot:
 class SnapshotInbox:
     """The incoming snapshots of a group: at most one is received or installed at a time.
 
-    Nothing here survives a restart: a transfer that this interrupts begins anew.
+    The content does not survive a restart; the transfer then starts anew.
     """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -111,20 +112,22 @@ class SnapshotInbox:
             fs.remove(f"{self._directory}/{name}")
 
     def begin(self, transfer_id: str) -> IncomingSnapshot:
-        """Return where a content goes: what has come of it already, or an empty file.
+        """Return the file of a content: with what was received before, or empty.
 
         Raises:
-            SnapshotBroken: another one is being received or installed.
+            SnapshotBroken: another snapshot is being received or installed.
         """
         if not transfer_id.isalnum():
-            raise SnapshotBroken("the transfer has no proper name")
+            raise SnapshotBroken(
+                f"invalid transfer id {transfer_id!r}: letters and digits are allowed"
+            )
         current = self._current
         if current is not None:
             if current.name == transfer_id:
                 return current
             if current.is_receiving:
                 raise SnapshotBroken("another snapshot is being received")
-            # Its sender has gone, or has a newer one.
+            # The previous sender has stopped, or now sends a newer snapshot.
             current.close()
             self.discard(current.name)
         self._current = IncomingSnapshot(self._fs.create(self._path(transfer_id)), transfer_id)
@@ -142,23 +145,23 @@ class SnapshotInbox:
             file.close()
 
     def give_up(self, incoming: IncomingSnapshot) -> None:
-        """Remove what has come of a content that cannot come whole, unless that is done already."""
+        """Delete a content that cannot be completed, unless it was deleted already."""
         if incoming is self._current:
             incoming.close()
             self.discard(incoming.name)
 
     def remove(self, name: str) -> None:
-        """Remove a content from disk; on a worker thread, before ``forget``."""
+        """Delete a content from disk; on a worker thread, before ``forget``."""
         self._fs.remove(self._path(name))
 
     def forget(self, name: str) -> None:
-        """Let the next one come: this one was installed, refused or given up."""
+        """Allow the next snapshot: this one was installed, refused or given up."""
         assert self._current is not None
         assert self._current.name == name
         self._current = None
 
     def discard(self, name: str) -> None:
-        """Remove a content and forget it."""
+        """Delete a content and allow the next snapshot."""
         self.remove(name)
         self.forget(name)
 

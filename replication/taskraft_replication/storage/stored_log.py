@@ -1,6 +1,6 @@
-"""Show the stored log to the core: terms and recent entries from memory, older ones from the files.
+"""Present the stored log to the core: terms and recent entries in memory, older entries from files.
 
-Lives on the event loop. It learns of a write when the storage worker has finished it.
+Used on the event loop only. A write becomes visible once the storage worker has finished it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskraft_replication.storage.term_index import TermIndex
 
 
 def no_snapshot() -> Snapshot:
-    """Stand for a state machine that has no snapshot yet."""
+    """Report that the state machine has no snapshot yet."""
     raise SnapshotTemporarilyUnavailable
 
 
@@ -39,7 +39,7 @@ class StoredLog:
         self._recent = recent
         self._initial = initial
         self.snapshot_source: Callable[[], Snapshot] = no_snapshot
-        """Says which snapshot the state machine could give now."""
+        """Returns the metadata of the snapshot that the state machine can open now."""
 
     def initial_state(self) -> tuple[HardState, ConfState]:
         """See ``LogReader``."""
@@ -78,7 +78,7 @@ class StoredLog:
         return self.snapshot_source()
 
     def publish(self, entries: Sequence[Entry]) -> None:
-        """Show entries that were stored, in place of any with the same indexes."""
+        """Show stored entries, in place of entries with the same indexes."""
         terms, recent = self._terms, self._recent
         if entries[0].index <= terms.last:
             cut = LogIndex(entries[0].index - 1)
@@ -89,11 +89,11 @@ class StoredLog:
             recent.append(entry)
 
     def publish_start(self, start: LogStart) -> None:
-        """Forget what was trimmed."""
+        """Hide the trimmed entries."""
         self._terms.drop_before(start.index)
         self._recent.drop_before(LogIndex(start.index + 1))
 
     def publish_reset(self, index: LogIndex, term: Term) -> None:
-        """Forget everything: a snapshot up to ``index`` took its place."""
+        """Hide all entries: a snapshot up to ``index`` replaced the log."""
         self._terms = TermIndex(index, term)
         self._recent.cut_after(LogIndex(0))

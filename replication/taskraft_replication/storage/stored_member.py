@@ -1,4 +1,4 @@
-"""Look at a data directory before its member is opened: whose is it, and is it a new one?"""
+"""Read the identity in a data directory before its member is opened."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from taskraft_replication.storage.metadata import Identity, Metadata
 
 @dataclass(slots=True, frozen=True)
 class StoredMember:
-    """What a data directory says of the member of one group."""
+    """Identity of the member in a data directory."""
 
     directory_id: str
-    """Identity of the directory, by which the others know the member."""
+    """Identity of the directory, by which the other members recognize this one."""
     identity: Identity | None
-    """Whose data it is; None before the first start was completed."""
+    """Cluster, group and member of the data; None before the first start was completed."""
     has_joined: bool
-    """The member joined a group that existed, and is no founder."""
+    """True: the member joined an existing group; False: it is a founder."""
 
 
 def stored_member(data_directory: Path, group_id: int) -> StoredMember:
-    """Return what a claimed directory says; give it an identity if it has none.
+    """Return the identity in a locked directory; create the directory id if it is missing.
 
-    The identity is there before the group is asked for a number, so that a node that was stopped in
-    between asks as the same one.
+    The directory id exists before the member asks the group for a member id. A node that is stopped
+    in between therefore asks again with the same directory id.
 
     Raises:
-        DirectoryUnwritable: it cannot be used.
+        DirectoryUnwritable: the directory cannot be used.
         LogDamaged: its files are unreadable.
     """
     metadata = Metadata(DiskFileSystem(data_directory), f"raft-{group_id}")
@@ -41,5 +41,5 @@ def stored_member(data_directory: Path, group_id: int) -> StoredMember:
         return StoredMember(directory_id, metadata.identity(), metadata.has_joined())
     except OSError as error:
         raise DirectoryUnwritable(
-            f"data directory {data_directory} cannot be used: {error.strerror}"
+            f"cannot use data directory {data_directory}: {error.strerror}"
         ) from error

@@ -1,4 +1,4 @@
-"""Know the term of every entry of the log without holding the entries."""
+"""Store the term of every entry of the log without the entries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TermIndex:
 
     @property
     def before(self) -> LogIndex:
-        """The smallest index with a known term: that before the first entry."""
+        """Smallest index with a known term: the one before the first entry."""
         return self._starts[0]
 
     def append(self, index: LogIndex, term: Term) -> None:
         """Add the next entry."""
-        assert index == self.last + 1, "the log has no holes"
-        assert term >= self._terms[-1], "terms never fall along the log"
+        assert index == self.last + 1, "indexes are consecutive"
+        assert term >= self._terms[-1], "terms never decrease along the log"
         if term != self._terms[-1]:
             self._starts.append(index)
             self._terms.append(term)

@@ -1,4 +1,4 @@
-"""Read a certificate with its key and its authority from files, and read them anew when renewed."""
+"""Read certificate, key and CA from files, and reload them when they are renewed."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _log = logging.getLogger(__name__)
 
 
 class TlsUnusable(ReplicationError):
-    """A certificate, key or authority cannot be used; one line says which, and why."""
+    """A certificate, key or CA cannot be used; the text says which and why."""
 
 
 @dataclass(slots=True, frozen=True)
 class TlsFiles:
-    """Where the parts are, in PEM; ``authority`` signs those whom we listen to, None: nobody."""
+    """Paths of the PEM files; ``authority`` is the CA of accepted clients, or None."""
 
     certificate: Path
     key: Path
     authority: Path | None = None
 
     def paths(self) -> tuple[Path, ...]:
-        """Return all of them."""
+        """Return all configured paths."""
         named = (self.certificate, self.key, self.authority)
         return tuple(path for path in named if path is not None)
 
 
 @dataclass(slots=True, frozen=True)
 class Tls:
-    """What the files hold: chain, key and authorities as PEM; what the first certificate says."""
+    """Content of the files: chain, key and CA as PEM; names and expiry of the certificate."""
 
     chain: bytes
     key: bytes
@@ -51,7 +51,7 @@ class Tls:
 
 
 Demand = Callable[[Tls], None]
-"""Raises TlsUnusable unless a certificate says what it must say."""
+"""Raises TlsUnusable unless a certificate meets the requirements."""
 
 
 def _demand_nothing(_tls: Tls) -> None:
@@ -59,11 +59,11 @@ def _demand_nothing(_tls: Tls) -> None:
 
 
 def read_tls(files: TlsFiles, now: dt.datetime) -> Tls:
-    """Read the files and see that they belong together.
+    """Read the files and check that they belong together.
 
     Raises:
-        TlsUnusable: one of them is missing or malformed, the key is another's, or the certificate
-            has expired.
+        TlsUnusable: a file is missing or malformed, the key belongs to another certificate, or the
+            certificate has expired.
     """
     chain, key = _read(files.certificate), _read(files.key)
     authority = None if files.authority is None else _read(files.authority)
@@ -73,7 +73,7 @@ def read_tls(files: TlsFiles, now: dt.datetime) -> Tls:
     try:
         public = load_pem_private_key(key, password=None).public_key()
     except (ValueError, TypeError) as error:
-        raise TlsUnusable(f"{files.key} holds no key in PEM without a password") from error
+        raise TlsUnusable(f"{files.key} is not a PEM key without a password") from error
     if public != certificate.public_key():
         raise TlsUnusable(f"{files.key} is not the key of {files.certificate}")
     expires_at = certificate.not_valid_after_utc
@@ -94,7 +94,7 @@ def _certificate(path: Path, content: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificates(content)[0]
     except ValueError as error:
-        raise TlsUnusable(f"{path} holds no certificate in PEM") from error
+        raise TlsUnusable(f"{path} is not a PEM certificate") from error
 
 
 def _dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -106,20 +106,20 @@ def _dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def utc_now() -> dt.datetime:
-    """Return the time of day."""
+    """Return the current time in UTC."""
     return dt.datetime.now(dt.UTC)
 
 
 class CurrentTls:
-    """The files' content in force. Read by gRPC's threads, renewed by one.
+    """The current content of the files; read by gRPC's threads, reloaded by one thread.
 
     Args:
-        files: where it is.
-        demand: what the certificate must say, at the start and whenever it is renewed.
-        now: the time of day.
+        files: the paths.
+        demand: requirements for the certificate, checked at the start and at each reload.
+        now: returns the current time.
 
     Raises:
-        TlsUnusable: it cannot be used from the start.
+        TlsUnusable: the files cannot be used at the start.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class CurrentTls:
         self._watched = WatchedFiles(files.paths())
         self._lock = threading.Lock()
         self._context: tuple[Tls, ssl.SSLContext] | None = None
-        """Made of the files as they were then."""
+        """The TLS context, with the content it was built from."""
         self.tls = self._read()
 
     def _read(self) -> Tls:
@@ -143,27 +143,27 @@ class CurrentTls:
         return tls
 
     def refresh(self) -> bool:
-        """Take over files that have changed; tell whether that was done.
+        """Reload files that have changed; tell whether new content is in use.
 
-        What cannot be used changes nothing: a certificate and its key are rarely replaced at the
-        same moment.
+        Unusable content is ignored: a certificate and its key are rarely replaced at the same
+        moment.
         """
         if not self._watched.changed():
             return False
         try:
             tls = self._read()
         except TlsUnusable as error:
-            _log.error("the certificate in force stays: %s", error)
+            _log.error("keeping the current certificate: %s", error)
             return False
         with self._lock:
             self.tls = tls
-        _log.info("a renewed certificate is in force until %s", tls.expires_at)
+        _log.info("using a renewed certificate, valid until %s", tls.expires_at)
         return True
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that follow the files; with an authority, callers must have one too.
+        """Return credentials that follow the files; with a CA, clients must present a certificate.
 
-        Connections that are open stay as they are; each new one gets what is in force.
+        Open connections keep their credentials; each new connection uses the current ones.
         """
         served: list[Tls] = [self.tls]
 
@@ -177,34 +177,34 @@ class CurrentTls:
 
         return grpc.dynamic_ssl_server_credentials(
             _configuration(served[0]),
-            # The stub does not know that None says "as before".
+            # None means "unchanged", which the type stub does not declare.
             cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed),
             require_client_authentication=self._files.authority is not None,
         )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Return credentials for one channel, as they are in force now."""
+        """Return the current credentials for one channel."""
         tls = self.tls
         return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
 
     def server_context(self) -> ssl.SSLContext:
-        """Return what shows the certificate in force to whoever connects, without asking for one.
+        """Return a TLS context with the current certificate, without client authentication.
 
         Raises:
-            OSError: the files have changed since, and do not belong together at this moment.
+            OSError: the files have changed and do not belong together at this moment.
         """
         tls = self.tls
         if self._context is None or self._context[0] is not tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_3
-            # The module reads certificates from files only.
+            # The ssl module reads certificates from files only.
             context.load_cert_chain(self._files.certificate, self._files.key)
             self._context = tls, context
         return self._context[1]
 
     def client_context(self) -> ssl.SSLContext:
-        """Return what believes the authority in force, and demands that names are right."""
-        assert self.tls.authority is not None, "there is an authority to believe"
+        """Return a TLS context that trusts the current CA and checks host names."""
+        assert self.tls.authority is not None, "a CA is configured"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=self.tls.authority.decode())

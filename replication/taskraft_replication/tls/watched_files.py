@@ -1,4 +1,4 @@
-"""Notice that files have changed: written anew, or replaced as Kubernetes replaces mounted ones."""
+"""Detect changed files: rewritten, or replaced as Kubernetes replaces mounted secrets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 class WatchedFiles:
-    """Some files, and how they looked when somebody last asked."""
+    """A set of files, with their state at the last check."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
         self._seen = self._look()
 
     def changed(self) -> bool:
-        """Tell whether a file looks different from what it was at the last call."""
+        """Tell whether a file has changed since the last call."""
         now = self._look()
         changed = now != self._seen
         self._seen = now
@@ -25,7 +25,7 @@ class WatchedFiles:
 
 
 def _marks(path: Path) -> tuple[int, int, int] | None:
-    """Return what tells one version of a file from the next; None: there is none."""
+    """Return inode, modification time and size of a file, or None if it does not exist."""
     try:
         found = path.stat()
     except OSError:

@@ -312,7 +312,7 @@ async def test_an_exception_while_applying_stops_the_node(tmp_path):
 
 async def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path):
     async with LocalCluster(tmp_path, 1) as cluster:
-        with pytest.raises(DirectoryLocked, match="in use by process"):
+        with pytest.raises(DirectoryLocked, match="holds the lock"):
             await Node.open(cluster.config(1), CountingMachine(), cluster.transports[1])
 
 

@@ -262,7 +262,7 @@ def test_what_is_no_pem_or_not_there_is_named(authority, part):
     files = authority.node("n1")
     path = getattr(files, part)
     path.write_text("nonsense")
-    with pytest.raises(TlsUnusable, match=rf"{path.name} holds no"):
+    with pytest.raises(TlsUnusable, match=rf"{path.name} is not a PEM"):
         read_tls(files, utc_now())
     path.unlink()
     with pytest.raises(TlsUnusable, match=rf"{path.name}: No such file"):

@@ -84,7 +84,7 @@ def test_what_the_core_does_not_want_is_removed():
         (SnapshotBroken("it is cut off"), "it is cut off"),
         (
             OSError(errno.ENOSPC, "No space left"),
-            "there is no room for it: [Errno 28] No space left",
+            "the disk is full: [Errno 28] No space left",
         ),
     ],
 )

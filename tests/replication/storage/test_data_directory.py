@@ -24,7 +24,7 @@ def test_a_directory_is_made_with_its_parents_each_name_durable(tmp_path, monkey
 
 def test_a_second_claim_is_told_who_has_the_directory(tmp_path):
     claimed = DataDirectory(tmp_path)
-    with pytest.raises(DirectoryLocked, match=f"in use by process {os.getpid()}$"):
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} holds the lock"):
         DataDirectory(tmp_path)
     claimed.release()
     DataDirectory(tmp_path).release()

@@ -93,7 +93,7 @@ def test_without_rules_nothing_is_in_the_way(tmp_path):
 
 
 def test_a_file_without_a_name_for_its_steps_is_noticed():
-    with pytest.raises(AssertionError, match="no names"):
+    with pytest.raises(AssertionError, match="has no steps"):
         subject_of("raft-0/something_new")
 
 

@@ -181,7 +181,7 @@ def test_a_log_that_ends_before_the_mark_is_damage(log):
     log.append_each(2, 10)
     path = log.segments[-1]
     path.write_bytes(path.read_bytes()[: RECORDS_OFFSET + 100])
-    with pytest.raises(LogDamaged, match="ends at entry 2, but was synced up to 10"):
+    with pytest.raises(LogDamaged, match="ends at entry 2, but was durable up to 10"):
         log.open()
 
 
@@ -297,7 +297,7 @@ def test_a_state_before_the_log_is_refused(log):
 
 def test_a_state_behind_the_log_is_damage(log):
     log.append_each(2, 10)
-    with pytest.raises(LogDamaged, match="ends at entry 10, but the state stands at entry 11"):
+    with pytest.raises(LogDamaged, match="ends at entry 10, but the state is at entry 11"):
         log.open(applied=11)
 
 
@@ -404,7 +404,7 @@ def test_the_last_batch_vouches_for_the_one_before(log):
     log.append_each(2, 6)
     log.damage(log.end() - record_bytes(13) - 9)
     log.forget_mark()
-    with pytest.raises(LogDamaged, match=r"entry 5 .* entry 6 says that it was synced"):
+    with pytest.raises(LogDamaged, match=r"entry 5 .* entry 6 states that it was fsynced"):
         log.open()
 
 
@@ -467,5 +467,5 @@ def test_the_mark_is_synced_in_idle_moments_and_at_the_end(sync, seed):
     sync(storage)
     disk.lose_power()
     disk.wipe(".log", after=RECORDS_OFFSET + record_bytes(12))
-    with pytest.raises(LogDamaged, match="synced up to 3"):
+    with pytest.raises(LogDamaged, match="durable up to 3"):
         GroupStorage.open(disk, config(), LogIndex(1))

@@ -38,7 +38,7 @@ def test_another_entry_in_the_place_of_the_last_synced_one_is_damage(tmp_path, t
     log.append(entry(5, data=b"the entry"))
     log.storage.metadata.save_hard_state(HardState(2, MemberId(1), LogIndex(1)))
     replace_last(log, 5, term, data)
-    with pytest.raises(LogDamaged, match="entry 5 is not the entry that was synced"):
+    with pytest.raises(LogDamaged, match="entry 5 differs from the entry that was fsynced"):
         log.open()
 
 

@@ -48,7 +48,7 @@ def test_a_piece_that_does_not_follow_is_refused_and_changes_nothing(inbox, offs
     incoming = inbox.begin("one")
     turn = incoming.attach()
     write(incoming, turn, 0, b"abc", b"")
-    with pytest.raises(SnapshotBroken, match=f"piece at {offset} does not follow on 3"):
+    with pytest.raises(SnapshotBroken, match=f"piece at byte {offset} does not follow byte 3"):
         write(incoming, turn, offset, b"abc", b"abc")
     write(incoming, turn, 3, b"def", b"abc")
     assert content(inbox, "one") == b"abcdef"
@@ -58,7 +58,7 @@ def test_a_damaged_piece_is_refused_and_changes_nothing(inbox):
     incoming = inbox.begin("one")
     turn = incoming.attach()
     write(incoming, turn, 0, b"abc", b"")
-    with pytest.raises(SnapshotBroken, match="piece at 3 fails its checksum"):
+    with pytest.raises(SnapshotBroken, match="piece at byte 3 fails its checksum"):
         incoming.write(turn, 3, b"deF", google_crc32c.value(b"abcdef"))
     assert incoming.size == 3
     write(incoming, turn, 3, b"def", b"abc")
@@ -127,7 +127,7 @@ def test_a_start_finds_an_empty_inbox(disk, inbox):
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a b"])
 def test_a_name_that_is_no_word_is_refused(inbox, name):
-    with pytest.raises(SnapshotBroken, match="no proper name"):
+    with pytest.raises(SnapshotBroken, match="invalid transfer id"):
         inbox.begin(name)
 
 
