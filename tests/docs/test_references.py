@@ -149,6 +149,16 @@ def test_the_picture_of_the_packages_shows_each_package_once(package):
     assert sorted(shown) == sorted(packages)
 
 
+def test_the_table_of_the_queue_core_lists_each_module_and_package_once():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.split("## Inside the queue core")[1].split("\n## ")[0]
+    shown = re.findall(r"`(\w+(?:/|\.py))`", section)
+    folder = SERVICE / "queue"
+    packages = [f"{path.parent.name}/" for path in folder.glob("*/__init__.py")]
+    modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert sorted(shown) == sorted(packages + modules)
+
+
 def test_names_that_do_not_exist_are_found():
     assert not exists("service/taskraft_service/queue/intake.py")
     assert exists("taskraft_service/queue/queue.py")
