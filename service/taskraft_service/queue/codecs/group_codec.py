@@ -1,55 +1,50 @@
-"""Write a group as its record, and read it back."""
+"""Encode and decode the record of a group."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.entities.group import TaskGroup
 from taskraft_service.queue.entities.group_view import GroupState, GroupTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 
-_record: Final = Struct(">QBBQQQQqqQBHIQ")
+_FLAGS: Final = (
+    (1, "end_task"),
+    (2, "abort_task"),
+    (4, "only_if_processed"),
+    (8, "revoke"),
+    (16, "sweeping"),
+)
+"""Bits of the flags: set if the group has such a task, or if the attribute is true."""
 _HAS_END: Final = 1
 _HAS_ABORT: Final = 2
-_ONLY_IF_PROCESSED: Final = 4
-_REVOKE: Final = 8
-_SWEEPING: Final = 16
 _TEXTS: Final = 6
-_NUMBERS: Final = (
-    "open",
-    "processed",
-    "failed",
-    "cancelled",
-    "created_ms",
-    "ended_ms",
-    "last_task_id",
+_head: Final = FieldTable((("number", "Q", int), ("state", "B", GroupState)), "B")
+"""The number and the state, then the flags."""
+_counts: Final = FieldTable(
+    (
+        ("open", "Q", int),
+        ("processed", "Q", int),
+        ("failed", "Q", int),
+        ("cancelled", "Q", int),
+        ("created_ms", "q", int),
+        ("ended_ms", "q", int),
+        ("last_task_id", "Q", int),
+    ),
+    "BHIQ",
 )
-_numbers_of: Final = attrgetter(*_NUMBERS)
+"""The numbers of the group, then the reason of the refusal, its texts, and the cursor."""
 
 
 def write_group(group: TaskGroup) -> bytes:
     """Return the record of a group."""
     end, abort, refusal = group.end_task, group.abort_task, group.refusal
-    flags = (
-        (_HAS_END if end is not None else 0)
-        | (_HAS_ABORT if abort is not None else 0)
-        | (_ONLY_IF_PROCESSED if group.only_if_processed else 0)
-        | (_REVOKE if group.revoke else 0)
-        | (_SWEEPING if group.sweeping else 0)
-    )
+    flags = sum(bit for bit, name in _FLAGS if getattr(group, name))
     details = [text for pair in refusal.metadata.items() for text in pair] if refusal else []
-    head = _record.pack(
-        group.number,
-        group.state,
-        flags,
-        *_numbers_of(group),
-        refusal.reason if refusal is not None else 0,
-        len(details),
-        *group.cursor,
-    )
+    reason = refusal.reason if refusal is not None else 0
+    head = _head.write(group, flags) + _counts.write(group, reason, len(details), *group.cursor)
     return head + write_texts(
         (
             group.name.encode(),
@@ -65,20 +60,20 @@ def write_group(group: TaskGroup) -> bytes:
 
 def read_group(record: bytes) -> TaskGroup:
     """Return the group of a record."""
-    number, state, flags, *numbers, reason, details, tube, task = _record.unpack_from(record)
-    texts, _ = read_texts(record, _record.size, _TEXTS + details)
+    fields, (flags,) = _head.read(record)
+    counts, (reason, details, tube, task) = _counts.read(record, _head.size)
+    texts, _ = read_texts(record, _head.size + _counts.size, _TEXTS + details)
     name, end_tube, end_spec, abort_tube, abort_spec, message = texts[:_TEXTS]
-    group = TaskGroup(number, name.decode(), 0)
-    group.state = GroupState(state)
-    for field, value in zip(_NUMBERS, numbers, strict=True):
-        setattr(group, field, value)
+    group = TaskGroup(fields["number"], name.decode(), 0)
+    group.state = fields["state"]
+    for field, count in counts.items():
+        setattr(group, field, count)
     if flags & _HAS_END:
         group.end_task = GroupTask(end_tube.decode(), end_spec)
     if flags & _HAS_ABORT:
         group.abort_task = GroupTask(abort_tube.decode(), abort_spec)
-    group.only_if_processed = bool(flags & _ONLY_IF_PROCESSED)
-    group.revoke = bool(flags & _REVOKE)
-    group.sweeping = bool(flags & _SWEEPING)
+    for bit, name_of_flag in _FLAGS[2:]:
+        setattr(group, name_of_flag, bool(flags & bit))
     group.cursor = (tube, task)
     if reason:
         pairs = [text.decode() for text in texts[_TEXTS:]]

@@ -1,10 +1,8 @@
-"""Write the options of a tube as bytes."""
+"""Encode and decode the options of a tube."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import (
     RETRY_BYTES,
@@ -13,6 +11,7 @@ from taskraft_service.queue.codecs.extras_codec import (
     write_retry,
     write_texts,
 )
+from taskraft_service.queue.codecs.field_table import Field, FieldTable
 from taskraft_service.queue.entities.tube_options import (
     Durability,
     OnAck,
@@ -21,10 +20,7 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], object]], ...]] = (
+_FIELDS: Final[tuple[Field, ...]] = (
     ("higher_first", "?", bool),
     ("priority", "q", int),
     ("delay_ms", "q", int),
@@ -49,29 +45,24 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], object]], ...]] = (
     ("subqueue_rate_burst", "I", int),
     ("durability", "B", Durability),
 )
-"""The options of fixed size in their order: name, how it is packed, and what it is read as."""
-
-_values_of: Final = attrgetter(*(name for name, _, _ in _FIELDS))
-_record: Final = Struct(">" + "".join(code for _, code, _ in _FIELDS) + "I")
-"""The options of fixed size, and the number of weights."""
+"""The options of fixed size, in the order on disk."""
+_table: Final = FieldTable(_FIELDS, "I")
+"""The fields, and the number of weights."""
 
 
 def write_options(options: TubeOptions) -> bytes:
-    """Return the options as they are written; the same bytes on all replicas."""
-    head = _record.pack(*_values_of(options), len(options.subqueue_weights))
+    """Return the options as bytes, the same on all replicas."""
     texts = [options.dead_letter_tube.encode()]
     for subqueue, weight in options.subqueue_weights:
         texts += (subqueue.encode(), weight.to_bytes(4, "big"))
+    head = _table.write(options, len(options.subqueue_weights))
     return head + write_retry(options.retry) + write_texts(texts)
 
 
 def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
-    """Return the options that stand at a place of a record, and where they end."""
-    *numbers, weight_count = _record.unpack_from(record, at)
-    values: dict[str, Any] = {
-        name: read(number) for (name, _, read), number in zip(_FIELDS, numbers, strict=True)
-    }
-    at += _record.size
+    """Return the options that begin at ``at``, and the position after them."""
+    fields, (weight_count,) = _table.read(record, at)
+    at += _table.size
     retry = read_retry(record, at)
     texts, end = read_texts(record, at + RETRY_BYTES, 1 + 2 * weight_count)
     weights = tuple(
@@ -79,5 +70,5 @@ def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
         for subqueue, weight in zip(texts[1::2], texts[2::2], strict=True)
     )
     target = texts[0].decode()
-    options = TubeOptions(**values, retry=retry, dead_letter_tube=target, subqueue_weights=weights)
+    options = TubeOptions(**fields, retry=retry, dead_letter_tube=target, subqueue_weights=weights)
     return options, end

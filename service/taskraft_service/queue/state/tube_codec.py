@@ -1,10 +1,10 @@
-"""Write a tube as its record, and read it back; its content has keys of its own."""
+"""Encode and decode the record of a tube; the tasks of the tube have keys of their own."""
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.codecs.options_codec import read_options, write_options
 from taskraft_service.queue.entities.life_cycle import BURIED, READY
 from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
@@ -19,30 +19,32 @@ if TYPE_CHECKING:
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.store.store import Store
 
-_record: Final = Struct(">IBQqqQ?QQqqqIHHH")
+_table: Final = FieldTable(
+    (
+        ("number", "I", int),
+        ("kind", "B", TubeKind),
+        ("next_id", "Q", int),
+        ("lane_min", "q", int),
+        ("lane_max", "q", int),
+        ("ready.offers", "Q", int),
+        ("ready.types.has_any", "?", bool),
+        ("ready.time", "Q", int),
+        ("share", "Q", int),
+        ("created_ms", "q", int),
+    ),
+    "qqIHHH",
+)
+"""The fields of fixed size; then level and instant of the token bucket, the version of the driver,
+and the lengths of the name, the profile and the driver's name."""
 
 
 def write_tube(tube: QueueTube) -> bytes:
     """Return the record of a tube."""
     name, profile, driver = tube.name.encode(), tube.profile.encode(), tube.driver.encode()
     bucket = tube.bucket
-    head = _record.pack(
-        tube.number,
-        tube.kind,
-        tube.next_id,
-        tube.lane_min,
-        tube.lane_max,
-        tube.ready.offers,
-        tube.ready.types.has_any,
-        tube.ready.time,
-        tube.share,
-        tube.created_ms,
-        0 if bucket is None else bucket.level,
-        0 if bucket is None else bucket.at_ms,
-        tube.driver_version,
-        len(name),
-        len(profile),
-        len(driver),
+    level, at_ms = (0, 0) if bucket is None else (bucket.level, bucket.at_ms)
+    head = _table.write(
+        tube, level, at_ms, tube.driver_version, len(name), len(profile), len(driver)
     )
     options = write_options(tube.options)
     counters = tube.counters.record()
@@ -52,53 +54,35 @@ def write_tube(tube: QueueTube) -> bytes:
 
 def read_tube(record: bytes, store: Store, limits: Limits) -> QueueTube:
     """Return the tube of a record; its content stays in the store."""
-    (
-        number,
-        kind,
-        next_id,
-        lane_min,
-        lane_max,
-        offers,
-        has_types,
-        time,
-        share,
-        created_ms,
-        level,
-        at_ms,
-        driver_version,
-        name_bytes,
-        profile_bytes,
-        driver_bytes,
-    ) = _record.unpack_from(record)
-    name_end = _record.size + name_bytes
+    fields, (level, at_ms, driver_version, *lengths) = _table.read(record)
+    name_bytes, profile_bytes, driver_bytes = lengths
+    name_end = _table.size + name_bytes
     profile_end = name_end + profile_bytes
     driver_end = profile_end + driver_bytes
     options, options_end = read_options(record, driver_end)
     view = TubeView(
-        record[_record.size : name_end].decode(),
-        TubeKind(kind),
+        record[_table.size : name_end].decode(),
+        fields["kind"],
         options,
-        created_ms,
+        fields["created_ms"],
         record[name_end:profile_end].decode(),
         record[profile_end:driver_end].decode(),
         driver_version,
     )
-    tube = QueueTube(number, view, store, limits)
-    tube.next_id = next_id
-    tube.lane_min = lane_min
-    tube.lane_max = lane_max
+    tube = QueueTube(fields["number"], view, store, limits)
+    for name in ("next_id", "lane_min", "lane_max", "share"):
+        setattr(tube, name, fields[name])
     if tube.bucket is not None:
         tube.bucket.level, tube.bucket.at_ms = level, at_ms
     tube.subqueue_rates.restore()
     tube.timer = tube.due()
     tube.written = timer_key(tube.timer) if tube.timer is not None else b""
-    tube.share = share
     tube.counters = TubeCounters.read(record, options_end)
     tube.ages, ages_end = ReadyAgeHistogram.read(record, options_end + TubeCounters.RECORD_BYTES)
     tube.memory = record[ages_end:]
     _open_orders(tube, store, limits)
-    tube.ready.restore_state(offers, time)
-    tube.ready.types.has_any = has_types
+    tube.ready.restore_state(fields["ready.offers"], fields["ready.time"])
+    tube.ready.types.has_any = fields["ready.types.has_any"]
     return tube
 
 
