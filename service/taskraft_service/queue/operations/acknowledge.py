@@ -54,7 +54,7 @@ def stale(token: int) -> Refusal:
     )
 
 
-def unsuitable_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
+def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
     """Return why an acknowledgement does not agree with what the tube does, or None."""
     tube = task.tube
     operation = _operation(tube, settlement)
@@ -155,16 +155,16 @@ def acknowledge_each(
     tasks: dict[int, QueueTask] = {}
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
-        strange: Sequence[ItemRefusal] = ()
+        stale_items: Sequence[ItemRefusal] = ()
         for place, token in enumerate(settlement.tokens):
             task = leases.get(token)
             if task is None or token in tasks:
-                strange = [*strange, ItemRefusal(place, stale(token))]
+                stale_items = [*stale_items, ItemRefusal(place, stale(token))]
             elif task.extras is not NO_EXTRAS:
                 return ()
             else:
                 tasks[token] = task
-        refused.append(strange)
+        refused.append(stale_items)
     _finish_all(ledger, list(tasks.values()), settlements[0])
     return refused
 
@@ -185,7 +185,7 @@ def _refusal(
     ledger: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
 ) -> Refusal | None:
     """Return why a task cannot be acknowledged in this way, or None."""
-    return unsuitable_ack(ledger, task, settlement) or room.claim(
+    return refusal_of_ack(ledger, task, settlement) or room.claim(
         task.tube, growth(ledger, task, settlement.update)
     )
 

@@ -30,9 +30,14 @@ from taskraft_service.queue.operations.move import (
     target_of,
 )
 from taskraft_service.queue.operations.named_tasks import NamedTasks
-from taskraft_service.queue.operations.put import Put, PutResult, refusal_to_put, task_refusal
+from taskraft_service.queue.operations.put import (
+    Put,
+    PutResult,
+    refusal_of_new_task,
+    refusal_to_put,
+)
 from taskraft_service.queue.operations.selection import named
-from taskraft_service.queue.operations.settle_checks import leases_of, unsuitable
+from taskraft_service.queue.operations.settle_checks import leases_of, refusal_of_settlement
 from taskraft_service.queue.operations.settlement_capacity import add_settlement
 from taskraft_service.queue.operations.settlements import Ack, Settle, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, refusal_of_update
@@ -111,7 +116,7 @@ class BatchChecks:
         refusals: list[Refusal] = []
         for item, task in enumerate(command.tasks):
             refusal = (
-                task_refusal(self._ledger, tube, task)
+                refusal_of_new_task(self._ledger, tube, task)
                 or self._depends(task.dependencies)
                 or self._new(tube, task)
             )
@@ -160,7 +165,7 @@ class BatchChecks:
 
     def _settle_one(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled like this, or None."""
-        refusal = self._tasks.name(task) or unsuitable(self._ledger, task, settlement)
+        refusal = self._tasks.name(task) or refusal_of_settlement(self._ledger, task, settlement)
         if refusal is None:
             if isinstance(settlement, Ack):
                 self._keys.free(task, is_kept=not leaves_on_ack(task.tube, settlement))

@@ -35,7 +35,7 @@ from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.dependency_references import join_dependents
 from taskraft_service.queue.operations.put_plan import PutPlan
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
-from taskraft_service.queue.operations.suitability import unsuitable
+from taskraft_service.queue.operations.suitability import refusal_of_task
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
@@ -105,23 +105,23 @@ def put(
     is_limited = tube.has_capacity and not is_owed
     if not has_wishes and not is_limited:
         return PutResult(_store(ledger, tube, tasks, has_wishes=False))
-    intake = PutPlan(ledger, tube, before, is_limited=is_limited)
+    plan = PutPlan(ledger, tube, before, is_limited=is_limited)
     for task in tasks:
-        intake.add(task)
-    if command.waits_for_room and intake.without_room:
+        plan.add(task)
+    if command.waits_for_room and plan.over_capacity:
         payload_bytes = sum(task.payload_bytes for task in tasks)
-        return tube.full(len(tasks), payload_bytes) or intake.without_room[-1]
-    if command.atomic and intake.refused:
-        return _refused_whole(intake.refused)
+        return tube.full(len(tasks), payload_bytes) or plan.over_capacity[-1]
+    if command.atomic and plan.refused:
+        return _refused_whole(plan.refused)
     first_id = tube.next_id
-    _store(ledger, tube, intake.new, intake.restarting(), has_wishes=has_wishes)
+    _store(ledger, tube, plan.new, plan.restarting(), has_wishes=has_wishes)
     tube.counters.note(
-        CountedOperation.URGENT, sum(new.position is Position.FRONT for new in intake.new)
+        CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
-    for conflict in intake.conflicts:
+    for conflict in plan.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already
             settle_conflict(ledger, tube, conflict)
-    return PutResult(intake.ids, intake.refused, [conflict.place for conflict in intake.conflicts])
+    return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 
 
 def _has_wishes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
@@ -171,11 +171,11 @@ def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
     return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
 
 
-def task_refusal(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
+def refusal_of_new_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task cannot be put into a tube, its capacity aside, or None."""
     if tube.rules.ignores_unsuitable:
         task = suitable_task(tube.kind, task)
-    return unsuitable(ledger, tube, task)
+    return refusal_of_task(ledger, tube, task)
 
 
 def _give_extras(

@@ -15,7 +15,7 @@ from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import key_taken
 from taskraft_service.queue.operations.dependency_references import Placed, resolved
-from taskraft_service.queue.operations.suitability import unsuitable
+from taskraft_service.queue.operations.suitability import refusal_of_task
 from taskraft_service.queue.transitions.uniqueness import Conflict, holder
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PutPlan:
     """The items of one put, sorted out in order; each sees what those before it will have done.
 
     ``ids`` has one for each item (0: refused); ``new``, ``refused`` and ``conflicts`` say which are
-    put, which are not, and which are there already. ``without_room``: the refusals for which
+    put, which are not, and which are there already. ``over_capacity``: the refusals for which
     waiting might help.
     """
 
@@ -51,8 +51,8 @@ class PutPlan:
         "conflicts",
         "ids",
         "new",
+        "over_capacity",
         "refused",
-        "without_room",
     )
 
     def __init__(
@@ -75,12 +75,12 @@ class PutPlan:
         self.new: list[NewTask] = []
         self.refused: list[ItemRefusal] = []
         self.conflicts: list[Conflict] = []
-        self.without_room: list[Refusal] = []
+        self.over_capacity: list[Refusal] = []
         self._placed = Placed(before, tube.name, self.ids)
 
     def add(self, wished: NewTask) -> None:
         """Decide what becomes of the next item."""
-        task = self._judged(wished)
+        task = self._validated(wished)
         if isinstance(task, Refusal):
             self._refuse(task)
             return
@@ -90,7 +90,7 @@ class PutPlan:
         if isinstance(existing, Refusal):
             self._refuse(existing)
         elif existing is not None:
-            self._meet(Conflict(len(self.ids), existing, task))
+            self._resolve_conflict(Conflict(len(self.ids), existing, task))
         else:
             self._accept(task)
 
@@ -102,9 +102,9 @@ class PutPlan:
             if conflict.new.on_conflict is OnConflict.RESTART_IF_FINISHED
         }
 
-    def _judged(self, task: NewTask) -> NewTask | Refusal:
+    def _validated(self, task: NewTask) -> NewTask | Refusal:
         """Return a task with what it depends on found, or why it cannot be put."""
-        refusal = unsuitable(self._ledger, self._tube, task)
+        refusal = refusal_of_task(self._ledger, self._tube, task)
         if refusal is not None:
             return refusal
         if task.dependencies is None:
@@ -118,19 +118,19 @@ class PutPlan:
         self.refused.append(ItemRefusal(len(self.ids), refusal))
         self.ids.append(0)
 
-    def _has_room(self, tasks: int, more_bytes: int) -> bool:
+    def _has_capacity(self, tasks: int, more_bytes: int) -> bool:
         """Tell whether the tube can have so much more than before the put; if not, refuse."""
         refusal = self._tube.full(tasks, more_bytes) if self._is_limited else None
         if refusal is None:
             return True
-        self.without_room.append(refusal)
+        self.over_capacity.append(refusal)
         self._refuse(refusal)
         return False
 
     def _accept(self, task: NewTask) -> None:
         """Let a task be new, if there is room."""
         payload_bytes = self._payload_bytes + task.payload_bytes
-        if not self._has_room(len(self.new) + 1, payload_bytes):
+        if not self._has_capacity(len(self.new) + 1, payload_bytes):
             return
         self._payload_bytes = payload_bytes
         task_id = self._tube.next_id + len(self.new)
@@ -139,11 +139,11 @@ class PutPlan:
         self.new.append(task)
         self.ids.append(task_id)
 
-    def _meet(self, conflict: Conflict) -> None:
+    def _resolve_conflict(self, conflict: Conflict) -> None:
         """Let an item meet a task, which may be one of this put, if there is room for it."""
         task = conflict.new
         more = self._growth(conflict)
-        if more > 0 and not self._has_room(0, self._payload_bytes + more):
+        if more > 0 and not self._has_capacity(0, self._payload_bytes + more):
             return
         self._payload_bytes += more
         place = conflict.task_id - self._tube.next_id

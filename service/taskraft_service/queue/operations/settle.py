@@ -47,7 +47,11 @@ from taskraft_service.queue.operations.ready_prediction import (
 )
 from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from taskraft_service.queue.operations.retrying import give_up, try_again
-from taskraft_service.queue.operations.settle_checks import first_refusal, tube_after, unsuitable
+from taskraft_service.queue.operations.settle_checks import (
+    first_refusal,
+    refusal_of_settlement,
+    tube_after,
+)
 from taskraft_service.queue.operations.settlement_capacity import add_settlement
 from taskraft_service.queue.operations.settlements import (
     Ack,
@@ -111,8 +115,8 @@ def settle_each(ledger: QueueState, commands: Sequence[Settle]) -> Sequence[Sett
     acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
     assert len(acks) == len(commands)
     return [
-        SettleResult(strange) if strange else ALL_SETTLED
-        for strange in acknowledge_each(ledger, acks)
+        SettleResult(stale_items) if stale_items else ALL_SETTLED
+        for stale_items in acknowledge_each(ledger, acks)
     ]
 
 
@@ -129,7 +133,9 @@ def _settle_one(
     if task is None:
         return stale(token)
     if not is_checked:
-        refusal = unsuitable(ledger, task, settlement) or _no_room(ledger, task, settlement)
+        refusal = refusal_of_settlement(ledger, task, settlement) or _refusal_of_capacity(
+            ledger, task, settlement
+        )
         if refusal is not None:
             return refusal
     match settlement:
@@ -148,7 +154,9 @@ def _settle_one(
     return None
 
 
-def _no_room(ledger: QueueState, task: QueueTask, settlement: Settlement) -> Refusal | None:
+def _refusal_of_capacity(
+    ledger: QueueState, task: QueueTask, settlement: Settlement
+) -> Refusal | None:
     """Return which tube has no room for what a settlement that is done alone brings, or None."""
     room = CapacityEstimate()
     add_settlement(ledger, room, task, settlement)

@@ -13,7 +13,7 @@ from taskraft_service.queue.entities.refusals import (
     together,
     unsuitable_to_kind,
 )
-from taskraft_service.queue.operations.acknowledge import stale, unsuitable_ack
+from taskraft_service.queue.operations.acknowledge import refusal_of_ack, stale
 from taskraft_service.queue.operations.settlement_capacity import add_settlement
 from taskraft_service.queue.operations.settlements import (
     SETTLEMENT_BRANCHES,
@@ -50,7 +50,7 @@ def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
         if task is None or token in ended:
             refusals.append(at_item(item, stale(token)))
             continue
-        refusal = unsuitable(ledger, task, settlement)
+        refusal = refusal_of_settlement(ledger, task, settlement)
         if refusal is None and not refusals:
             add_settlement(ledger, room, task, settlement)
             refusal = room.refusal()
@@ -69,12 +69,14 @@ def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
             yield path, settlement, token
 
 
-def unsuitable(ledger: QueueState, task: QueueTask, settlement: Settlement) -> Refusal | None:
+def refusal_of_settlement(
+    ledger: QueueState, task: QueueTask, settlement: Settlement
+) -> Refusal | None:
     """Return why a settlement is not for this task, room aside, or None."""
     tube = task.tube
     match settlement:
         case Ack():
-            return unsuitable_ack(ledger, task, settlement)
+            return refusal_of_ack(ledger, task, settlement)
         case Release():
             return _unsuitable_release(ledger, task, settlement)
         case BuryTaken(update=update):

@@ -26,7 +26,7 @@ _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_
 """What only tasks of tubes with priorities and times may wish for."""
 
 
-def unsuitable(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
+def refusal_of_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task is not for this kind of tube, or not for its group, or None."""
     wrong = together(list(_invalid_fields(tube, task)))
     if wrong is not None:
