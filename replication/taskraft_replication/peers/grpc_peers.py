@@ -164,7 +164,7 @@ class GrpcPeers:
         known = find(self.roster, member)
         node = self._nodes.get(member, "") if known is None else known.name
 
-        def open_lane(ticket: bytes, on_change: Callable[[], None]) -> Awaitable[FrameSender]:
+        def open_connection(ticket: bytes, on_change: Callable[[], None]) -> Awaitable[FrameSender]:
             tls = None if security is None else security.frame_tls(node)
             return connect(address, ticket, tls, on_change)
 
@@ -173,7 +173,7 @@ class GrpcPeers:
             if security is None
             else security.channel(address, node, _CHANNEL_OPTIONS)
         )
-        link = PeerLink(member, channel, open_lane, self.membership, self)
+        link = PeerLink(member, channel, open_connection, self.membership, self)
         self._links[member] = link
         link.batcher.may_delay = self._chosen is not None and member not in self._chosen
 

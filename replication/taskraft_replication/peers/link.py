@@ -155,7 +155,7 @@ class PeerLink:
             # Notice a broken stream at once, even without messages to send. Otherwise the next
             # message, perhaps a vote request, would be lost.
             call.add_done_callback(lambda _: self._wake.set())
-            self._frames = await self._connect(answer.lane_ticket, self._wake.set)
+            self._frames = await self._connect(answer.connection_ticket, self._wake.set)
             while not (call.done() or self._frames.is_lost):
                 self._wake.clear()
                 self._flush()

@@ -133,7 +133,7 @@ class GrpcTransport(PeerServiceServicer):
                 yield pb.ExchangeResponse(
                     incarnation=own.incarnation,
                     directory_id=own.directory_id,
-                    lane_ticket=ticket.token,
+                    connection_ticket=ticket.token,
                 )
                 await ticket.end
         except asyncio.CancelledError:

@@ -48,7 +48,7 @@ async def pair(tmp_path):
 
 
 async def lane_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
-    return await connect(f"127.0.0.1:{port}", answer.lane_ticket, None, lambda: None)
+    return await connect(f"127.0.0.1:{port}", answer.connection_ticket, None, lambda: None)
 
 
 def beat(number: int, sender: int = 1, to: int = 2) -> Message:

@@ -27,10 +27,11 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class LogEntry(_message.Message):
-    """What one entry of the replicated log says: the commands of one moment. It is stored and sent between
-    nodes only; clients never see it. Fields may be added, never changed: old logs stay readable.
+    """One entry of the replicated log: the commands of one group commit. It is stored and sent between
+    nodes only; clients never see it. Fields may be added but never changed, so that old logs stay
+    readable.
 
-    Requests of clients are kept as they came, so that they need not be written a second time.
+    Requests of clients are stored as received, so they are not encoded a second time.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -38,10 +39,12 @@ class LogEntry(_message.Message):
     NOW_MS_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
-    """The cluster's clock: deadlines up to here fire before the commands."""
+    """Timestamp of the entry: the cluster's clock in milliseconds. Deadlines up to this time fire before
+    the commands.
+    """
     @_builtins.property
     def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Command]:
-        """In order. None: only the clock moves."""
+        """Commands, in order. Empty: the entry only advances the clock."""
 
     def __init__(
         self,
@@ -99,30 +102,32 @@ class Command(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     MOVE_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
-    """Hash of the client's request, which tells a repetition from a reused request_id. 0: none."""
+    """Hash of the client's request. It distinguishes a retry from another request with the same
+    request_id. 0: no request_id.
+    """
     @_builtins.property
     def put(self) -> _task_service_pb2.PutTasksRequest:
-        """Put."""
+        """Put tasks."""
 
     @_builtins.property
     def take(self) -> _task_service_pb2.TakeTasksRequest:
-        """Take."""
+        """Take tasks."""
 
     @_builtins.property
     def settle(self) -> _task_service_pb2.SettleTasksRequest:
-        """Settle."""
+        """Settle leases: acknowledge, release, bury or reject."""
 
     @_builtins.property
     def kick(self) -> _task_service_pb2.KickTasksRequest:
-        """Kick."""
+        """Kick buried tasks."""
 
     @_builtins.property
     def bury(self) -> _task_service_pb2.BuryTasksRequest:
-        """Bury."""
+        """Bury tasks."""
 
     @_builtins.property
     def delete(self) -> _task_service_pb2.DeleteTasksRequest:
-        """Delete."""
+        """Delete tasks."""
 
     @_builtins.property
     def create_tube(self) -> _tube_service_pb2.CreateTubeRequest:
@@ -146,7 +151,7 @@ class Command(_message.Message):
 
     @_builtins.property
     def keep_sessions(self) -> _session_service_pb2.KeepSessionsRequest:
-        """Prolong sessions."""
+        """Extend sessions."""
 
     @_builtins.property
     def close_session(self) -> _session_service_pb2.CloseSessionRequest:
@@ -154,31 +159,31 @@ class Command(_message.Message):
 
     @_builtins.property
     def attach_session(self) -> Global___AttachSession:
-        """A session's first stream was opened, or its last was closed."""
+        """Record that a session got its first stream or lost its last one."""
 
     @_builtins.property
     def startup(self) -> Global___Startup:
-        """A leader begins."""
+        """Start a leadership."""
 
     @_builtins.property
     def trim_feed(self) -> Global___TrimFeed:
-        """Remove the oldest events of the feed."""
+        """Remove the oldest events of the change feed."""
 
     @_builtins.property
     def note_calls(self) -> Global___NoteCalls:
-        """Count calls that change nothing."""
+        """Count calls that change no task."""
 
     @_builtins.property
     def commit_cursor(self) -> _feed_service_pb2.CommitCursorRequest:
-        """Store how far a consumer of the feed has come."""
+        """Store the cursor of a feed consumer."""
 
     @_builtins.property
     def configure(self) -> _cluster_service_pb2.ConfigureRequest:
-        """Change settings."""
+        """Change settings of the cluster."""
 
     @_builtins.property
     def update(self) -> _task_service_pb2.UpdateTasksRequest:
-        """Change waiting tasks."""
+        """Change tasks that are not leased."""
 
     @_builtins.property
     def update_tube(self) -> _tube_service_pb2.UpdateTubeRequest:
@@ -186,7 +191,7 @@ class Command(_message.Message):
 
     @_builtins.property
     def batch(self) -> _task_service_pb2.ExecuteBatchRequest:
-        """Several operations, all or none."""
+        """Execute several operations atomically."""
 
     @_builtins.property
     def create_schedule(self) -> Global___CreateSchedule:
@@ -198,11 +203,11 @@ class Command(_message.Message):
 
     @_builtins.property
     def delete_schedule(self) -> _schedule_service_pb2.DeleteScheduleRequest:
-        """Remove a schedule."""
+        """Delete a schedule."""
 
     @_builtins.property
     def run_schedule(self) -> Global___RunSchedule:
-        """Put the tasks of times that are due."""
+        """Put the due tasks of a schedule."""
 
     @_builtins.property
     def create_group(self) -> _group_service_pb2.CreateGroupRequest:
@@ -218,11 +223,11 @@ class Command(_message.Message):
 
     @_builtins.property
     def snatch(self) -> _task_service_pb2.SnatchTasksRequest:
-        """Take leases from their holders."""
+        """End the leases of chosen tasks."""
 
     @_builtins.property
     def restart(self) -> _task_service_pb2.RestartTasksRequest:
-        """Begin tasks anew."""
+        """Restart chosen tasks."""
 
     @_builtins.property
     def switch(self) -> _task_service_pb2.SwitchTasksRequest:
@@ -230,7 +235,7 @@ class Command(_message.Message):
 
     @_builtins.property
     def cancel(self) -> _task_service_pb2.CancelTasksRequest:
-        """Ask holders to stop."""
+        """Ask the holders of chosen tasks to stop."""
 
     @_builtins.property
     def move(self) -> _task_service_pb2.MoveTasksRequest:
@@ -287,7 +292,7 @@ Global___Command: _TypeAlias = Command  # noqa: Y015
 
 @_typing.final
 class OpenSession(_message.Message):
-    """Opens a session whose id the leader drew."""
+    """Opens a session; the leader has chosen the session id."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,16 +302,16 @@ class OpenSession(_message.Message):
     AS_SETTINGS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The id."""
+    """Id of the session."""
     ends_with_stream: _builtins.bool
-    """Ends with its last stream: ttr_ms 0 is meant."""
+    """True: the session ends with its last stream, and ttr_ms 0 is intended."""
     as_settings: _builtins.bool
-    """The client has named no time: as the settings of the cluster say, now and later."""
+    """True: the client set no TTR, so the cluster's default applies, also after it changes."""
     owner: _builtins.str
-    """The principal whose session it is. Empty: nobody is told apart."""
+    """Principal that owns the session. Empty: authentication is off."""
     @_builtins.property
     def request(self) -> _session_service_pb2.OpenSessionRequest:
-        """What the client asked for."""
+        """Request of the client."""
 
     def __init__(
         self,
@@ -327,16 +332,16 @@ Global___OpenSession: _TypeAlias = OpenSession  # noqa: Y015
 
 @_typing.final
 class AttachSession(_message.Message):
-    """Tells whether a session has streams."""
+    """Records whether a session has open streams."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ATTACHED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session."""
+    """Id of the session."""
     attached: _builtins.bool
-    """It has at least one."""
+    """True: the session has at least one stream."""
     def __init__(
         self,
         *,
@@ -353,7 +358,7 @@ Global___AttachSession: _TypeAlias = AttachSession  # noqa: Y015
 
 @_typing.final
 class Startup(_message.Message):
-    """The first entry of a new leader."""
+    """First entry of a new leader."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -362,13 +367,13 @@ class Startup(_message.Message):
     FEED_PARTITIONS_FIELD_NUMBER: _builtins.int
     FAILOVER_GRACE_MS_FIELD_NUMBER: _builtins.int
     member_id: _builtins.int
-    """Number of the new leader."""
+    """Member id of the new leader."""
     feed_id: _builtins.str
-    """With the first leader of a cluster: identity of the feed."""
+    """Identity of the change feed; set by the first leader of a cluster."""
     feed_partitions: _builtins.int
-    """With the first leader of a cluster: number of feed partitions."""
+    """Number of feed partitions; set by the first leader of a cluster."""
     failover_grace_ms: _builtins.int
-    """How long sessions outlive this change of leader at least."""
+    """Minimum time, in milliseconds, that sessions stay valid after this change of leader."""
     def __init__(
         self,
         *,
@@ -387,7 +392,7 @@ Global___Startup: _TypeAlias = Startup  # noqa: Y015
 
 @_typing.final
 class TrimFeed(_message.Message):
-    """Removes events of the feed."""
+    """Removes events of the change feed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -414,7 +419,7 @@ class TrimFeed(_message.Message):
     LOW_SEQ_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def low_seq(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """By partition: the oldest sequence number to keep."""
+        """Oldest sequence number to keep, by partition."""
 
     def __init__(
         self,
@@ -431,13 +436,13 @@ Global___TrimFeed: _TypeAlias = TrimFeed  # noqa: Y015
 
 @_typing.final
 class NoteCalls(_message.Message):
-    """Calls that change nothing, which the leader has seen since it last told."""
+    """Counts of calls that change no task, collected by the leader since the last such command."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Tube(_message.Message):
-        """Calls about one tube."""
+        """Counts for one tube."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -448,11 +453,11 @@ class NoteCalls(_message.Message):
         tube: _builtins.str
         """Name of the tube."""
         take_timeouts: _builtins.int
-        """Takes that found nothing in time."""
+        """Takes that timed out without a task."""
         peeks: _builtins.int
-        """Tasks that were looked at with their payloads."""
+        """Tasks that were read with their payloads."""
         metas: _builtins.int
-        """Tasks that were looked at without their payloads."""
+        """Tasks that were read without their payloads."""
         def __init__(
             self,
             *,
@@ -470,7 +475,7 @@ class NoteCalls(_message.Message):
     TUBES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoteCalls.Tube]:
-        """In order of the names."""
+        """Ordered by name."""
 
     def __init__(
         self,
@@ -487,17 +492,17 @@ Global___NoteCalls: _TypeAlias = NoteCalls  # noqa: Y015
 
 @_typing.final
 class CreateSchedule(_message.Message):
-    """Creates a schedule whose first time the leader reckoned."""
+    """Creates a schedule; the leader has computed its first due time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     next_ms: _builtins.int
-    """The first time. 0: none."""
+    """First due time in milliseconds. 0: none."""
     @_builtins.property
     def request(self) -> _schedule_service_pb2.CreateScheduleRequest:
-        """What the client asked for."""
+        """Request of the client."""
 
     def __init__(
         self,
@@ -522,10 +527,10 @@ class UpdateSchedule(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     next_ms: _builtins.int
-    """The first time from now, if the pattern is another one. 0: none."""
+    """Next due time in milliseconds, if the pattern has changed. 0: none."""
     @_builtins.property
     def request(self) -> _schedule_service_pb2.UpdateScheduleRequest:
-        """What the client asked for."""
+        """Request of the client."""
 
     def __init__(
         self,
@@ -543,7 +548,7 @@ Global___UpdateSchedule: _TypeAlias = UpdateSchedule  # noqa: Y015
 
 @_typing.final
 class RunSchedule(_message.Message):
-    """Puts the tasks of times that are due."""
+    """Puts the due tasks of a schedule."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -553,16 +558,18 @@ class RunSchedule(_message.Message):
     UNTIL_MS_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The schedule."""
+    """Name of the schedule."""
     version: _builtins.int
-    """Its version when the times were reckoned; the schedule as it is now ignores plans for others."""
+    """Version of the schedule for which the times were computed. The command has no effect on another
+    version.
+    """
     until_ms: _builtins.int
-    """Times up to here are dealt with."""
+    """Due times up to this one are done, in milliseconds."""
     next_ms: _builtins.int
-    """The first time after that. 0: none."""
+    """Next due time in milliseconds. 0: none."""
     @_builtins.property
     def slots_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The times to put a task for, in order."""
+        """Due times to put a task for, in ascending order, in milliseconds."""
 
     def __init__(
         self,

@@ -28,19 +28,19 @@ class _EntryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EntryKind.V
     ENTRY_KIND_UNSPECIFIED: _EntryKind.ValueType  # 0
     """Not used."""
     NORMAL: _EntryKind.ValueType  # 1
-    """An opaque command; empty for the entry with which a leader begins."""
+    """An opaque command; empty for the first entry of a leader."""
     CONF_CHANGE: _EntryKind.ValueType  # 2
     """A membership change of one member."""
     CONF_CHANGE_V2: _EntryKind.ValueType  # 3
     """A membership change of any number of members."""
 
 class EntryKind(_EntryKind, metaclass=_EntryKindEnumTypeWrapper):
-    """What an entry carries."""
+    """Type of a log entry's content."""
 
 ENTRY_KIND_UNSPECIFIED: EntryKind.ValueType  # 0
 """Not used."""
 NORMAL: EntryKind.ValueType  # 1
-"""An opaque command; empty for the entry with which a leader begins."""
+"""An opaque command; empty for the first entry of a leader."""
 CONF_CHANGE: EntryKind.ValueType  # 2
 """A membership change of one member."""
 CONF_CHANGE_V2: EntryKind.ValueType  # 3
@@ -56,68 +56,68 @@ class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKi
     MESSAGE_KIND_UNSPECIFIED: _MessageKind.ValueType  # 0
     """Not used."""
     APPEND: _MessageKind.ValueType  # 1
-    """Store these entries."""
+    """Append these entries."""
     APPEND_REPLY: _MessageKind.ValueType  # 2
-    """Whether they were stored."""
+    """Acknowledgement or rejection of an APPEND."""
     VOTE: _MessageKind.ValueType  # 3
-    """Vote for me."""
+    """Request for a vote."""
     VOTE_REPLY: _MessageKind.ValueType  # 4
-    """Whether the vote was given."""
+    """Grants or refuses a vote."""
     PRE_VOTE: _MessageKind.ValueType  # 5
-    """Would you vote for me?"""
+    """Asks whether the receiver would grant a vote."""
     PRE_VOTE_REPLY: _MessageKind.ValueType  # 6
-    """Whether it would be given."""
+    """Answer to a PRE_VOTE."""
     HEARTBEAT: _MessageKind.ValueType  # 7
-    """I lead."""
+    """Heartbeat of the leader."""
     HEARTBEAT_REPLY: _MessageKind.ValueType  # 8
-    """I hear you."""
+    """Answer to a HEARTBEAT."""
     TIMEOUT_NOW: _MessageKind.ValueType  # 9
-    """Campaign at once: leadership is handed to you."""
+    """Leadership transfer: campaign at once."""
     TRANSFER_LEADER: _MessageKind.ValueType  # 10
-    """Hand leadership over; sent by a follower that was asked to."""
+    """Request to the leader to transfer leadership; forwarded by a follower."""
     READ_INDEX: _MessageKind.ValueType  # 11
-    """From which index on is a read linearizable?"""
+    """Request for the index from which a read is linearizable."""
     READ_INDEX_REPLY: _MessageKind.ValueType  # 12
-    """From this one."""
+    """Answer to a READ_INDEX."""
     PROPOSE: _MessageKind.ValueType  # 13
-    """Append this to the log; sent by a follower if it is configured to forward."""
+    """Proposal that a follower forwards, if forwarding is configured."""
 
 class MessageKind(_MessageKind, metaclass=_MessageKindEnumTypeWrapper):
-    """What a message asks or answers. The names are those of the Raft thesis and of etcd-io/raft."""
+    """Type of a message. The names are those of the Raft thesis and of etcd-io/raft."""
 
 MESSAGE_KIND_UNSPECIFIED: MessageKind.ValueType  # 0
 """Not used."""
 APPEND: MessageKind.ValueType  # 1
-"""Store these entries."""
+"""Append these entries."""
 APPEND_REPLY: MessageKind.ValueType  # 2
-"""Whether they were stored."""
+"""Acknowledgement or rejection of an APPEND."""
 VOTE: MessageKind.ValueType  # 3
-"""Vote for me."""
+"""Request for a vote."""
 VOTE_REPLY: MessageKind.ValueType  # 4
-"""Whether the vote was given."""
+"""Grants or refuses a vote."""
 PRE_VOTE: MessageKind.ValueType  # 5
-"""Would you vote for me?"""
+"""Asks whether the receiver would grant a vote."""
 PRE_VOTE_REPLY: MessageKind.ValueType  # 6
-"""Whether it would be given."""
+"""Answer to a PRE_VOTE."""
 HEARTBEAT: MessageKind.ValueType  # 7
-"""I lead."""
+"""Heartbeat of the leader."""
 HEARTBEAT_REPLY: MessageKind.ValueType  # 8
-"""I hear you."""
+"""Answer to a HEARTBEAT."""
 TIMEOUT_NOW: MessageKind.ValueType  # 9
-"""Campaign at once: leadership is handed to you."""
+"""Leadership transfer: campaign at once."""
 TRANSFER_LEADER: MessageKind.ValueType  # 10
-"""Hand leadership over; sent by a follower that was asked to."""
+"""Request to the leader to transfer leadership; forwarded by a follower."""
 READ_INDEX: MessageKind.ValueType  # 11
-"""From which index on is a read linearizable?"""
+"""Request for the index from which a read is linearizable."""
 READ_INDEX_REPLY: MessageKind.ValueType  # 12
-"""From this one."""
+"""Answer to a READ_INDEX."""
 PROPOSE: MessageKind.ValueType  # 13
-"""Append this to the log; sent by a follower if it is configured to forward."""
+"""Proposal that a follower forwards, if forwarding is configured."""
 Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """The first thing a member says."""
+    """Introduction of a member to a peer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -130,23 +130,25 @@ class Hello(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
-    """Version of this protocol. Both sides must speak the same."""
+    """Version of this protocol. Must be equal on both sides."""
     cluster_id: _builtins.str
-    """Identity of the cluster. Both sides must belong to the same."""
+    """Identity of the cluster. Must be equal on both sides."""
     group_id: _builtins.int
-    """The group whose messages follow."""
+    """Group of the following messages."""
     sender: _builtins.int
-    """Who speaks."""
+    """Member id of the sender."""
     receiver: _builtins.int
-    """Who is meant to listen."""
+    """Member id of the intended receiver."""
     incarnation: _builtins.int
-    """Which life of the sender speaks: the number of its starts. An earlier life is not listened to."""
+    """Incarnation of the sender: how often it has started. The receiver rejects an incarnation lower than
+    the highest one it has seen.
+    """
     directory_id: _builtins.str
-    """Identity of the sender's data directory. A member that comes back with another one has lost what it
-    promised, and is not listened to.
+    """Identity of the sender's data directory. A member with another directory than before has lost
+    acknowledged data and is rejected.
     """
     peer_address: _builtins.str
-    """Where the sender listens, for a receiver that has not heard of it yet."""
+    """Address of the sender, for a receiver that does not know it yet."""
     def __init__(
         self,
         *,
@@ -169,29 +171,29 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class ExchangeResponse(_message.Message):
-    """The receiver's answer to a Hello."""
+    """Answer to a Hello."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INCARNATION_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
-    LANE_TICKET_FIELD_NUMBER: _builtins.int
+    CONNECTION_TICKET_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
-    """Which life of the receiver listens."""
+    """Incarnation of the receiver."""
     directory_id: _builtins.str
     """Identity of the receiver's data directory."""
-    lane_ticket: _builtins.bytes
-    """With these bytes the lane begins; they are worth one connection, as long as the call lasts."""
+    connection_ticket: _builtins.bytes
+    """Single-use ticket: the first bytes of the frame connection. Valid while the call lasts."""
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
         directory_id: _builtins.str = ...,
-        lane_ticket: _builtins.bytes = ...,
+        connection_ticket: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "incarnation", b"incarnation", "lane_ticket", b"lane_ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ticket", b"connection_ticket", "directory_id", b"directory_id", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -199,14 +201,14 @@ Global___ExchangeResponse: _TypeAlias = ExchangeResponse  # noqa: Y015
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """How a member begins to speak to another."""
+    """First message of a stream to a peer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
-        """Who speaks."""
+        """Introduction of the sender."""
 
     def __init__(
         self,
@@ -223,14 +225,14 @@ Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):
-    """A piece of what one member says to another."""
+    """One unit of transfer on a frame connection."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]:
-        """All messages that were waiting when the frame was built, in order."""
+        """All messages that were queued when the frame was built, in order."""
 
     def __init__(
         self,
@@ -247,7 +249,7 @@ Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
 class RaftEntry(_message.Message):
-    """One slot of the log."""
+    """One entry of the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,13 +258,13 @@ class RaftEntry(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     term: _builtins.int
-    """Term of the leader that proposed it."""
+    """Term of the leader that proposed the entry."""
     index: _builtins.int
     """Position in the log."""
     data: _builtins.bytes
     """Content, opaque to the protocol."""
     kind: Global___EntryKind.ValueType
-    """What the content is."""
+    """Type of the content."""
     def __init__(
         self,
         *,
@@ -281,7 +283,7 @@ Global___RaftEntry: _TypeAlias = RaftEntry  # noqa: Y015
 
 @_typing.final
 class RaftMessage(_message.Message):
-    """One message between two members. What a kind does not use is left out."""
+    """One message between two members. Each kind uses only some of the fields."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,28 +299,28 @@ class RaftMessage(_message.Message):
     REJECT_HINT_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
-    """What it is."""
+    """Type of the message."""
     to: _builtins.int
-    """To whom."""
+    """Member id of the receiver."""
     sender: _builtins.int
-    """From whom."""
+    """Member id of the sender."""
     term: _builtins.int
-    """The sender's term."""
+    """Term of the sender."""
     log_term: _builtins.int
     """Term of the entry at `index`."""
     index: _builtins.int
-    """A position in the log."""
+    """Position in the log."""
     commit: _builtins.int
-    """The commit index, as far as the receiver may know it."""
+    """Commit index that the receiver may use."""
     reject: _builtins.bool
-    """It is refused."""
+    """True: the request is rejected."""
     reject_hint: _builtins.int
-    """Where the logs may agree."""
+    """Highest index at which the logs may match."""
     context: _builtins.bytes
-    """Identifies a read, or says why a campaign is made."""
+    """Identifies a read, or marks the vote request of a leadership transfer."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftEntry]:
-        """Entries that follow on `index`."""
+        """Entries that follow `index`."""
 
     def __init__(
         self,
@@ -345,7 +347,7 @@ Global___RaftMessage: _TypeAlias = RaftMessage  # noqa: Y015
 
 @_typing.final
 class ConfState(_message.Message):
-    """The membership at one position of the log."""
+    """Membership at one index of the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -356,14 +358,14 @@ class ConfState(_message.Message):
     AUTO_LEAVE_FIELD_NUMBER: _builtins.int
     ROSTER_FIELD_NUMBER: _builtins.int
     auto_leave: _builtins.bool
-    """Whether the joint configuration is left by itself."""
+    """True: the joint configuration is left automatically."""
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Who votes."""
+        """Members with a vote."""
 
     @_builtins.property
     def learners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Who follows without a vote."""
+        """Members without a vote that receive the log."""
 
     @_builtins.property
     def voters_outgoing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -375,7 +377,7 @@ class ConfState(_message.Message):
 
     @_builtins.property
     def roster(self) -> Global___Roster:
-        """Who the members are."""
+        """Names and addresses of the members."""
 
     def __init__(
         self,
@@ -397,7 +399,7 @@ Global___ConfState: _TypeAlias = ConfState  # noqa: Y015
 
 @_typing.final
 class MemberInfo(_message.Message):
-    """Who a member is."""
+    """Name and addresses of a member."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -407,15 +409,15 @@ class MemberInfo(_message.Message):
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     member: _builtins.int
-    """Its number."""
+    """Member id."""
     name: _builtins.str
-    """Its name, for people."""
+    """Name, for operators."""
     peer_address: _builtins.str
-    """Where the other members reach it."""
+    """Address for the other members."""
     client_address: _builtins.str
-    """Where clients reach it."""
+    """Address for clients."""
     directory_id: _builtins.str
-    """Identity of its data directory; empty until it has joined."""
+    """Identity of the data directory; empty until the member has joined."""
     def __init__(
         self,
         *,
@@ -435,7 +437,9 @@ Global___MemberInfo: _TypeAlias = MemberInfo  # noqa: Y015
 
 @_typing.final
 class Roster(_message.Message):
-    """Who the members of a group are. In the context of a membership change: those that are new or changed."""
+    """Names and addresses of the members. In the context of a membership change: only the new or changed
+    ones.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -443,14 +447,14 @@ class Roster(_message.Message):
     LAST_MEMBER_FIELD_NUMBER: _builtins.int
     CHANGES_MADE_FIELD_NUMBER: _builtins.int
     last_member: _builtins.int
-    """The highest number that was ever given to a member: numbers are never given again."""
+    """Highest member id ever assigned. Member ids are never reused."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberInfo]:
-        """In the order of their numbers."""
+        """Ordered by member id."""
 
     @_builtins.property
     def changes_made(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeMade]:
-        """The last changes that were asked for, oldest first. In the context of a change: this one."""
+        """Most recent requested changes, oldest first. In the context of a change: only this change."""
 
     def __init__(
         self,
@@ -469,16 +473,16 @@ Global___Roster: _TypeAlias = Roster  # noqa: Y015
 
 @_typing.final
 class ChangeMade(_message.Message):
-    """A membership change that somebody asked for: what tells a request from its repetition."""
+    """A membership change that was requested with a request id, kept to recognize a retry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
     request: _builtins.str
-    """As whoever asked names it."""
+    """Request id as the caller sent it."""
     member: _builtins.int
-    """The member that was changed."""
+    """Member that was changed."""
     def __init__(
         self,
         *,
@@ -495,7 +499,7 @@ Global___ChangeMade: _TypeAlias = ChangeMade  # noqa: Y015
 
 @_typing.final
 class SnapshotHeader(_message.Message):
-    """What a snapshot is, and where it goes."""
+    """Describes a snapshot and its receiver."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -506,18 +510,18 @@ class SnapshotHeader(_message.Message):
     CONF_STATE_FIELD_NUMBER: _builtins.int
     TRANSFER_ID_FIELD_NUMBER: _builtins.int
     term: _builtins.int
-    """The sender's term."""
+    """Term of the sender."""
     index: _builtins.int
-    """Last entry whose effects it holds."""
+    """Last entry whose effects the snapshot contains."""
     index_term: _builtins.int
     """Term of that entry."""
     transfer_id: _builtins.str
-    """Identifies the content; a transfer that breaks off may be continued under the same name, and chunks
-    of two contents are never mixed.
+    """Identifies the content. A broken transfer can be continued under the same id; pieces of different
+    contents are never mixed.
     """
     @_builtins.property
     def hello(self) -> Global___Hello:
-        """Who sends it."""
+        """Introduction of the sender."""
 
     @_builtins.property
     def conf_state(self) -> Global___ConfState:
@@ -553,16 +557,16 @@ class SendSnapshotRequest(_message.Message):
     CRC32C_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Position of `data` in the content."""
+    """Position of `data` in the content, in bytes."""
     data: _builtins.bytes
-    """The next piece, at most 1 MiB."""
+    """Next piece of the content, at most 1 MiB."""
     crc32c: _builtins.int
     """CRC32C of the content up to the end of this piece."""
     last: _builtins.bool
-    """This was the last piece."""
+    """True for the last piece."""
     @_builtins.property
     def header(self) -> Global___SnapshotHeader:
-        """In the first chunk only."""
+        """Set in the first request only."""
 
     def __init__(
         self,
@@ -583,13 +587,13 @@ Global___SendSnapshotRequest: _TypeAlias = SendSnapshotRequest  # noqa: Y015
 
 @_typing.final
 class SendSnapshotResponse(_message.Message):
-    """How far the content has come."""
+    """Progress of a snapshot transfer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_BYTES_FIELD_NUMBER: _builtins.int
     content_bytes: _builtins.int
-    """How much of it has arrived, intact."""
+    """Number of bytes received and verified."""
     def __init__(
         self,
         *,

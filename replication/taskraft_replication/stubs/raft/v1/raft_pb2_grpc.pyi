@@ -27,10 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PeerServiceStub:
-    """How members of a Raft group talk to each other. No promise is made to anybody else: the protocol
-    version in the handshake decides who can talk to whom.
+    """Communication between the members of a Raft group. This protocol makes no promise to other programs:
+    the protocol version in the handshake decides which releases can talk to each other.
 
-    Every message names its group, so that one process can hold members of several groups.
+    Each message names its group, so that one process can run members of several groups.
     """
 
     @_typing.overload
@@ -38,45 +38,49 @@ class PeerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PeerServiceAsyncStub: ...
     Exchange: _grpc.StreamStreamMultiCallable[_raft_pb2.ExchangeRequest, _raft_pb2.ExchangeResponse]
-    """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
-    life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
-    lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
-    order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
-    the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
+    """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
+    receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
+    the reason. The sender then opens a frame connection with the ticket: a connection to the same port
+    that carries Frames in order, each after its length in four bytes (big-endian). The connection has
+    one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+    The call and the connection end together.
     """
     SendSnapshot: _grpc.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
-    """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-    chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
-    goes on from there. The second answer comes when the content is whole and its state was taken.
+    """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
+    request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
+    has, and the sender continues there. A second answer follows when the content is complete and the
+    state was taken over.
     """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
-    """How members of a Raft group talk to each other. No promise is made to anybody else: the protocol
-    version in the handshake decides who can talk to whom.
+    """Communication between the members of a Raft group. This protocol makes no promise to other programs:
+    the protocol version in the handshake decides which releases can talk to each other.
 
-    Every message names its group, so that one process can hold members of several groups.
+    Each message names its group, so that one process can run members of several groups.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Exchange: _aio.StreamStreamMultiCallable[_raft_pb2.ExchangeRequest, _raft_pb2.ExchangeResponse]  # type: ignore[assignment]
-    """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
-    life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
-    lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
-    order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
-    the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
+    """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
+    receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
+    the reason. The sender then opens a frame connection with the ticket: a connection to the same port
+    that carries Frames in order, each after its length in four bytes (big-endian). The connection has
+    one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+    The call and the connection end together.
     """
     SendSnapshot: _aio.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
-    """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-    chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
-    goes on from there. The second answer comes when the content is whole and its state was taken.
+    """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
+    request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
+    has, and the sender continues there. A second answer follows when the content is complete and the
+    state was taken over.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """How members of a Raft group talk to each other. No promise is made to anybody else: the protocol
-    version in the handshake decides who can talk to whom.
+    """Communication between the members of a Raft group. This protocol makes no promise to other programs:
+    the protocol version in the handshake decides which releases can talk to each other.
 
-    Every message names its group, so that one process can hold members of several groups.
+    Each message names its group, so that one process can run members of several groups.
     """
 
     @_abc_1.abstractmethod
@@ -85,11 +89,12 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_raft_pb2.ExchangeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_raft_pb2.ExchangeResponse], _abc.AsyncIterator[_raft_pb2.ExchangeResponse]]:
-        """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
-        life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
-        lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
-        order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
-        the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
+        """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
+        receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
+        the reason. The sender then opens a frame connection with the ticket: a connection to the same port
+        that carries Frames in order, each after its length in four bytes (big-endian). The connection has
+        one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+        The call and the connection end together.
         """
 
     @_abc_1.abstractmethod
@@ -98,9 +103,10 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_raft_pb2.SendSnapshotRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_raft_pb2.SendSnapshotResponse], _abc.AsyncIterator[_raft_pb2.SendSnapshotResponse]]:
-        """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-        chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
-        goes on from there. The second answer comes when the content is whole and its state was taken.
+        """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
+        request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
+        has, and the sender continues there. A second answer follows when the content is complete and the
+        state was taken over.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
