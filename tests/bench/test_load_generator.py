@@ -69,7 +69,7 @@ def test_a_wrong_workload_is_refused_with_one_line(load):
     assert done.stderr == 'load: unknown shape "triangle"\n'
 
 
-def test_a_cluster_that_is_not_there_is_reported(load):
+def test_an_unreachable_cluster_is_reported(load):
     command = [load, "-addresses", "127.0.0.1:1", "-timeout", "300ms"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

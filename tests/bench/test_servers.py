@@ -24,7 +24,7 @@ def test_metrics_are_summed_over_their_labels():
     assert parse_metrics(METRICS) == {"taskraft_log_entries_total": 12.0, "taskraft_tasks": 7.5}
 
 
-def test_what_neither_servers_nor_generator_used_was_used_by_others(monkeypatch):
+def test_the_remaining_cpu_time_counts_as_foreign(monkeypatch):
     monkeypatch.setattr("bench.servers.resident_kib", lambda pid: 1_024)
     servers = [Server(1), Server(2), Server(3)]
     before = snapshot(100, 1_000, 1_000, **{SYNCS: 10, ENTRIES: 30})

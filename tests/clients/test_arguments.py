@@ -152,7 +152,7 @@ def test_a_client_names_the_argument(client, call, expected):
         call(client)
 
 
-def test_an_unknown_option_like_none_is_told_which_there_are(client):
+def test_an_error_for_an_unknown_option_lists_all_options(client):
     with pytest.raises(TypeError, match="take has no option colour; the options are bytes_max, "):
         client.tube("emails").take(colour="red")
 

@@ -88,13 +88,13 @@ async def test_a_payload_is_encoded_by_its_type(cluster, client, payload, conten
 
 
 @pytest.mark.parametrize("payload", [float("nan"), {"a": [float("inf")]}])
-async def test_a_number_that_json_does_not_know_is_refused(cluster, client, payload):
+async def test_nan_is_refused_as_a_payload(cluster, client, payload):
     with pytest.raises(ValueError, match="not JSON compliant"):
         await client.tube("emails").put(payload)
     assert not cluster.requests("PutTasks")
 
 
-async def test_the_media_type_may_be_given(cluster, client):
+async def test_a_given_media_type_is_sent(cluster, client):
     await client.tube("emails").put("<a/>", content_type="text/xml")
     assert cluster.requests("PutTasks")[0].tasks[0].content_type == "text/xml"
 
@@ -109,7 +109,7 @@ async def test_an_unknown_option_is_refused_before_anything_is_sent(cluster, cli
     assert not cluster.calls
 
 
-async def test_puts_of_one_moment_are_one_message_and_later_ones_join_the_next(cluster, client):
+async def test_concurrent_puts_share_a_message(cluster, client):
     tube = client.tube("emails")
     cluster.hold_puts()
     first = [asyncio.create_task(tube.put(str(n))) for n in range(10)]
@@ -121,7 +121,7 @@ async def test_puts_of_one_moment_are_one_message_and_later_ones_join_the_next(c
     assert [len(request.tasks) for request in cluster.requests("PutTasks")] == [10, 20]
 
 
-async def test_a_refused_item_of_a_joined_message_fails_its_own_caller_only(client):
+async def test_a_refused_item_fails_only_its_own_caller(client):
     tube = client.tube("emails")
     answers = await asyncio.gather(
         tube.put("a"), tube.put("refuse"), tube.put("b"), return_exceptions=True
@@ -131,7 +131,7 @@ async def test_a_refused_item_of_a_joined_message_fails_its_own_caller_only(clie
     assert answers[2] == 2
 
 
-async def test_many_tasks_go_in_full_messages_in_order(cluster, client):
+async def test_put_many_sends_full_messages_in_order(cluster, client):
     async def payloads():
         for n in range(2_500):
             yield str(n)
@@ -148,14 +148,14 @@ async def test_large_payloads_make_smaller_messages(cluster, client):
     assert [len(request.tasks) for request in cluster.requests("PutTasks")] == [3, 1]
 
 
-async def test_refused_items_of_a_list_are_told_together_with_the_ids_of_the_others(client):
+async def test_items_refused_lists_errors_and_ids_of_accepted_tasks(client):
     with pytest.raises(errors.ItemsRefused, match="1 of 3") as told:
         await client.tube("emails").put_many(["a", "refuse", "b"])
     assert told.value.task_ids == [1, 0, 2]
     assert list(told.value.refused) == [1]
 
 
-async def test_an_atomic_put_is_one_message_that_may_wait_for_room(cluster, client):
+async def test_an_atomic_put_is_one_message_that_can_wait_for_capacity(cluster, client):
     assert await client.tube("emails").put_atomic(["a", "b"], room_wait="3s") == [1, 2]
     (request,) = cluster.requests("PutTasks")
     assert request.atomic
@@ -177,7 +177,7 @@ async def test_a_task_is_taken_in_the_session_of_the_client_and_acknowledged(clu
     assert settlement.ack.result_content_type == "application/json"
 
 
-async def test_no_task_in_time_is_none_and_not_an_error(client):
+async def test_take_returns_none_if_no_task_arrives_in_time(client):
     assert await client.tube("emails").take(wait="10ms") is None
     assert await client.tube("emails").take_many(5, wait=0) == []
 
@@ -189,7 +189,7 @@ async def test_a_waiting_take_gets_a_task_as_soon_as_it_is_put(client):
     assert (await taking).text() == "a"
 
 
-async def test_a_lease_may_do_without_the_session(cluster, client):
+async def test_a_task_can_be_taken_without_the_session(cluster, client):
     await put_three(client)
     task = await client.tube("emails").take(wait=0, session=False, ttr="5s", types=["x"])
     assert task.message.session_id == ""
@@ -199,7 +199,7 @@ async def test_a_lease_may_do_without_the_session(cluster, client):
     assert not cluster.asked("OpenSession")
 
 
-async def test_a_lost_session_is_opened_anew_by_the_next_take(cluster, client):
+async def test_the_next_take_replaces_a_lost_session(cluster, client):
     await put_three(client)
     await client.tube("emails").take(wait=0)
     cluster.state.sessions.clear()
@@ -207,7 +207,7 @@ async def test_a_lost_session_is_opened_anew_by_the_next_take(cluster, client):
     assert len(cluster.asked("OpenSession")) == 2
 
 
-async def test_several_tubes_are_taken_from_with_their_shares(cluster, client):
+async def test_tasks_are_taken_from_several_tubes_by_weight(cluster, client):
     await client.take_many({"a": 3, "b": 1}, 5, wait=0)
     (request,) = cluster.requests("TakeTasks")
     assert [(source.tube, source.weight) for source in request.sources] == [("a", 3), ("b", 1)]
@@ -230,9 +230,7 @@ async def test_a_second_acknowledgement_is_refused_as_stale(client):
     assert stale.value.task == "emails/1"
 
 
-async def test_settlements_of_one_moment_are_one_message_with_one_settlement_per_kind(
-    cluster, client
-):
+async def test_concurrent_settlements_share_a_message_and_are_grouped_by_kind(cluster, client):
     await client.tube("emails").put_many([str(n) for n in range(6)])
     tasks = await client.tube("emails").take_many(6, wait=0)
     await asyncio.gather(
@@ -244,7 +242,7 @@ async def test_settlements_of_one_moment_are_one_message_with_one_settlement_per
     assert request.settlements[2].bury.failure.message == "why"
 
 
-async def test_a_touch_prolongs_the_lease_and_tells_the_progress(cluster, client):
+async def test_a_touch_extends_the_lease_and_reports_progress(cluster, client):
     await put_three(client)
     task = await client.tube("emails").take(wait=0)
     await task.touch("30s", progress=0.25, note="page 1")
@@ -275,7 +273,7 @@ async def test_a_context_releases_with_the_failure_when_its_block_raises(cluster
     assert not release.HasField("delay_ms"), "the retry policy decides"
 
 
-async def test_an_interruption_costs_the_task_no_attempt(cluster, client):
+async def test_a_keyboard_interrupt_does_not_count_as_an_attempt(cluster, client):
     await put_three(client)
     with pytest.raises(asyncio.CancelledError):
         async with await client.tube("emails").take(wait=0):
@@ -284,14 +282,14 @@ async def test_an_interruption_costs_the_task_no_attempt(cluster, client):
     assert release.uncounted
 
 
-async def test_a_context_leaves_a_task_alone_that_was_settled_inside(cluster, client):
+async def test_a_context_does_not_settle_a_task_that_was_settled_inside(cluster, client):
     await put_three(client)
     async with await client.tube("emails").take(wait=0) as task:
         await task.bury("no")
     assert len(cluster.asked("SettleTasks")) == 1
 
 
-async def test_a_failure_is_cut_to_what_the_contract_allows(cluster, client):
+async def test_a_failure_text_is_cut_to_the_limit_of_the_api(cluster, client):
     await put_three(client)
     task = await client.tube("emails").take(wait=0)
     await task.reject("ü" * 5_000)
@@ -351,7 +349,7 @@ async def test_a_tube_is_created_with_its_settings(cluster, client):
         await client.create_tube("emails", colour="red")
 
 
-async def test_a_name_alone_is_a_name_and_not_its_letters(cluster, client):
+async def test_a_single_name_is_not_split_into_letters(cluster, client):
     await client.tube("ab").put("x")
     assert [one.tube for one in (await client.stats("ab")).tubes] == ["ab"]
     await client.list_tubes("ab")
@@ -388,7 +386,7 @@ async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):
         await client.tube("nope").stats()
 
 
-async def test_the_cluster_tells_about_itself(client):
+async def test_the_state_of_the_cluster_is_returned(client):
     assert (await client.cluster_state()).leader == "n1"
     assert (await client.server_info()).version == "0.1.0"
 
@@ -409,7 +407,7 @@ async def test_the_feed_is_followed_from_now(client):
 # --------------------------------------------------------------------------------- life of a client
 
 
-async def test_a_closed_client_refuses_calls_and_hands_its_tasks_back(cluster):
+async def test_a_closed_client_refuses_calls_and_releases_its_tasks(cluster):
     client = AsyncClient(cluster.target)
     await put_three(client)
     await client.tube("emails").take(wait=0)
@@ -436,7 +434,7 @@ async def test_a_client_belongs_to_one_event_loop(client):
         await asyncio.to_thread(elsewhere)
 
 
-async def test_refusals_are_raised_as_what_they_are(cluster, client):
+async def test_each_reason_raises_its_own_exception(cluster, client):
     with pytest.raises(errors.TubeNotFound):
         await client.tube("missing").put("a")
     cluster.refuse(

@@ -45,7 +45,7 @@ async def test_as_many_handlers_run_at_once_as_there_is_credit(cluster, client):
     assert most == 2
 
 
-async def test_what_a_handler_returns_is_the_result(cluster, client):
+async def test_the_return_value_of_a_handler_is_the_result(cluster, client):
     await client.tube("emails").put_many(["1", "2", "3"])
 
     async def handle(task):
@@ -61,7 +61,9 @@ async def test_what_a_handler_returns_is_the_result(cluster, client):
     assert results(cluster) == [b"", b'{"n":2}', b"by hand"]
 
 
-async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, client, caplog):
+async def test_an_exception_of_a_handler_is_logged_and_the_worker_continues(
+    cluster, client, caplog
+):
     await client.tube("emails").put_many(["fail", "fine"])
 
     async def handle(task):
@@ -78,7 +80,7 @@ async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, c
     assert "no such address" in str(record.exc_info)
 
 
-async def test_work_that_is_done_and_not_acknowledged_has_not_failed(cluster, caplog):
+async def test_a_failed_acknowledgement_is_not_logged_as_a_failed_task(cluster, caplog):
     async with AsyncClient(cluster.target, timeout="200ms") as client:
         await client.tube("emails").put("a")
         cluster.refuse("StreamSettle", "NO_LEADER", times=1_000)
@@ -110,7 +112,7 @@ async def test_a_worker_stops_on_a_signal(cluster, client):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-async def test_a_stopped_worker_finishes_what_it_has_begun(cluster, client):
+async def test_a_stopped_worker_finishes_its_running_handlers(cluster, client):
     await client.tube("emails").put_many(["a", "b", "c"])
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -128,7 +130,7 @@ async def test_a_stopped_worker_finishes_what_it_has_begun(cluster, client):
     assert cluster.states() == [DONE, READY, READY]
 
 
-async def test_a_cancelled_worker_hands_back_what_it_has_begun(cluster, client):
+async def test_a_cancelled_worker_releases_the_tasks_of_running_handlers(cluster, client):
     await client.tube("emails").put("a")
     begun = asyncio.Event()
 
@@ -150,7 +152,7 @@ async def test_a_cancelled_worker_hands_back_what_it_has_begun(cluster, client):
     assert [each.uncounted for each in handed_back] == [True]
 
 
-async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(cluster, client):
+async def test_a_failed_subscription_ends_the_worker_with_its_error(cluster, client):
     begun, ended = asyncio.Event(), asyncio.Event()
     await client.tube("emails").put("a")
 
@@ -170,7 +172,7 @@ async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(clust
     assert ended.is_set()
 
 
-async def test_a_plain_function_is_no_handler_for_coroutines(client, caplog):
+async def test_a_plain_function_is_refused_as_an_async_handler(client, caplog):
     await client.tube("emails").put("a")
 
     async with client.subscribe("emails") as tasks:
@@ -185,7 +187,7 @@ async def test_a_plain_function_is_no_handler_for_coroutines(client, caplog):
 # ------------------------------------------------------------------------------------ threads
 
 
-def test_threads_work_as_many_at_once_as_there_is_credit(cluster, blocking_client):
+def test_as_many_threads_run_as_there_is_credit(cluster, blocking_client):
     blocking_client.tube("emails").put_many(["1", "2", "3", "4"])
     both = threading.Barrier(2)
     with blocking_client.subscribe("emails", credit=2) as tasks:
@@ -201,9 +203,7 @@ def test_threads_work_as_many_at_once_as_there_is_credit(cluster, blocking_clien
     assert results(cluster) == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_thread_that_fails_or_ends_its_process_gives_its_task_back(
-    cluster, blocking_client, caplog
-):
+def test_a_handler_that_raises_or_exits_releases_its_task(cluster, blocking_client, caplog):
     blocking_client.tube("emails").put_many(["raise", "exit", "stop"])
     with blocking_client.subscribe("emails", credit=1) as tasks:
 
@@ -221,7 +221,7 @@ def test_a_thread_that_fails_or_ends_its_process_gives_its_task_back(
     assert messages == ["emails/1 failed at attempt 1", "emails/2 failed at attempt 1"]
 
 
-def test_ctrl_c_lets_a_worker_finish_what_it_has_begun(cluster, blocking_client):
+def test_ctrl_c_lets_a_worker_finish_its_running_handlers(cluster, blocking_client):
     blocking_client.tube("emails").put_many(["a", "b"])
 
     def handle(task):
@@ -236,7 +236,7 @@ def test_ctrl_c_lets_a_worker_finish_what_it_has_begun(cluster, blocking_client)
     assert cluster.states()[0] == DONE
 
 
-def test_a_coroutine_is_no_handler_for_threads(blocking_client):
+def test_a_coroutine_function_is_refused_as_a_thread_handler(blocking_client):
     async def handle(_):
         pass
 

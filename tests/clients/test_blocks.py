@@ -27,7 +27,7 @@ def touched(cluster):
     ]
 
 
-def test_a_handler_that_takes_longer_than_the_time_to_run_keeps_its_task(cluster, blocking_client):
+def test_a_handler_that_takes_longer_than_the_ttr_keeps_its_task(cluster, blocking_client):
     emails = blocking_client.tube("emails")
     emails.put("a", ttr=TTR)
     with emails.take(wait=0) as task:
@@ -45,7 +45,7 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_task_too(cluster, 
     assert cluster.states() == [DONE]
 
 
-async def test_a_task_without_a_block_is_not_touched_by_itself(cluster, client):
+async def test_a_task_outside_a_block_is_not_renewed(cluster, client):
     emails = client.tube("emails")
     await emails.put_many(["a", "b"], ttr=TTR)
     alone = await emails.take(wait=0)
@@ -54,7 +54,7 @@ async def test_a_task_without_a_block_is_not_touched_by_itself(cluster, client):
     assert all(alone.token not in tokens for tokens in touched(cluster))
 
 
-async def test_a_task_that_is_held_by_its_time_to_run_alone_is_not_touched(cluster, client):
+async def test_a_task_without_a_session_is_not_renewed(cluster, client):
     emails = client.tube("emails")
     await emails.put_many(["a", "b"], ttr=TTR)
     async with await emails.take(wait=0, session=False) as alone, await emails.take(wait=0):
@@ -71,9 +71,7 @@ async def test_touches_can_be_turned_off(cluster, client):
     assert all(off.token not in tokens for tokens in touched(cluster))
 
 
-async def test_tasks_of_a_subscription_are_kept_from_their_arrival_to_the_end_of_their_block(
-    cluster, client
-):
+async def test_subscribed_tasks_are_renewed_from_arrival_to_the_end_of_their_block(cluster, client):
     await client.tube("emails").put_many(["a", "b", "c", "d"], ttr=TTR)
     async with client.subscribe("emails", credit=4) as tasks:
         async with await anext(tasks):
@@ -88,7 +86,7 @@ async def test_tasks_of_a_subscription_are_kept_from_their_arrival_to_the_end_of
     assert cluster.states() == [DONE, READY, DONE, READY]
 
 
-async def test_a_batch_is_kept_until_the_next_is_asked_for(cluster, client):
+async def test_a_batch_is_renewed_until_the_next_batch_is_requested(cluster, client):
     await client.tube("emails").put_many(["a", "b"], ttr=TTR)
     async with client.subscribe("emails", credit=2) as tasks:
         (first,) = await tasks.next_batch(1)
@@ -133,7 +131,7 @@ async def test_a_handler_that_is_cancelled_from_outside_ends_as_cancelled(cluste
     assert cluster.states() == [READY]
 
 
-async def test_a_handler_that_does_not_heed_its_cancellation_is_told_at_its_end(cluster, client):
+async def test_a_handler_that_ignores_its_cancellation_gets_the_error_at_its_end(cluster, client):
     emails = client.tube("emails")
     await emails.put("a", ttr=TTR)
     with pytest.raises(errors.LeaseStale) as stale:
@@ -154,7 +152,7 @@ async def test_a_lost_session_cancels_the_block_of_a_task_without_a_time_to_run(
                 await asyncio.Event().wait()
 
 
-def test_a_thread_that_has_lost_its_lease_can_see_that(cluster, blocking_client):
+def test_a_thread_can_check_that_its_lease_is_lost(cluster, blocking_client):
     emails = blocking_client.tube("emails")
     emails.put("a", ttr=TTR)
     with pytest.raises(errors.LeaseStale), emails.take(wait=0) as task:
@@ -162,7 +160,7 @@ def test_a_thread_that_has_lost_its_lease_can_see_that(cluster, blocking_client)
         blocked_until(lambda: task.is_lost)
 
 
-async def test_a_settlement_that_failed_may_be_tried_again_and_the_lease_is_kept(cluster, client):
+async def test_a_failed_settlement_can_be_retried_and_the_lease_is_renewed(cluster, client):
     emails = client.tube("emails")
     await emails.put("a", ttr="1h")
     kept = client._connection.lease_renewer
@@ -175,7 +173,7 @@ async def test_a_settlement_that_failed_may_be_tried_again_and_the_lease_is_kept
     assert kept.due() == float("inf")
 
 
-def test_the_thread_of_touches_runs_only_where_there_are_times_to_run(cluster, blocking_client):
+def test_the_touch_thread_runs_only_for_leases_with_a_ttr(cluster, blocking_client):
     emails = blocking_client.tube("emails")
     emails.put_many(["a", "b"])
     with emails.take(wait=0):

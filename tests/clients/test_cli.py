@@ -68,7 +68,7 @@ def test_every_help_has_an_example_of_the_command_that_parses(path):
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_option_and_every_command_is_told_in_whole(path):
+def test_no_help_text_is_cut_off(path):
     command = ALL[path]
     options = [one for one in command.params if isinstance(one, click.Option)]
     assert [option.name for option in options if not option.help] == []
@@ -76,7 +76,7 @@ def test_every_option_and_every_command_is_told_in_whole(path):
         assert "..." not in command.get_short_help_str(64), "more than a list of them has room for"
 
 
-def test_a_name_that_is_no_command_is_compared_with_those_that_are(run):
+def test_a_mistyped_command_suggests_similar_commands(run):
     assert "Did you mean stats" in run("stat").output
     assert "Did you mean" not in run("xyzzy").output
 
@@ -99,7 +99,7 @@ def test_the_help_of_a_group_and_of_its_commands_is_shown(run, path):
     assert "Example" in done.stdout
 
 
-def test_the_list_says_what_each_command_is_for(run):
+def test_the_command_list_has_the_help_of_each_command(run):
     done = run("--help")
     assert done.exit_code == 0
     for name, lazy in COMMANDS.items():
@@ -133,7 +133,7 @@ def test_a_task_is_put_with_its_options(cluster, run):
     )
 
 
-def test_a_payload_that_is_no_json_is_text(cluster, run):
+def test_a_payload_that_is_not_json_is_text(cluster, run):
     assert run("put emails hello").stdout == "emails/1  READY\n"
     assert cluster.requests("PutTasks")[0].tasks[0].content_type.startswith("text/plain")
 
@@ -158,7 +158,7 @@ def test_many_lines_are_summed_up(run):
     assert done.stdout == "emails/1 to emails/20: 20 tasks\n"
 
 
-def test_a_line_that_is_no_json_is_a_usage_error_with_its_number(run):
+def test_a_line_that_is_not_json_is_a_usage_error_with_its_number(run):
     done = run("put emails -", input='{"n": 1}\nno\n')
     assert done.exit_code == 2
     assert "line 2" in done.stderr
@@ -169,7 +169,7 @@ def test_wrong_usage_exits_with_2(run, line):
     assert run(line).exit_code == 2
 
 
-def test_json_is_that_of_the_contract(run):
+def test_json_output_uses_the_field_names_of_the_api(run):
     (task,) = json.loads(run("put emails a -o json").stdout)
     assert task == {"tube": "emails", "id": "1", "state": "READY"}
     assert json.loads(run("put emails a --group g -o jsonl").stdout) == {
@@ -202,7 +202,7 @@ def test_no_task_in_time_exits_with_6(run):
     assert (done.exit_code, done.stdout, done.stderr) == (6, "", "no task in emails within 0s\n")
 
 
-def test_without_a_terminal_it_must_be_said_what_becomes_of_the_task(cluster, run):
+def test_take_without_a_terminal_needs_ack_or_keep(cluster, run):
     done = run("take emails", input="")
     assert done.exit_code == 2
     assert "--ack or --keep" in done.stderr
@@ -219,7 +219,7 @@ def test_without_a_terminal_it_must_be_said_what_becomes_of_the_task(cluster, ru
         ("n", "taskraft ack 1", task_pb2.Task.TAKEN),
     ],
 )
-def test_on_a_terminal_it_asks(cluster, blocking_client, answer, told, state):
+def test_take_asks_on_a_terminal(cluster, blocking_client, answer, told, state):
     blocking_client.tube("emails").put("hello")
     controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "taskraft", "take", "emails", "-t", cluster.target]
@@ -350,7 +350,7 @@ def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(cluster, run, reason
     assert last.startswith("hint:  ")
 
 
-def test_a_cluster_that_is_not_there_exits_with_5_and_says_how_to_start_one(run):
+def test_an_unreachable_cluster_exits_with_5_and_a_hint(run):
     done = run("put emails a -t 127.0.0.1:1 --timeout 1s")
     assert done.exit_code == 5
     assert "taskraft dev" in done.stderr
@@ -381,7 +381,7 @@ def started(cluster, line, **options):
     )
 
 
-def test_ctrl_c_ends_a_command_with_130_and_without_a_word(cluster):
+def test_ctrl_c_exits_with_130_and_without_output(cluster):
     with started(cluster, "take emails --wait 1h --ack") as taking:
         blocked_until(lambda: cluster.asked("TakeTasks"))
         taking.send_signal(signal.SIGINT)
@@ -390,7 +390,7 @@ def test_ctrl_c_ends_a_command_with_130_and_without_a_word(cluster):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_disk_without_room_for_the_output_is_told_in_one_line(cluster, unbuffered):
+def test_a_full_disk_for_the_output_is_reported_in_one_line(cluster, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with (
         Path("/dev/full").open("w") as full,
@@ -400,7 +400,7 @@ def test_a_disk_without_room_for_the_output_is_told_in_one_line(cluster, unbuffe
         assert put.stderr.read() == "error: No space left on device\n"
 
 
-def test_a_closed_pipe_is_no_failure_to_tell(cluster, blocking_client):
+def test_a_closed_pipe_prints_no_error(cluster, blocking_client):
     blocking_client.tube("emails").put_many("x" * 500 for _ in range(1_000))
     with started(cluster, "take emails --max 1000 --keep", stdout=subprocess.PIPE) as taking:
         assert taking.stdout.readline().startswith("emails/1 ")
@@ -416,7 +416,7 @@ def test_lines_of_a_table_end_with_their_last_word(run):
     assert [line for line in lines if line != line.rstrip()] == []
 
 
-def test_a_mistyped_command_of_a_group_is_compared_with_those_that_are(run):
+def test_a_mistyped_command_of_a_group_suggests_similar_commands(run):
     assert "Did you mean list" in run("task lst").output
 
 
@@ -472,7 +472,7 @@ def test_a_duration_is_shown_with_two_units_at_most(duration_ms, text):
     assert show_duration(duration_ms) == text
 
 
-def test_a_payload_is_shown_on_one_line_whatever_it_is():
+def test_any_payload_is_shown_on_one_line():
     assert show_payload(b"a\nb\x1b[31m") == "a b [31m"
     assert show_payload(b"\xff\x00") == "ff00"
     assert show_payload(b"x" * 100, 10) == "x" * 9 + "…"

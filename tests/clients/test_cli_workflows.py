@@ -52,7 +52,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, real_client, tube):
     assert "Give either ids or a filter" in run(f"task cancel {tube.name}", exit_code=2)
 
 
-def test_tasks_are_moved_and_dead_letters_go_back(run, real_client, tube):
+def test_tasks_are_moved_and_dead_letters_are_redriven(run, real_client, tube):
     dead = f"dead-{uuid.uuid4()}"
     run(f"tube create {dead}")
     run(f"tube update {tube.name} --dead-letter-tube {dead}")

@@ -27,14 +27,14 @@ def client(blocking_client):
     ("blocking", "asynchronous"),
     [(Client, AsyncClient), (Tube, AsyncTube), (TakenTask, AsyncTakenTask)],
 )
-def test_both_clients_can_do_the_same(blocking, asynchronous):
+def test_both_clients_have_the_same_methods(blocking, asynchronous):
     def verbs(kind):
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"settle_after"}
 
 
-def test_a_task_goes_round(cluster, client):
+def test_a_task_is_put_taken_and_acknowledged(cluster, client):
     tube = client.tube("emails")
     assert tube.put({"to": "a"}) == 1
     task = tube.take(wait=0)
@@ -66,7 +66,7 @@ def test_every_way_to_settle(cluster, client):
         client.settle([one.token, four.token])
 
 
-def test_contexts_settle_as_they_end(cluster, client):
+def test_contexts_settle_their_tasks(cluster, client):
     tube = client.tube("emails")
     tube.put_many(["a", "b", "c"])
     with tube.take(wait=0):
@@ -85,7 +85,7 @@ def test_contexts_settle_as_they_end(cluster, client):
     assert settlements[2].release.uncounted
 
 
-def test_a_lost_lease_is_noted_beside_the_users_own_failure(client):
+def test_a_lost_lease_is_noted_on_the_users_exception(client):
     client.tube("emails").put("a")
     task = client.tube("emails").take(wait=0)
     client.settle(task.token)
@@ -134,7 +134,7 @@ def test_a_signal_stops_a_subscription_that_waits(cluster, client):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_subscription_stops_on_the_first_signal_and_leaves_the_second_as_it_was(cluster, client):
+def test_a_subscription_restores_the_signal_handler_after_the_first_signal(cluster, client):
     client.tube("emails").put_many(["a", "b"])
     seen, others = [], []
     before = signal.signal(signal.SIGUSR1, lambda *_: others.append(len(seen)))
@@ -155,7 +155,7 @@ def test_a_subscription_stops_on_the_first_signal_and_leaves_the_second_as_it_wa
     assert cluster.states() == [DONE, READY]
 
 
-def test_a_call_in_what_put_many_reads_is_refused_and_not_waited_for(cluster, client):
+def test_a_call_inside_the_iterable_of_put_many_is_refused(cluster, client):
     emails = client.tube("emails")
     with pytest.raises(RuntimeError, match="would deadlock"):
         emails.put_many(str(emails.put("a")) for _ in range(2))
@@ -185,7 +185,7 @@ def test_threads_share_one_client_and_their_puts_are_joined(cluster, client):
     assert len(cluster.requests("PutTasks")) < 16
 
 
-def test_other_calls_pass_through(cluster, client):
+def test_other_calls_reach_the_server(cluster, client):
     tube = client.tube("emails")
     tube.put_many(["a", "b", "c"])
     assert tube.put_atomic(["d"]) == [4]
@@ -234,7 +234,7 @@ def test_an_unused_client_starts_no_thread(cluster):
         assert not [each for each in threading.enumerate() if each.name.startswith("taskraft")]
 
 
-def test_a_client_that_nobody_closed_hands_its_tasks_back_at_the_end_of_the_process(cluster):
+def test_an_unclosed_client_releases_its_tasks_at_process_exit(cluster):
     code = """
         import sys
         from taskraft import Client
@@ -281,9 +281,7 @@ FORKING = """
 @pytest.mark.parametrize(
     ("moment", "child", "parent"), [("before", 10, 10), ("closed", 10, 10), ("after", 21, 10)]
 )
-def test_a_fork_is_fine_unless_a_client_was_connected_and_then_it_is_a_clear_error(
-    cluster, moment, child, parent
-):
+def test_a_fork_with_a_connected_client_raises_a_clear_error(cluster, moment, child, parent):
     command = [sys.executable, "-c", textwrap.dedent(FORKING), cluster.target, moment]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == [str(child), str(parent)], done.stderr
@@ -294,7 +292,7 @@ def put_in_child(target):
         client.tube("emails").put(str(os.getpid()))
 
 
-def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
+def test_a_spawned_process_can_create_its_own_client(cluster, client):
     client.tube("emails").put("parent")
     child = multiprocessing.get_context("spawn").Process(
         target=put_in_child, args=(cluster.target,)
@@ -305,7 +303,7 @@ def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
     assert len(cluster.states()) == 2
 
 
-def test_common_mistakes_are_told_in_the_words_of_the_client(client):
+def test_common_mistakes_raise_clear_errors(client):
     emails = client.tube("emails")
     with pytest.raises(TypeError, match=r"`put` takes a single one.*not 'one text'"):
         emails.put_many("one text")

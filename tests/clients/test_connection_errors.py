@@ -22,14 +22,14 @@ async def refusal(target, **options):
         return told.value
 
 
-def test_what_was_not_sent_is_told_with_its_cause_and_advice():
+def test_a_known_connection_error_has_cause_and_advice():
     error = connection_error(REFUSED, "127.0.0.1:1")
     assert error.message == "127.0.0.1:1: connection refused, nothing listens on this port"
     assert "taskraft dev" in error.advice
     assert not error.is_sent
 
 
-def test_an_unknown_cause_is_passed_on():
+def test_an_unknown_cause_keeps_the_text_of_grpc():
     error = connection_error(
         "failed to connect to all addresses; last error: UNKNOWN: sunspots", "a:1"
     )
@@ -38,12 +38,12 @@ def test_an_unknown_cause_is_passed_on():
     assert (broken.message, broken.is_sent) == ("a:1: Stream removed (Socket closed)", True)
 
 
-def test_the_advice_stands_below_the_message_in_a_traceback():
+def test_a_traceback_shows_the_advice_below_the_message():
     lines = traceback.format_exception_only(connection_error(REFUSED, "a:1"))
     assert lines[-1].startswith("hint: Check that the cluster is running")
 
 
-async def test_a_host_without_a_server_a_name_without_a_host_and_a_server_of_another_kind():
+async def test_refused_connections_unknown_hosts_and_other_servers_are_reported():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -54,13 +54,13 @@ async def test_a_host_without_a_server_a_name_without_a_host_and_a_server_of_ano
     assert unknown.message.endswith(": the host name cannot be resolved")
 
 
-async def test_a_client_that_speaks_tls_to_a_node_that_does_not_is_told_so(cluster, tmp_path):
+async def test_tls_to_a_node_without_tls_is_reported(cluster, tmp_path):
     error = await refusal(cluster.target, ca=Authority(tmp_path).path)
     assert error.message.endswith("this client uses TLS, but the node does not")
     assert "Remove ca" in error.advice
 
 
-async def test_all_nodes_that_failed_are_told_and_first_what_one_has_said_itself(three):
+async def test_an_error_of_a_node_comes_before_failed_connections(three):
     three.kill(1)
     three.kill(2)
     three.refuse("PutTasks", "NO_LEADER", times=100)
@@ -74,7 +74,7 @@ async def test_all_nodes_that_failed_are_told_and_first_what_one_has_said_itself
     assert "start the nodes that are down" in error.advice
 
 
-async def test_an_outcome_that_is_open_is_told_before_nodes_that_were_not_there(three):
+async def test_an_unknown_outcome_comes_before_failed_connections(three):
     three.kill(1)
     three.kill(2)
     three.hold_puts()

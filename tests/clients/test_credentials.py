@@ -11,12 +11,12 @@ def _bare(monkeypatch):
         monkeypatch.delenv(f"TASKRAFT_{name}", raising=False)
 
 
-def test_connections_are_plain_where_nothing_is_given():
+def test_connections_without_options_use_no_tls():
     assert channel_credentials() is None
 
 
 @pytest.mark.parametrize("name", ["CA", "TOKEN", "TOKEN_FILE"])
-def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
+def test_credentials_are_read_from_the_environment(monkeypatch, tmp_path, name):
     path = tmp_path / "file"
     path.write_text("-----BEGIN CERTIFICATE-----")
     monkeypatch.setenv(f"TASKRAFT_{name}", str(path))
@@ -34,7 +34,7 @@ def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
         ({"ca": pytest.__file__}, "__init__.py: the file contains no certificate in PEM format"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(options, part):
+def test_unusable_credentials_are_reported_in_one_line(options, part):
     with pytest.raises(CredentialsUnusable) as caught:
         channel_credentials(**options)
     assert part in str(caught.value)
@@ -47,7 +47,7 @@ def test_an_empty_token_file_is_refused(tmp_path):
         channel_credentials(token_file=path)
 
 
-def test_a_given_token_outweighs_any_of_the_environment(monkeypatch):
+def test_a_given_token_overrides_the_environment(monkeypatch):
     monkeypatch.setenv("TASKRAFT_TOKEN_FILE", "/nowhere")
     assert channel_credentials(token="t") is not None
 

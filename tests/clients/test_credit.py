@@ -15,7 +15,7 @@ def task(token, size=0, lease_until_ms=0):
     return Task(task_pb2.Task(token=token, spec=spec, lease_until_ms=lease_until_ms))
 
 
-def test_everything_is_granted_at_first_and_half_of_it_is_worth_a_message_later():
+def test_the_first_grant_is_the_limit_and_later_grants_wait_for_half_of_it():
     credit = Credit(4)
     assert credit.grant(is_convenient=False) == (4, 0)
     for token in range(1, 5):
@@ -27,7 +27,7 @@ def test_everything_is_granted_at_first_and_half_of_it_is_worth_a_message_later(
     assert credit.grant(is_convenient=False) == (2, 0)
 
 
-def test_a_single_task_of_credit_is_granted_with_a_message_that_leaves_anyhow():
+def test_a_single_task_of_credit_is_granted_with_the_next_message():
     credit = Credit(4)
     credit.grant(is_convenient=True)
     credit.hold(task(1))
@@ -36,7 +36,7 @@ def test_a_single_task_of_credit_is_granted_with_a_message_that_leaves_anyhow():
     assert credit.grant(is_convenient=True) == (1, 0)
 
 
-def test_on_a_new_stream_only_what_is_not_held_is_granted():
+def test_a_new_stream_gets_credit_only_for_tasks_that_are_not_held():
     credit = Credit(4)
     credit.grant(is_convenient=True)
     credit.hold(task(1))
@@ -44,7 +44,7 @@ def test_on_a_new_stream_only_what_is_not_held_is_granted():
     assert credit.grant(is_convenient=True) == (3, 0)
 
 
-def test_bytes_come_back_when_their_tasks_are_settled():
+def test_settled_tasks_free_their_bytes():
     credit = Credit(10, bytes_max=100)
     assert credit.grant(is_convenient=True) == (10, 100)
     credit.hold(task(1, size=150))
@@ -53,7 +53,7 @@ def test_bytes_come_back_when_their_tasks_are_settled():
     assert credit.grant(is_convenient=True) == (1, 150)
 
 
-def test_a_stream_whose_bytes_are_used_up_does_not_begin_without_a_limit():
+def test_a_new_stream_without_free_bytes_gets_no_grant():
     """A first grant of 0 bytes would mean "no byte limit"."""
     credit = Credit(10, bytes_max=100)
     credit.grant(is_convenient=True)
@@ -64,7 +64,7 @@ def test_a_stream_whose_bytes_are_used_up_does_not_begin_without_a_limit():
     assert credit.grant(is_convenient=True) == (10, 100)
 
 
-def test_leases_that_ended_by_themselves_are_given_up():
+def test_expired_leases_are_dropped():
     credit = Credit(4)
     credit.hold(task(1, lease_until_ms=50))
     credit.hold(task(2, lease_until_ms=150))
@@ -73,14 +73,14 @@ def test_leases_that_ended_by_themselves_are_given_up():
     assert list(credit.held) == [2, 3]
 
 
-def test_leases_that_the_server_does_not_know_are_given_up():
+def test_leases_that_the_server_does_not_know_are_dropped():
     credit = Credit(4)
     credit.hold(task(1))
     credit.hold(task(2))
     assert [each.token for each in credit.missing_from([2, 9])] == [1]
 
 
-def test_what_a_waiting_handler_lends_is_granted_at_once_and_counts_again_afterwards():
+def test_a_task_with_a_waiting_handler_does_not_count_towards_the_limit():
     credit = Credit(3, bytes_max=30)
     credit.grant(is_convenient=True)
     for token in (1, 2, 3):
@@ -98,7 +98,7 @@ def test_what_a_waiting_handler_lends_is_granted_at_once_and_counts_again_afterw
     assert credit.grant(is_convenient=True) is None
 
 
-def test_a_lent_task_that_is_settled_is_lent_no_more():
+def test_settling_a_task_ends_the_wait_of_its_handler():
     credit = Credit(1)
     credit.grant(is_convenient=True)
     credit.hold(task(1))
@@ -109,7 +109,7 @@ def test_a_lent_task_that_is_settled_is_lent_no_more():
     assert credit.grant(is_convenient=True) is None
 
 
-def test_no_more_tasks_are_lent_than_the_limit(monkeypatch):
+def test_the_number_of_waiting_handlers_is_limited(monkeypatch):
     monkeypatch.setattr(_credit, "WAITING_HANDLERS_MAX", 1)
     credit = Credit(2)
     credit.grant(is_convenient=True)

@@ -20,7 +20,7 @@ def other(real_client):
     return real_client.tube(name)
 
 
-def test_a_task_is_named_by_itself_its_place_or_its_id(tube, other):
+def test_a_dependency_is_named_by_task_string_or_id(tube, other):
     first, second, third = tube.put("a"), tube.put("b"), other.put("c")
     taken = tube.take(wait=0)
     last = tube.put("d", depends_on=[taken, second, f"{other.name}/{third}"])
@@ -31,7 +31,7 @@ def test_a_task_is_named_by_itself_its_place_or_its_id(tube, other):
     assert tube.take(wait=0).id == second
 
 
-def test_what_is_gone_cannot_be_depended_on(tube):
+def test_a_removed_task_is_refused_as_a_dependency(tube):
     tube.put("a")
     taken = tube.take(wait=0)
     taken.ack()
@@ -53,7 +53,7 @@ def test_a_graph_and_a_chain_are_put_in_one_batch(real_client, tube, other):
     assert done == ["part 0", "part 1", "part 2", "whole", "checked", "sent"]
 
 
-def test_a_failure_goes_down_the_chain_and_is_told_to_who_waits(real_client, tube):
+def test_a_failure_ends_the_chain_and_wakes_waiting_callers(real_client, tube):
     chain = Batch().chain(*(tube.task(name) for name in "abc"))
     (put,) = real_client.execute(chain)
     first, second, third = put.put.task_ids
@@ -66,7 +66,7 @@ def test_a_failure_goes_down_the_chain_and_is_told_to_who_waits(real_client, tub
     assert ended[1].message.failure.message == f"{tube.name}/{second}: DEPENDENCY_FAILED"
 
 
-def test_what_is_not_put_yet_is_named_in_a_batch_that_puts_it_before(real_client, tube):
+def test_a_planned_task_can_only_be_a_dependency_in_its_own_batch(real_client, tube):
     before = tube.task("a")
     after = tube.task("b", depends_on=[before])
     with pytest.raises(ValueError, match="does not put before it"):

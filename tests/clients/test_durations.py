@@ -38,13 +38,13 @@ def test_a_negative_number_is_refused(nonsense):
 
 
 @pytest.mark.parametrize("nonsense", ["", "5 parsecs", "s", "-1s", "1s1", "1e3"])
-def test_a_text_that_is_no_duration_is_refused_with_examples(nonsense):
+def test_a_malformed_duration_is_refused_with_examples(nonsense):
     with pytest.raises(ValueError, match=r"delay must be .*1h30m"):
         milliseconds(nonsense, "delay")
 
 
 @pytest.mark.parametrize("nonsense", [None, b"1s", True, object()])
-def test_what_is_neither_a_number_nor_a_text_is_refused(nonsense):
+def test_a_duration_of_a_wrong_type_is_refused(nonsense):
     with pytest.raises(TypeError, match=r"delay must be a number of seconds .* or a string"):
         milliseconds(nonsense, "delay")
 

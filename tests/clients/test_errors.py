@@ -42,7 +42,7 @@ def test_a_reason_of_a_newer_server_is_carried_by_the_root():
     assert not is_retried(error)
 
 
-def test_what_is_retried_never_is_a_final_refusal():
+def test_only_retryable_reasons_are_retried():
     retried = [row for row in CATALOGUE.values() if row.is_retried]
     assert retried
     assert all(issubclass(row.exception, errors.RetryableError) for row in retried)
@@ -60,7 +60,7 @@ def failed(refused):
     return Failed(status.code, status.details, status.trailing_metadata)
 
 
-def test_details_become_the_typed_exception_with_all_that_they_say():
+def test_status_details_become_a_typed_exception():
     refused = Refused(
         "INVALID_FIELD",
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -92,7 +92,7 @@ def test_retry_info_and_metadata_are_read():
         (grpc.StatusCode.DATA_LOSS, errors.TaskraftError),
     ],
 )
-def test_a_status_without_our_details_is_judged_by_its_code(code, exception):
+def test_a_status_without_details_is_translated_by_its_code(code, exception):
     assert type(from_rpc_error(Failed(code, "text"))) is exception
 
 
@@ -105,12 +105,12 @@ def test_the_error_of_an_item_is_typed_too():
     assert typed.task_id == 17
 
 
-def test_an_error_without_text_says_what_the_table_says():
+def test_an_error_without_text_uses_the_meaning_of_the_table():
     assert str(from_reason("NO_LEADER", "")) == CATALOGUE["NO_LEADER"].meaning
     assert str(errors.LeaseStale()) == "lease stale"
 
 
-def test_the_page_is_as_the_table_says():
+def test_the_errors_page_matches_the_table():
     assert errors_page.PAGE.read_text() == errors_page.page(), "run `python -m tools.errors_page`"
 
 

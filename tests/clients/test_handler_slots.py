@@ -13,7 +13,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-async def test_there_are_no_more_slots_than_said():
+async def test_the_number_of_slots_is_limited():
     slots = HandlerSlots(2)
     first, _ = await slots.take(), await slots.take()
     third = asyncio.create_task(slots.take())
@@ -23,7 +23,7 @@ async def test_there_are_no_more_slots_than_said():
     await third
 
 
-async def test_a_slot_is_lent_while_its_handler_waits_and_taken_again_afterwards():
+async def test_a_waiting_handler_releases_its_slot_and_takes_it_again():
     slots = HandlerSlots(1)
     answered = asyncio.Event()
 
@@ -43,7 +43,7 @@ async def test_a_slot_is_lent_while_its_handler_waits_and_taken_again_afterwards
     assert await waiting == "went on"
 
 
-async def test_slots_that_are_taken_again_go_before_new_handlers_in_order():
+async def test_returning_handlers_get_slots_before_new_handlers():
     slots = HandlerSlots(1)
     order = []
 
@@ -66,7 +66,7 @@ async def test_slots_that_are_taken_again_go_before_new_handlers_in_order():
     assert order == ["back", "new"]
 
 
-async def test_a_handler_of_which_two_parts_wait_has_no_slot_until_both_have_their_answer():
+async def test_a_handler_gets_its_slot_back_after_all_its_parts_have_stopped_waiting():
     slots = HandlerSlots(1)
     slot = await slots.take()
     slot.wait_started()
@@ -110,7 +110,7 @@ async def wanted_back():
     return slots, slot, child, back
 
 
-async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent(wanted_back):
+async def test_a_second_wait_before_the_slot_is_back_keeps_it_released(wanted_back):
     slots, slot, child, back = wanted_back
     slot.wait_started()  # another part of the same handler
     child.close()
@@ -120,7 +120,7 @@ async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent(wan
     assert await free(slots) == 0
 
 
-async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along(wanted_back):
+async def test_a_handler_that_ends_while_it_waits_takes_no_slot(wanted_back):
     slots, slot, child, back = wanted_back
     slot.close()
     child.close()
@@ -128,7 +128,7 @@ async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along(
     assert await free(slots) == 1
 
 
-async def test_who_is_no_handler_lends_nothing():
+async def test_a_wait_outside_a_handler_releases_no_slot():
     slots = HandlerSlots(1)
     with wait_hook_set(await slots.take()):
         pass

@@ -16,7 +16,7 @@ def ids(requests):
     return [request.request_id for request in requests]
 
 
-async def test_a_put_whose_answer_was_lost_is_repeated_unchanged_and_has_one_effect(cluster):
+async def test_a_put_with_a_lost_response_is_retried_and_has_one_effect(cluster):
     cluster.lose_answer("PutTasks", times=3)
     async with AsyncClient(cluster.target) as client:
         assert await client.tube("emails").put("a") == 1
@@ -26,7 +26,7 @@ async def test_a_put_whose_answer_was_lost_is_repeated_unchanged_and_has_one_eff
     assert len(cluster.state.tasks["emails"]) == 1
 
 
-async def test_a_take_whose_answer_was_lost_gets_the_same_leases(cluster):
+async def test_a_take_with_a_lost_response_gets_the_same_leases(cluster):
     async with AsyncClient(cluster.target) as client:
         await client.tube("emails").put_many(["a", "b"])
         cluster.lose_answer("TakeTasks")
@@ -43,7 +43,7 @@ async def test_each_call_has_a_request_id_of_its_own(cluster):
     assert first != second
 
 
-async def test_the_server_says_how_long_to_wait(cluster):
+async def test_the_retry_delay_of_the_server_is_used(cluster):
     cluster.refuse("PutTasks", "NO_LEADER", retry_ms=300)
     async with AsyncClient(cluster.target) as client:
         started = time.monotonic()
@@ -51,7 +51,7 @@ async def test_the_server_says_how_long_to_wait(cluster):
         assert time.monotonic() - started >= 0.3 * 0.8
 
 
-async def test_a_call_ends_with_the_last_reason_when_its_time_is_over(cluster):
+async def test_a_call_raises_the_last_error_at_its_deadline(cluster):
     cluster.refuse("PutTasks", "NO_LEADER", times=1_000)
     async with AsyncClient(cluster.target, timeout="300ms") as client:
         with pytest.raises(errors.NoLeader):
@@ -70,7 +70,7 @@ async def test_a_call_ends_with_the_last_reason_when_its_time_is_over(cluster):
         ("INTERNAL_ERROR", grpc.StatusCode.INTERNAL),
     ],
 )
-async def test_what_cannot_or_need_not_be_retried_is_raised_at_once(cluster, reason, code):
+async def test_a_final_error_is_raised_without_a_retry(cluster, reason, code):
     cluster.refuse("PutTasks", reason, code)
     async with AsyncClient(cluster.target) as client:
         with pytest.raises(errors.TaskraftError) as told:
@@ -79,7 +79,7 @@ async def test_what_cannot_or_need_not_be_retried_is_raised_at_once(cluster, rea
     assert len(cluster.asked("PutTasks")) == 1
 
 
-async def test_a_node_that_is_far_away_is_reached_at_the_first_attempt(cluster):
+async def test_a_slow_connection_succeeds_at_the_first_attempt(cluster):
     async with FarPort(0.3) as far:
         far.target = int(cluster.target.rpartition(":")[2])
         async with AsyncClient(f"127.0.0.1:{far.port}") as client:
@@ -87,7 +87,7 @@ async def test_a_node_that_is_far_away_is_reached_at_the_first_attempt(cluster):
         assert far.arrivals == 1
 
 
-async def test_a_node_that_does_not_answer_is_left_for_another(three, monkeypatch):
+async def test_a_node_that_does_not_answer_is_replaced_by_another(three, monkeypatch):
     monkeypatch.setattr(_leader_caller, "ATTEMPT_SECONDS_MAX", 0.1)
     three.hold_puts()
     async with AsyncClient(three.target) as client:
@@ -99,7 +99,7 @@ async def test_a_node_that_does_not_answer_is_left_for_another(three, monkeypatc
     assert len(set(three.asked("PutTasks"))) > 1
 
 
-async def test_no_node_at_all_is_told_as_unavailable():
+async def test_no_reachable_node_raises_unavailable():
     async with AsyncClient("127.0.0.1:1", timeout="1s") as client:
         with pytest.raises(errors.Unavailable):
             await client.tube("emails").put("a")
@@ -123,7 +123,7 @@ async def test_a_follower_that_refuses_says_who_leads(three):
     assert len(set(ids(three.requests("PutTasks")))) == 1
 
 
-async def test_the_leader_may_be_somebody_whom_the_target_does_not_name(three):
+async def test_the_leader_can_be_missing_in_the_target(three):
     three.elect(1)
     async with AsyncClient(three.nodes[0].address) as client:
         await client.tube("emails").put("a")
@@ -162,7 +162,7 @@ async def test_during_an_election_all_nodes_are_asked_in_turns(three):
         (errors.NotLeader("x", metadata={"leader": "a:1"}), 9, 3, 0.05, 0.05),
     ],
 )
-def test_pauses_grow_and_are_spread(error, attempts, nodes, least, most):
+def test_pauses_grow_with_jitter(error, attempts, nodes, least, most):
     for _ in range(20):
         assert least <= pause_seconds(error, attempts, nodes) <= most
 

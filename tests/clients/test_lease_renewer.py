@@ -83,7 +83,7 @@ def test_a_lease_is_touched_every_third_of_its_time_to_run(kept, clock):
         answer(kept, request)
 
 
-def test_one_message_touches_all_that_are_due_and_those_that_soon_would_be(kept, clock):
+def test_one_message_touches_all_leases_that_are_due_soon(kept, clock):
     kept.add([lease(1), lease(2)])
     clock.now += 4
     kept.add([lease(3)])
@@ -98,7 +98,7 @@ def test_one_message_touches_all_that_are_due_and_those_that_soon_would_be(kept,
     assert tokens(kept.request()) == [5]
 
 
-def test_the_thread_is_woken_only_for_what_is_due_earlier(kept, clock):
+def test_the_thread_is_woken_only_for_an_earlier_due_time(kept, clock):
     kept.add([lease(1)])
     kept.due()
     clock.now += 1
@@ -108,7 +108,7 @@ def test_the_thread_is_woken_only_for_what_is_due_earlier(kept, clock):
     assert kept._heartbeats.times == 2
 
 
-def test_the_time_counts_from_when_the_touch_was_sent(kept, clock):
+def test_the_next_touch_counts_from_the_sending_of_the_last(kept, clock):
     kept.add([lease(1)])
     clock.now += 10
     request = kept.request()
@@ -117,7 +117,7 @@ def test_the_time_counts_from_when_the_touch_was_sent(kept, clock):
     assert kept.due() == clock.now + 7
 
 
-def test_what_nobody_answered_is_tried_again_soon(kept, clock):
+def test_an_unanswered_touch_is_retried_soon(kept, clock):
     kept.add([lease(1), lease(2, ttr_ms=600)])
     clock.now += 10
     kept.unanswered(kept.request())
@@ -126,7 +126,7 @@ def test_what_nobody_answered_is_tried_again_soon(kept, clock):
     assert kept.due() == clock.now + 0.5
 
 
-def test_no_lease_is_touched_oftener_than_the_way_to_the_server_allows(kept, clock):
+def test_a_very_short_ttr_does_not_flood_the_server(kept, clock):
     kept.add([lease(1, ttr_ms=3)])
     assert kept.due() == pytest.approx(clock.now + 0.05)
 
@@ -141,7 +141,7 @@ def test_a_message_has_no_more_leases_than_its_limit(kept, clock):
     assert tokens(kept.request()) == list(range(1_001, 1_501))
 
 
-def test_a_holder_hears_how_long_the_lease_lasts_and_that_somebody_asked_it_to_stop(kept, clock):
+def test_a_touch_reports_the_deadline_and_a_cancel_request(kept, clock):
     one = lease(1)
     kept.add([one])
     clock.now += 10
@@ -149,7 +149,7 @@ def test_a_holder_hears_how_long_the_lease_lasts_and_that_somebody_asked_it_to_s
     assert (one.message.lease_until_ms, one.message.cancel_requested) == (77, True)
 
 
-def test_a_holder_hears_that_its_lease_is_lost_and_only_once(kept, clock):
+def test_a_lost_lease_is_reported_once(kept, clock):
     both = [lease(1), lease(2)]
     kept.add(both)
     clock.now += 10
@@ -159,7 +159,7 @@ def test_a_holder_hears_that_its_lease_is_lost_and_only_once(kept, clock):
     assert tokens(kept.request()) == [1]
 
 
-def test_a_refusal_of_another_kind_loses_nothing(kept, clock):
+def test_another_error_does_not_end_the_lease(kept, clock):
     one = lease(1)
     kept.add([one])
     clock.now += 10
@@ -167,7 +167,7 @@ def test_a_refusal_of_another_kind_loses_nothing(kept, clock):
     assert not one.is_lost
 
 
-def test_what_is_settled_meanwhile_is_not_told(kept, clock):
+def test_a_settled_lease_is_not_reported_as_lost(kept, clock):
     one = lease(1)
     kept.add([one])
     clock.now += 10
@@ -179,7 +179,7 @@ def test_what_is_settled_meanwhile_is_not_told(kept, clock):
     assert kept.request() is None
 
 
-def test_a_lease_is_prolonged_no_longer_than_its_holder_wishes(kept, clock):
+def test_a_lease_is_not_renewed_beyond_touch_max(kept, clock):
     kept.add([lease(1, touch_seconds_max=15), lease(2, touch_seconds_max=0)])
     clock.now += 10
     request = kept.request()
@@ -190,7 +190,7 @@ def test_a_lease_is_prolonged_no_longer_than_its_holder_wishes(kept, clock):
     assert kept.due() == INFINITE
 
 
-def test_a_lease_that_lives_as_long_as_its_session_is_lost_with_it(kept, clock):
+def test_a_lease_without_a_ttr_is_lost_with_its_session(kept, clock):
     mine, other = lease(1, ttr_ms=0), lease(2, session_id="other")
     kept.add([mine, other])
     kept.session_lost("s")
@@ -199,7 +199,7 @@ def test_a_lease_that_lives_as_long_as_its_session_is_lost_with_it(kept, clock):
     assert tokens(kept.request()) == [2]
 
 
-def test_a_lease_that_lives_as_long_as_its_session_by_now_is_not_touched_any_more(kept, clock):
+def test_a_lease_that_lost_its_ttr_is_not_touched_again(kept, clock):
     kept.add([lease(1, ttr_ms=0, lease_ms=9_000)])
     assert kept.due() == clock.now + 3
     clock.now += 3
@@ -214,6 +214,6 @@ def test_a_lease_of_unknown_age_is_touched_at_once(kept, clock):
     assert kept.due() == clock.now + 10
 
 
-def test_a_longer_lease_is_touched_as_often_as_the_task_s_own_time_to_run_asks(kept, clock):
+def test_a_longer_lease_is_touched_by_the_ttr_of_the_task(kept, clock):
     kept.add([lease(1, ttr_ms=30_000, lease_ms=600_000)])
     assert kept.due() == clock.now + 10

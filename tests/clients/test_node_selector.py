@@ -13,7 +13,7 @@ def test_the_leader_is_asked_as_soon_as_it_is_known():
     assert selector.next_address() == "b:1"
 
 
-def test_a_leader_that_was_no_help_is_forgotten_and_the_others_have_their_turns():
+def test_a_failed_leader_is_dropped_and_the_other_nodes_are_tried():
     selector = NodeSelector(["a:1", "b:1", "c:1"])
     selector.set_leader_hint("a:1")
     selector.report_failure("a:1")
@@ -24,7 +24,7 @@ def test_a_leader_that_was_no_help_is_forgotten_and_the_others_have_their_turns(
     assert selector.next_address() == "a:1"
 
 
-def test_a_hint_to_a_node_that_cannot_be_reached_is_not_believed_for_a_while(monkeypatch):
+def test_hints_to_an_unreachable_node_are_ignored_for_a_while(monkeypatch):
     now = 100.0
     monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
     selector = NodeSelector(["a:1"])
@@ -37,7 +37,7 @@ def test_a_hint_to_a_node_that_cannot_be_reached_is_not_believed_for_a_while(mon
     assert selector.next_address() == "inside:1"
 
 
-def test_an_empty_hint_says_nothing():
+def test_an_empty_hint_is_ignored():
     selector = NodeSelector(["a:1"])
     selector.set_leader_hint("a:1")
     selector.set_leader_hint("")
@@ -54,7 +54,7 @@ def test_a_target_without_ports_is_refused(target):
         addresses_from(target)
 
 
-def test_the_target_comes_from_the_environment_or_is_that_of_a_development_cluster(monkeypatch):
+def test_the_default_target_is_the_environment_or_a_development_cluster(monkeypatch):
     assert addresses_from(None) == ("127.0.0.1:7401",)
     monkeypatch.setenv("TASKRAFT_TARGET", "a:1")
     assert addresses_from(None) == ("a:1",)

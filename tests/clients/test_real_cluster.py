@@ -64,7 +64,7 @@ def test_a_handler_may_take_longer_than_the_time_to_run(tube):
         assert tube.take(wait=0) is None
 
 
-def test_a_delayed_task_comes_when_it_is_due_and_a_take_waits_for_it(tube):
+def test_a_take_waits_for_a_delayed_task(tube):
     started = time.monotonic()
     tube.put("later", delay="300ms")
     assert tube.take(wait=0) is None
@@ -72,7 +72,7 @@ def test_a_delayed_task_comes_when_it_is_due_and_a_take_waits_for_it(tube):
     assert time.monotonic() - started >= 0.3
 
 
-def test_what_a_client_held_is_handed_out_again_at_once_when_it_closes(node, tube):
+def test_closing_a_client_releases_its_tasks(node, tube):
     tube.put("a")
     with Client(node.target) as other:
         assert other.tube(tube.name).take(wait=0).text() == "a"
@@ -93,7 +93,7 @@ def test_a_subscription_takes_and_settles_on_one_stream(real_client, tube):
     assert tube.stats().tasks.total == 0
 
 
-def test_a_subscription_asks_for_other_tasks_while_it_waits(real_client, tube):
+def test_a_waiting_subscription_can_change_its_filter(real_client, tube):
     tube.put_many(["urgent", "later"], type="x")
     tube.put("other", type="y")
     with real_client.subscribe(tube.name, types=["y"]) as tasks:
@@ -154,7 +154,7 @@ def test_every_transition_is_in_the_feed(real_client, tube):
         (lambda client, _: next(client.subscribe("missing")), errors.TubeNotFound),
     ],
 )
-def test_a_mistake_is_a_typed_error(real_client, tube, call, error):
+def test_invalid_calls_raise_typed_errors(real_client, tube, call, error):
     with pytest.raises(error) as told:
         call(real_client, tube)
     if error is errors.InvalidField:
@@ -177,7 +177,7 @@ def test_a_refusal_names_the_task(real_client, tube, call, named):
         call(real_client, tube)
 
 
-def test_the_commands_do_what_they_say(node, tube):
+def test_the_commands_work_on_a_real_cluster(node, tube):
     def run(*words):
         return CliRunner().invoke(main, [*words, "-t", node.target])
 

@@ -61,9 +61,7 @@ def test_each_attempt_is_linked_to_the_put_wherever_the_task_goes(real_client, t
     assert len({span.context.span_id for span in (*runs, last)}) == 3
 
 
-def test_what_follows_in_a_batch_goes_on_with_the_trace_of_the_work(
-    real_client, traced, tube, spans
-):
+def test_tasks_put_in_a_batch_continue_the_trace(real_client, traced, tube, spans):
     following = created(real_client, tube, "next")
     work = traced.tube(tube.name)
     work.put("x")

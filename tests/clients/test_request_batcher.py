@@ -31,7 +31,7 @@ def later():
     return time.monotonic() + 5
 
 
-async def test_calls_of_one_moment_leave_in_one_message():
+async def test_concurrent_calls_leave_in_one_message():
     wire = Wire()
     batcher = RequestBatcher(wire.send)
     answers = await asyncio.gather(*(batcher.submit([n], 1, later()) for n in range(5)))
@@ -49,7 +49,7 @@ async def with_a_message_on_its_way():
     return wire, batcher, call
 
 
-async def test_calls_that_come_while_a_message_is_on_its_way_become_the_next_together():
+async def test_calls_during_a_message_in_flight_form_the_next_message():
     wire, batcher, first = await with_a_message_on_its_way()
     others = [asyncio.create_task(batcher.submit([n, n], 1, later())) for n in (2, 3)]
     await asyncio.sleep(0)
@@ -59,7 +59,7 @@ async def test_calls_that_come_while_a_message_is_on_its_way_become_the_next_tog
     assert wire.messages == [[1], [2, 2, 3, 3]]
 
 
-async def test_a_message_has_at_most_so_many_items_and_bytes(monkeypatch):
+async def test_a_message_is_limited_in_items_and_bytes(monkeypatch):
     monkeypatch.setattr(_request_batcher, "MESSAGE_ITEMS_MAX", 3)
     monkeypatch.setattr(_request_batcher, "MESSAGE_BYTES_MAX", 100)
     wire = Wire()
@@ -97,7 +97,7 @@ async def test_a_message_that_fails_as_a_whole_fails_every_caller():
     assert batcher.is_idle
 
 
-async def test_a_caller_whose_time_is_over_is_told_that_nothing_is_known():
+async def test_a_caller_gets_deadline_passed_at_its_deadline():
     wire = Wire()
     wire.gate.clear()
     batcher = RequestBatcher(wire.send)
@@ -107,7 +107,7 @@ async def test_a_caller_whose_time_is_over_is_told_that_nothing_is_known():
     assert await batcher.submit([2], 1, later()) == [20]
 
 
-async def test_waiting_items_are_bounded_and_callers_beyond_wait_for_room(monkeypatch):
+async def test_the_number_of_waiting_items_is_limited(monkeypatch):
     monkeypatch.setattr(_request_batcher, "WAITING_ITEMS_MAX", 2)
     wire = Wire()
     wire.gate.clear()
@@ -118,7 +118,7 @@ async def test_waiting_items_are_bounded_and_callers_beyond_wait_for_room(monkey
     assert [len(message) for message in wire.messages] == [2, 2, 2]
 
 
-async def test_closing_sends_what_was_handed_over_first():
+async def test_closing_sends_waiting_items_first():
     wire = Wire()
     batcher = RequestBatcher(wire.send)
     call = asyncio.create_task(batcher.submit([1], 1, later()))
@@ -127,7 +127,7 @@ async def test_closing_sends_what_was_handed_over_first():
     assert await call == [10]
 
 
-async def test_closing_cancels_those_who_wait():
+async def test_closing_cancels_waiting_callers():
     _, batcher, call = await with_a_message_on_its_way()
     await batcher.close()
     with pytest.raises(asyncio.CancelledError):

@@ -66,7 +66,7 @@ async def test_batches_are_settled_in_one_message_and_refusals_are_told(cluster,
     assert cluster.states() == [DONE] * 3
 
 
-async def test_what_is_not_settled_is_handed_back_at_once_at_the_end(cluster, client):
+async def test_unsettled_tasks_are_released_at_the_end(cluster, client):
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
         await anext(tasks)
@@ -76,7 +76,7 @@ async def test_what_is_not_settled_is_handed_back_at_once_at_the_end(cluster, cl
         await anext(tasks)
 
 
-async def test_settlements_that_nobody_waits_for_are_sent_before_the_end(cluster, client):
+async def test_pending_settlements_are_sent_before_the_end(cluster, client):
     await client.tube("emails").put("a")
     async with client.subscribe("emails") as tasks:
         task = await anext(tasks)
@@ -94,7 +94,7 @@ async def test_iteration_ends_when_the_subscription_is_closed(client):
     assert await waiting == []
 
 
-async def test_a_stopped_subscription_hands_back_what_nobody_has_begun(cluster, client):
+async def test_a_stopped_subscription_releases_tasks_that_were_not_started(cluster, client):
     await client.tube("emails").put_many(["a", "b", "c", "d", "e"])
     async with client.subscribe("emails", credit=3) as tasks:
         (begun, *others) = await tasks.next_batch()
@@ -111,7 +111,7 @@ async def test_a_stopped_subscription_hands_back_what_nobody_has_begun(cluster, 
     assert cluster.states() == [DONE] + [READY] * 4
 
 
-async def test_tasks_that_were_on_their_way_to_a_stopped_subscription_go_back(cluster, client):
+async def test_tasks_that_arrive_after_the_stop_are_released(cluster, client):
     cluster.state.is_deaf_to_filters = True
     async with client.subscribe("emails", credit=1) as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
@@ -123,9 +123,7 @@ async def test_tasks_that_were_on_their_way_to_a_stopped_subscription_go_back(cl
         assert released(cluster)[0].uncounted
 
 
-async def test_who_is_asked_to_stop_hears_of_it_with_the_next_heartbeat(
-    cluster, client, monkeypatch
-):
+async def test_a_cancel_request_arrives_with_the_next_heartbeat(cluster, client, monkeypatch):
     monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.02)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
@@ -144,7 +142,7 @@ async def test_closing_the_client_closes_its_subscriptions(cluster):
     assert cluster.states() == [READY]
 
 
-async def test_options_are_told_when_the_stream_is_opened(cluster, client):
+async def test_options_are_sent_when_the_stream_is_opened(cluster, client):
     tasks = client.subscribe(
         ["a", "b*"],
         credit=5,
@@ -165,7 +163,7 @@ async def test_options_are_told_when_the_stream_is_opened(cluster, client):
         await waiting
 
 
-async def test_what_is_asked_for_now_is_told_at_once_and_to_the_next_stream(cluster, client):
+async def test_a_new_filter_is_sent_on_this_stream_and_the_next(cluster, client):
     tasks = client.subscribe("emails", types=["x"])
     waiting = asyncio.create_task(tasks.next_batch())
     await turns_until(lambda: cluster.requests("StreamMessage"))
@@ -200,7 +198,7 @@ async def test_a_change_of_leader_keeps_the_session_and_the_leases(three, client
     assert three.asked("Subscribe") == [0, 1]
 
 
-async def test_a_killed_leader_is_left_for_the_new_one(three, client_of_three):
+async def test_the_stream_moves_from_a_killed_leader_to_the_new_one(three, client_of_three):
     client = client_of_three
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails", credit=1) as tasks:
@@ -212,7 +210,7 @@ async def test_a_killed_leader_is_left_for_the_new_one(three, client_of_three):
     assert three.states()[0] == DONE
 
 
-async def test_a_settlement_without_answer_is_sent_again_with_its_request_id(cluster, client):
+async def test_an_unanswered_settlement_is_resent_with_its_request_id(cluster, client):
     await client.tube("emails").put("a")
     async with client.subscribe("emails") as tasks:
         task = await anext(tasks)
@@ -235,7 +233,7 @@ async def test_a_refused_message_of_settlements_is_repeated_or_raised(cluster, c
             await second.ack()
 
 
-async def test_tasks_that_were_lost_on_the_way_are_fetched_by_the_next_stream(cluster, client):
+async def test_tasks_that_never_arrived_are_fetched_by_the_next_stream(cluster, client):
     cluster.loses_tasks = True
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
@@ -281,7 +279,7 @@ async def end_session(cluster, session_id):
     cluster.state.close_session(session_id)
 
 
-async def test_leases_that_end_by_themselves_give_their_credit_back(cluster, client, monkeypatch):
+async def test_expired_leases_free_their_credit(cluster, client, monkeypatch):
     monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails", credit=1) as tasks:
@@ -302,7 +300,7 @@ async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_t
         assert (await waiting)[0].text() == "a"
 
 
-async def test_heartbeats_are_sent_while_there_is_nothing_to_say(cluster, client, monkeypatch):
+async def test_an_idle_stream_sends_heartbeats(cluster, client, monkeypatch):
     monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())

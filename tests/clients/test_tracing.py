@@ -101,13 +101,13 @@ def test_the_context_of_the_put_travels_in_the_headers(cluster, client, spans, p
     assert headers["mine"] == b"x"
 
 
-def test_a_context_that_the_user_sets_is_left_alone(cluster, client):
+def test_a_context_set_by_the_user_is_kept(cluster, client):
     given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     client.tube("emails").put("hello", headers={"traceparent": given})
     assert cluster.requests("PutTasks")[0].tasks[0].headers["traceparent"] == given.encode()
 
 
-def test_no_context_is_mixed_of_two(cluster, client, provider):
+def test_traceparent_and_tracestate_come_from_the_same_context(cluster, client, provider):
     given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     state = trace.TraceState([("vendor", "x")])
     here = trace.SpanContext(1, 2, is_remote=False, trace_state=state)
@@ -159,7 +159,7 @@ def test_lists_count_their_tasks(client, spans):
     assert sum(span.attributes["messaging.batch.message_count"] for span in received) == 3
 
 
-def test_a_wait_that_brought_nothing_leaves_no_span(client, spans):
+def test_an_empty_take_creates_no_span(client, spans):
     client.tube("emails").take(wait=0)
     assert not spans()
 
@@ -275,7 +275,7 @@ def test_spans_reach_a_collector(collector, cluster):
     assert [span.name for scope in resource.scope_spans for span in scope.spans] == ["send emails"]
 
 
-def test_an_exporter_that_nobody_knows_is_refused():
+def test_an_unknown_exporter_is_refused():
     code = "from taskraft import tracing; tracing.configure_from_environment()"
     assert "must be otlp, console or none" in run(code, OTEL_TRACES_EXPORTER="zipkin").stderr
 

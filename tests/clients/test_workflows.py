@@ -47,7 +47,7 @@ def test_a_put_waits_for_the_outcome_and_the_result(tube):
     assert (task.outcome, task.result) == ("PROCESSED", b'{"sum":5}')
 
 
-def test_a_put_that_nobody_works_on_is_over_in_time(tube):
+def test_a_put_without_a_worker_times_out(tube):
     assert tube.put_and_wait("x", wait=0).outcome == "TIMEOUT"
 
 
@@ -71,7 +71,7 @@ def test_a_wait_ends_with_all_tasks_or_with_the_first(real_client):
     assert (ended.outcome, ended.state) == ("BURIED_OUT", "BURIED")
 
 
-def test_a_wait_hears_of_progress(tube):
+def test_a_wait_returns_on_progress(tube):
     task_id = tube.put("x", key=("order", "7"))
     task = tube.take(wait=0)
     is_seen = threading.Event()
@@ -87,7 +87,7 @@ def test_a_wait_hears_of_progress(tube):
     assert (seen.id, seen.message.progress.note) == (task_id, "half")
 
 
-def test_a_wait_for_what_nobody_knows_is_refused(tube):
+def test_a_wait_for_an_unknown_task_is_refused(tube):
     task_id = tube.put("x")
     with pytest.raises(errors.TaskNotFound):
         tube.wait(99)
@@ -131,7 +131,7 @@ def test_a_waiting_task_is_changed(tube):
         tube.update(task_id, colour="red")
 
 
-def test_a_filter_is_followed_to_its_end(tube):
+def test_a_filter_is_processed_to_its_end(tube):
     tube.put_many([str(n) for n in range(2_500)], type="mail")
     other = tube.put("other")
     assert tube.bury(Where("type = mail")) == 2_500
@@ -160,7 +160,7 @@ def test_an_administrator_moves_tasks_from_state_to_state(tube):
     assert tube.cancel(second) == (0, 1)
 
 
-def test_tasks_are_moved_and_dead_letters_go_back(real_client):
+def test_tasks_are_moved_and_dead_letters_are_redriven(real_client):
     dead = created(real_client)
     source = created(real_client, dead_letter_tube=dead.name)
     other = created(real_client)
@@ -184,7 +184,7 @@ def test_tasks_are_moved_and_dead_letters_go_back(real_client):
 # ----------------------------------------------------------------------------------------- batches
 
 
-def test_a_task_is_given_back_with_changes_a_place_and_a_time_to_live(real_client, tube):
+def test_a_release_can_change_the_task_its_position_and_its_ttl(real_client, tube):
     other = created(real_client)
     first = tube.put("a", priority=1)
     tube.put("b", priority=9)

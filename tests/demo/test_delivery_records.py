@@ -51,7 +51,7 @@ def test_a_later_delivery_needs_a_larger_token():
     assert check_records([1], [first, second]).tokens_out_of_order == [1]
 
 
-def test_two_accepted_acknowledgements_are_one_too_many():
+def test_a_second_accepted_acknowledgement_is_reported():
     first = delivery(token=1, taken_ns=0, settled_ns=10)
     second = delivery(token=2, taken_ns=11, settled_ns=20)
     judged = check_records([1], [first, second])

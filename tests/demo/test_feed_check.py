@@ -53,7 +53,7 @@ def test_a_take_of_a_taken_task_holds_it_twice():
 @pytest.mark.parametrize(
     "transitions", [(TAKE, ACK), (PUT, ACK), (PUT, TAKE, ACK, ACK), (PUT, PUT, TAKE, ACK)]
 )
-def test_a_life_with_a_missing_or_doubled_event_is_torn(transitions):
+def test_a_history_with_a_missing_or_doubled_event_is_inconsistent(transitions):
     assert check_feed("files", life(1, *transitions)).inconsistent == [1]
 
 

@@ -13,14 +13,14 @@ def source_file(tmp_path):
     return path
 
 
-def test_a_result_that_is_what_is_in_the_file_is_clean(path):
+def test_a_result_that_matches_the_file_is_clean(path):
     judged = check_results({1: str(path)}, {1: examine(path)})
     assert judged.stored == 1
     assert judged.is_clean
 
 
 @pytest.mark.parametrize("stored", [Findings("0" * 64, 1), None])
-def test_a_result_that_says_something_else_is_wrong(path, stored):
+def test_a_result_that_differs_from_the_file_is_wrong(path, stored):
     judged = check_results({1: str(path)}, {1: stored})
     assert judged.wrong == [str(path)]
     assert not judged.is_clean

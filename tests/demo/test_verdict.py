@@ -25,7 +25,7 @@ def verdict(**changes):
     return dataclasses.replace(clean, **changes)
 
 
-def test_a_clean_run_is_told_with_its_numbers():
+def test_the_verdict_of_a_clean_run_shows_its_numbers():
     text = "\n".join(verdict().lines())
     assert "OK" in text
     assert "0.62 s" in text
@@ -44,7 +44,7 @@ def test_a_clean_run_is_told_with_its_numbers():
         {"is_report_missing": True},
     ],
 )
-def test_anything_lost_held_twice_or_wrong_fails_the_demo(changes):
+def test_any_lost_doubly_held_or_wrong_task_fails_the_demo(changes):
     failed = verdict(**changes)
     assert not failed.is_clean
     assert "FAILED" in "\n".join(failed.lines())

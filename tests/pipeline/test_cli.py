@@ -32,7 +32,7 @@ def test_a_whole_journal_is_verified(journal):
     assert "10 events in 1 batches of feed feed-1: every event exactly once" in result.output
 
 
-def test_a_broken_journal_is_told_by_text_and_exit_code(journal):
+def test_a_broken_journal_is_reported_by_text_and_exit_code(journal):
     path = journal.manifest_path(0)
     path.write_text(json.dumps({**json.loads(path.read_text()), "next_seq": {"0": 11}}))
     result = run("verify", str(journal.root))
@@ -65,7 +65,7 @@ def test_without_java_one_line_says_how_to_install_it(monkeypatch, tmp_path):
     assert not java.is_sufficient()
 
 
-def test_an_error_of_the_source_is_told_without_the_traceback_around_it():
+def test_an_error_of_the_source_is_printed_without_its_traceback():
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Traceback (most recent call last):\n"
         '  File "feed_client.py", line 1, in call\n'

@@ -78,20 +78,20 @@ def test_a_range_is_read_completely_in_chunks(cluster, open_nodes):
     assert [chunk.rows for chunk in chunks] == [50] * 6
 
 
-def test_a_read_goes_on_at_another_node_where_the_first_was_killed(cluster, open_nodes):
+def test_a_read_continues_on_another_node_after_a_kill(cluster, open_nodes):
     cluster.nodes[0].dies_after = 2
     assert covered(RangeReader(open_nodes(), "feed-1").read(WHOLE)) == numbers(WHOLE)
     assert [request.from_seq for request in cluster.nodes[1].reads] == [200]
 
 
-def test_a_read_goes_on_at_another_node_when_one_is_behind(cluster, open_nodes):
+def test_a_read_continues_on_another_node_if_one_lags(cluster, open_nodes):
     cluster.nodes[0].applied = {0: 150, 1: 0}
     cluster.nodes[1].applied = {0: 150, 1: 0}
     assert covered(RangeReader(open_nodes(), "feed-1").read(WHOLE)) == numbers(WHOLE)
     assert cluster.nodes[2].reads
 
 
-def test_pauses_grow_from_round_to_round_until_it_is_given_up(cluster, open_nodes):
+def test_pauses_double_per_round_until_the_retries_are_exhausted(cluster, open_nodes):
     for node in cluster.nodes:
         node.applied = {0: 0, 1: 0}
     with pytest.raises(FeedUnreachable, match=r"after 10 attempts.*NODE_BEHIND"):
@@ -99,14 +99,14 @@ def test_pauses_grow_from_round_to_round_until_it_is_given_up(cluster, open_node
     assert open_nodes.pauses == [0.1, 0.2, 0.4]
 
 
-def test_progress_renews_the_patience(cluster, open_nodes):
+def test_progress_resets_the_number_of_failures(cluster, open_nodes):
     for node in cluster.nodes:
         node.dies_after = 1
     cluster.nodes[2].dies_after = None
     assert covered(RangeReader(open_nodes(retries_max=1), "feed-1").read(WHOLE)) == numbers(WHOLE)
 
 
-def test_a_node_that_leaves_out_an_event_is_found_out(cluster, open_nodes):
+def test_a_node_that_omits_an_event_is_detected(cluster, open_nodes):
     cluster.nodes[0].drops_event = True
     with pytest.raises(FeedBroken, match="with 49 events"):
         list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
@@ -127,13 +127,13 @@ def overrun(chunk):
     [moved, overrun, lambda chunk: setattr(chunk, "partition", 1)],
     ids=["gap", "too much", "another partition"],
 )
-def test_a_node_that_sends_something_else_is_found_out(cluster, open_nodes, edit):
+def test_a_node_that_sends_invalid_chunks_is_detected(cluster, open_nodes, edit):
     cluster.nodes[0].edit = edit
     with pytest.raises(FeedBroken, match="expected events from 100"):
         list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
 
 
-def test_a_node_that_ends_early_is_found_out(cluster, open_nodes):
+def test_a_node_that_ends_early_is_detected(cluster, open_nodes):
     cluster.nodes[0].ends_early = True
     with pytest.raises(FeedBroken, match="ended the range early, at 399"):
         list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
@@ -162,21 +162,21 @@ def test_trimmed_events_fail_the_read(cluster, open_nodes):
         list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
 
 
-def test_trimmed_events_are_passed_and_counted_if_loss_is_no_failure(cluster, open_nodes):
+def test_trimmed_events_are_skipped_and_counted_if_loss_is_allowed(cluster, open_nodes):
     cluster.feed.low[0] = 150
     reader = RangeReader(open_nodes(), "feed-1", is_loss_failure=False)
     assert covered(reader.read(WHOLE)) == numbers(replace(WHOLE, from_seq=150))
     assert reader.events_lost == 50
 
 
-def test_a_range_that_is_trimmed_as_a_whole_is_empty_if_loss_is_no_failure(cluster, open_nodes):
+def test_a_fully_trimmed_range_is_empty_if_loss_is_allowed(cluster, open_nodes):
     cluster.feed.low[0] = 450
     reader = RangeReader(open_nodes(), "feed-1", is_loss_failure=False)
     assert covered(reader.read(WHOLE)) == []
     assert reader.events_lost == 300
 
 
-def test_what_trying_again_does_not_change_fails_at_once(cluster, open_nodes, monkeypatch):
+def test_a_final_error_is_not_retried(cluster, open_nodes, monkeypatch):
     def denied(request, context):
         refuse(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")
 

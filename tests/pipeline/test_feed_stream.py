@@ -58,7 +58,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(open_stream):
     assert open_stream(starting=Offset("feed-1", {1: 7})).initial() == at(0, 7)
 
 
-def test_a_stream_does_not_begin_in_another_feed_or_at_what_is_gone(cluster, open_stream):
+def test_a_stream_does_not_start_in_another_feed_or_at_trimmed_events(cluster, open_stream):
     with pytest.raises(FeedMismatch):
         open_stream(starting=at(0, 0, "feed-0")).initial()
     cluster.feed.low[0] = 5
@@ -77,7 +77,7 @@ def test_nothing_new_is_the_same_position(open_stream):
     assert open_stream().latest(at(300, 300), 100) == at(300, 300)
 
 
-def test_a_node_that_is_behind_does_not_take_the_stream_back(cluster, open_stream):
+def test_a_lagging_node_does_not_move_the_stream_back(cluster, open_stream):
     cluster.nodes[0].applied = {0: 120, 1: 300}
     assert open_stream().latest(at(200, 299), 100) == at(200, 300)
 
@@ -104,7 +104,7 @@ def test_a_target_is_reached_and_not_passed(cluster, clock, open_stream):
     assert stream.newest() == Offset("feed-1", cluster.feed.high)
 
 
-def test_a_target_is_reached_though_the_node_asked_later_is_behind(cluster, clock, open_stream):
+def test_a_target_is_reached_although_another_node_lags(cluster, clock, open_stream):
     stream = open_stream()
     stream.fix_target()
     cluster.nodes[0].applied = {0: 0, 1: 0}
@@ -118,7 +118,7 @@ def test_retention_is_noticed_before_a_range_is_logged(cluster, open_stream):
         open_stream().latest(at(0, 0), 100)
 
 
-def test_the_limit_is_for_what_retention_has_left(cluster, open_stream):
+def test_the_limit_applies_to_kept_events(cluster, open_stream):
     cluster.feed.low[0] = 200
     stream = open_stream(is_loss_failure=False)
     assert stream.latest(at(0, 0), 100) == at(225, 75)
@@ -126,13 +126,13 @@ def test_the_limit_is_for_what_retention_has_left(cluster, open_stream):
     assert open_stream(is_loss_failure=False).latest(at(0, 300), 100) == at(300, 300)
 
 
-def test_another_feed_stops_the_stream_whatever_loss_is(cluster, open_stream):
+def test_another_feed_always_stops_the_stream(cluster, open_stream):
     cluster.feed.feed_id = "feed-2"
     with pytest.raises(FeedMismatch):
         open_stream(is_loss_failure=False).latest(at(0, 0), 100)
 
 
-def test_progress_is_told_once_per_position_and_only_by_consumers(cluster, open_stream):
+def test_progress_is_reported_once_per_position_and_only_with_a_consumer(cluster, open_stream):
     open_stream().latest(at(10, 20), 100)
     assert cluster.feed.cursors == []
     stream = open_stream(consumer="journal")

@@ -103,7 +103,7 @@ def test_a_batch_that_follows_has_no_problems():
         ({"files": ()}, "0 events in its files, 5 in its ranges"),
     ],
 )
-def test_a_batch_that_does_not_add_up_is_told(change, said):
+def test_a_batch_with_wrong_counts_is_reported(change, said):
     assert any(said in problem for problem in manifest_problems(replace(MANIFEST, **change), START))
 
 
@@ -116,7 +116,7 @@ def test_what_is_published_is_never_replaced(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["b.json"]
 
 
-def test_a_place_that_is_no_folder_here_is_refused():
+def test_a_remote_url_is_refused_as_a_journal():
     with pytest.raises(JournalRefused, match="mounted"):
         Journal.at("s3://bucket/journal")
     assert Journal.at("file:///tmp/j").root == Journal.at("/tmp/j").root
@@ -130,7 +130,7 @@ def test_only_one_export_runs_at_a_time(tmp_path):
         pass
 
 
-def test_the_content_of_a_batch_is_looked_at(journal):
+def test_the_content_of_a_batch_is_read(journal):
     content = inspect(journal.batch_folder(0), journal.root, is_synced=True)
     assert content.held == {0: HeldRange(5, 7, 3), 1: HeldRange(0, 1, 2)}
     assert (content.first_ms, content.last_ms) == (10_000, 17_000)
@@ -145,7 +145,7 @@ def test_a_batch_without_files_holds_nothing(journal):
 
 
 @pytest.mark.parametrize("numbers", [[5, 6, 8], [5, 6, 6, 7], [5, 5, 7]])
-def test_a_hole_or_a_repeat_is_found_even_where_the_count_adds_up(journal, numbers):
+def test_gaps_and_repeats_are_found_although_the_count_is_right(journal, numbers):
     write_batch(journal, 2, {0: numbers})
     with pytest.raises(JournalRefused, match="missing or double"):
         inspect(journal.batch_folder(2), journal.root)
@@ -186,7 +186,7 @@ def test_a_missing_or_shorter_file_is_found(journal):
     assert "does not have" in second
 
 
-def test_a_changed_byte_is_found_by_the_deep_look_only(journal):
+def test_a_changed_byte_is_found_only_by_a_deep_verification(journal):
     path = parquet_of(journal, 0)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -195,7 +195,7 @@ def test_a_changed_byte_is_found_by_the_deep_look_only(journal):
     assert verify(journal, is_deep=True).problems != []
 
 
-def test_a_file_with_other_events_is_found_by_the_deep_look(journal):
+def test_a_file_with_other_events_is_found_by_a_deep_verification(journal):
     parquet_of(journal, 1).unlink()
     parquet_of(journal, 0).parent.rename(journal.batch_folder(1) / "date=2026-05-28-old")
     problems = verify(journal, is_deep=True).problems
@@ -237,7 +237,7 @@ def test_the_end_of_a_batch_is_read_from_the_offset_log_of_spark(journal):
         journal.planned(1)
 
 
-def test_of_two_that_publish_at_once_one_succeeds(tmp_path):
+def test_one_of_two_concurrent_publishers_succeeds(tmp_path):
     path = tmp_path / "manifest.json"
     barrier = threading.Barrier(8)
     outcomes = []

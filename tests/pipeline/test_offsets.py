@@ -20,7 +20,7 @@ POSITIONS = st.dictionaries(st.integers(0, 1_500), st.integers(0, 2**62), max_si
 
 
 @given(st.text(), POSITIONS, st.randoms())
-def test_an_offset_has_one_text_whatever_order_it_was_made_in(feed_id, positions, random):
+def test_an_offset_has_the_same_text_for_any_order_of_partitions(feed_id, positions, random):
     mixed = list(positions.items())
     random.shuffle(mixed)
     text = json.dumps(Offset(feed_id, positions).to_json())
@@ -29,7 +29,7 @@ def test_an_offset_has_one_text_whatever_order_it_was_made_in(feed_id, positions
     assert Offset.from_json(json.loads(text)) == Offset(feed_id, positions)
 
 
-def test_the_form_of_an_offset_is_fixed_by_checkpoints_in_the_field():
+def test_the_stored_form_of_an_offset_is_stable():
     offset = Offset("f", {10: 7, 2: 5})
     assert json.dumps(offset.to_json()) == '{"v": 1, "feed": "f", "p": {"002": 5, "010": 7}}'
 
@@ -51,12 +51,12 @@ def test_the_form_of_an_offset_is_fixed_by_checkpoints_in_the_field():
         '{"v": 1, "feed": "f", "p": {"001": 1.5}}',
     ],
 )
-def test_what_is_no_offset_is_refused(text):
+def test_a_malformed_offset_is_refused(text):
     with pytest.raises(OffsetInvalid):
         Offset.from_json(text)
 
 
-def test_ranges_leave_out_what_did_not_move_and_begin_new_partitions_at_their_first_event():
+def test_ranges_omit_empty_ones_and_start_new_partitions_at_0():
     assert ranges({0: 5, 1: 7}, {0: 9, 1: 7, 2: 3}) == [Range(0, 5, 9), Range(2, 0, 3)]
 
 
@@ -69,7 +69,7 @@ LAGS = st.dictionaries(st.integers(0, 40), st.integers(0, 10**9), max_size=16)
 
 
 @given(st.integers(0, 10**10), LAGS)
-def test_a_limit_is_used_up_and_nobody_gets_more_than_its_lag(limit, lags):
+def test_a_limit_is_used_up_and_no_part_exceeds_its_lag(limit, lags):
     parts = share_by_lag(limit, lags)
     assert sum(parts.values()) == min(limit, sum(lags.values()))
     assert all(0 <= parts[partition] <= lag for partition, lag in lags.items())

@@ -66,7 +66,7 @@ def test_every_option_is_read_in_any_case():
         ("consumer", "c" * 129, "128 bytes"),
     ],
 )
-def test_what_an_option_cannot_have_is_refused_with_what_it_can(name, value, said):
+def test_an_invalid_option_value_is_refused_with_the_valid_ones(name, value, said):
     with pytest.raises(OptionInvalid, match=said):
         parse({**GIVEN, name: value})
 

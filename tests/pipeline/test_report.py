@@ -155,7 +155,7 @@ def test_a_journal_gives_the_same_numbers_as_its_feed(spark, cluster, events, tm
 
 
 @pytest.mark.spark
-def test_some_tubes_of_a_feed_are_not_called_a_whole_history(spark, cluster, events):
+def test_a_filtered_report_is_not_called_complete(spark, cluster, events):
     found = report_from_feed(spark, cluster.endpoints, ["mail"])
     assert found.events == sum(event.tube == "mail" for event in events)
     assert (found.is_filtered, found.is_complete, found.is_from_the_start) == (True, False, False)
@@ -275,7 +275,7 @@ def test_many_tubes_share_the_last_colour(events, tmp_path):
     assert write_report(report, tmp_path).exists()
 
 
-def test_gaps_are_told_wherever_a_report_is_read(report, tmp_path):
+def test_every_form_of_a_report_shows_gaps(report, tmp_path):
     holed = replace(report, parts=[replace(report.parts[0], events=1), *report.parts[1:]])
     assert not holed.is_complete
     assert "WITH GAPS" in write_report(holed, tmp_path).read_text()

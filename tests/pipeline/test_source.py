@@ -126,7 +126,7 @@ def test_sql_reads_the_feed(spark, cluster, events):
     assert spark.sql("SELECT count(*) FROM feed").first()[0] == len(events)
 
 
-def test_a_wrong_option_is_told_before_anything_is_read(spark, cluster):
+def test_an_unknown_option_is_refused_before_reading(spark, cluster):
     with pytest.raises(AnalysisException, match="unknown option maxeventpertrigger"):
         batch_of(spark, cluster, maxEventPerTrigger="5")
 
@@ -158,7 +158,7 @@ def test_a_stream_takes_at_most_its_limit_at_a_time_and_ends_where_the_feed_was(
     assert keys(one for rows in resumed.rows.values() for one in rows) == keys_of(later)
 
 
-def test_a_stream_stops_loudly_when_retention_has_passed_it(spark, cluster, tmp_path):
+def test_a_stream_fails_if_retention_has_passed_it(spark, cluster, tmp_path):
     stream = stream_of(spark, cluster, columns="seq", maxEventsPerTrigger="500")
 
     class Trimming(Batches):
@@ -170,7 +170,7 @@ def test_a_stream_stops_loudly_when_retention_has_passed_it(spark, cluster, tmp_
         run(stream, tmp_path, Trimming())
 
 
-def test_a_stream_stops_loudly_when_history_was_broken(spark, cluster, tmp_path):
+def test_a_stream_fails_after_a_restore(spark, cluster, tmp_path):
     stream = stream_of(spark, cluster, columns="seq", failOnDataLoss="false")
     run(stream, tmp_path, Batches())
     cluster.feed.feed_id = "feed-2"
@@ -178,7 +178,7 @@ def test_a_stream_stops_loudly_when_history_was_broken(spark, cluster, tmp_path)
         run(stream, tmp_path, Batches())
 
 
-def test_a_consumer_tells_the_service_how_far_it_is(spark, cluster, tmp_path):
+def test_a_consumer_reports_its_progress(spark, cluster, tmp_path):
     stream = stream_of(
         spark, cluster, columns="seq", consumer="journal", maxEventsPerTrigger="2500"
     )
