@@ -41,7 +41,7 @@ class AddressAnnouncer:
 
     Args:
         config: settings of the node, with its current addresses.
-        place: identity of this node.
+        identity: identity of this node.
         roster: returns the roster as this node knows it.
         security: with certificates, requests go to the peer port.
         changed: waits until the roster may have changed.
@@ -50,13 +50,13 @@ class AddressAnnouncer:
     def __init__(
         self,
         config: ServerConfig,
-        place: MemberIdentity,
+        identity: MemberIdentity,
         roster: Callable[[], Roster],
         security: PeerSecurity | None,
         changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
-        self._place = place
+        self._identity = identity
         self._roster = roster
         self._security = security
         self._changed = changed
@@ -83,7 +83,7 @@ class AddressAnnouncer:
 
     async def _tell(self, address: str) -> bool | None:
         """Ask one member; return whether it accepted the addresses, or None without an answer."""
-        request = add_member_request(self._config, self._place)
+        request = add_member_request(self._config, self._identity)
         try:
             await send_add_member(address, request, self._security)
         except grpc.aio.AioRpcError as error:
@@ -99,7 +99,7 @@ class AddressAnnouncer:
 
     def _is_known(self) -> bool:
         """Return whether the roster is correct; a member that is not in it yet is about to join."""
-        own = info_of(self._place.member)
+        own = info_of(self._identity.member)
         known = find(self._roster(), own.member)
         if known is None or not known.directory_id:
             return True
@@ -113,4 +113,4 @@ class AddressAnnouncer:
         return list(dict.fromkeys([*self._config.join_addresses, *known]))
 
     def _is_own(self, info: MemberInfo) -> bool:
-        return info.member == self._place.member.member_id
+        return info.member == self._identity.member.member_id

@@ -83,13 +83,13 @@ async def resolve_member_identity(
     return MemberIdentity(own, config.members, stored.directory_id)
 
 
-def add_member_request(config: ServerConfig, place: MemberIdentity) -> pb.AddMemberRequest:
+def add_member_request(config: ServerConfig, identity: MemberIdentity) -> pb.AddMemberRequest:
     """Return the request by which a node becomes a member or announces its addresses."""
     return pb.AddMemberRequest(
-        name=place.member.name,
-        peer_address=place.member.peer_address,
-        address=place.member.client_address,
-        directory_id=place.directory_id,
+        name=identity.member.name,
+        peer_address=identity.member.peer_address,
+        address=identity.member.client_address,
+        directory_id=identity.directory_id,
         cluster_id=config.cluster_id,
         request_id=str(uuid.uuid4()),
     )

@@ -111,4 +111,4 @@ class CapacityWaiters:
         for queued in self._queued.values():
             for put in queued:
                 if put.turn is not None and not put.turn.done():
-                    put.turn.set_exception(NotProposed("leadership was lost"))
+                    put.turn.set_exception(NotProposed("this node lost leadership"))

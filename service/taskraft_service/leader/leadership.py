@@ -48,7 +48,7 @@ class LeadershipTracker:
         phases: phase machine of this node.
         member_id: member id of this node.
         members: addresses of the members.
-        lead: callbacks for the begin and the end of a leadership of this node.
+        callbacks: callbacks for the begin and the end of a leadership of this node.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class LeadershipTracker:
         phases: PhaseMachine,
         member_id: MemberId,
         members: MemberAddresses,
-        lead: LeadershipCallbacks,
+        callbacks: LeadershipCallbacks,
     ) -> None:
         self._phases = phases
         self._member_id = member_id
         self._members = members
-        self._lead = lead
+        self._callbacks = callbacks
         self._leader = NO_MEMBER
         self._term = Term(0)
         self._change = asyncio.get_running_loop().create_future()
@@ -152,7 +152,7 @@ class LeadershipTracker:
 
     async def _start(self, term: Term) -> None:
         try:
-            await self._lead.begin(term)
+            await self._callbacks.begin(term)
         except (NotProposed, OutcomeUnknown) as error:
             # Raft reports the lost leadership separately; that report changes the phase.
             log.info("leadership lost before startup", term=term, reason=str(error))
@@ -168,7 +168,7 @@ class LeadershipTracker:
             self._startup.cancel()
             self._startup = None
         self._phases.apply(PhaseEvent.DEPOSED)
-        self._lead.end()
+        self._callbacks.end()
         self._phases.apply(PhaseEvent.SETTLED)
 
     # ------------------------------------------------------------------------- transfer
@@ -187,7 +187,7 @@ class LeadershipTracker:
         self._phases.apply(PhaseEvent.HAND_OVER)
         self.notify()
         try:
-            await self._lead.before_transfer()
+            await self._callbacks.before_transfer()
             await transfer()
         except BaseException:
             if self._is_in(NodePhase.ENDING) and self._term == term and self.is_leader:

@@ -1,8 +1,8 @@
-"""Join all commands of one moment into one log entry, on the leader.
+"""Combine the pending commands into log entries, on the leader.
 
-Group commit is the only path: while an entry is being synced, commands gather for the next one. The
-takes of waiting consumers go into the entry that can feed them; when nothing comes, an empty entry
-at the next deadline moves the clock.
+Group commit is the only path: while an entry is fsynced, commands accumulate for the next one. The
+takes of waiting consumers are appended to the entry that can serve them. Without commands, the
+proposer appends an empty entry at the next deadline, which advances cluster time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.take import TakeResult
 
 DEADLINE_DELAY_MAX_MS: Final = 60_000
-"""The timer for the next deadline is set anew at least so often."""
-ENTRY_HEAD_BYTES: Final = 16
+"""Maximum delay of the deadline timer, because cluster time may run at another rate."""
 
 
 class Replicator(Protocol):
@@ -42,13 +41,13 @@ class Replicator(Protocol):
 
     @property
     def append_idle(self) -> bool:
-        """Tell whether everything proposed so far has been synced here."""
+        """Return whether all entries proposed so far are durable on this node."""
 
     def propose(self, data: bytes) -> asyncio.Future[object]:
-        """Append an entry; the future has what the state machine returns for it.
+        """Append an entry; the future has the state machine's result for it.
 
-        Fails with NotLeader or ProposalDropped when nothing was appended, with another error when
-        the outcome is unknown.
+        The future fails with NotRaftLeader or ProposalDropped if nothing was appended, and with
+        another error if the outcome is unknown.
         """
 
     def flush_proposals(self) -> None:
@@ -56,33 +55,33 @@ class Replicator(Protocol):
 
 
 class Clock(Protocol):
-    """Where stamps come from."""
+    """Source of timestamps."""
 
     def now_ms(self) -> int:
-        """Return the time; never lower than before."""
+        """Return cluster time in ms; never lower than before."""
 
 
-class Core(Protocol):
+class ProposerBackend(Protocol):
     """What the proposer needs of the state machine and its queue."""
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
-        """Keep the commands of an entry until it is applied."""
+        """Keep the decoded commands of a proposed entry until the entry is applied."""
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the clock must move next; None: nothing is due ever."""
+        """Return when cluster time must advance next; None: nothing is due."""
 
     def is_logged(self, tube: str) -> bool:
-        """Tell whether takes from a tube go into the log."""
+        """Return whether takes from a tube go through the log."""
 
-    def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return how many tasks an entry of this time may make ready, by tube; an estimate."""
+    def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
+        """Return per tube how many tasks an entry may make ready; an estimate."""
 
 
 class EntryObserver(Protocol):
-    """Whoever measures entries."""
+    """Receiver of measurements of entries."""
 
     def entry_applied(self, commands: int, entry_bytes: int, seconds: float) -> None:
-        """Learn of an entry of this leader, and how long it took from proposal to result."""
+        """Record an applied entry of this leader; ``seconds`` is the time since it was proposed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,32 +93,32 @@ class _InFlight:
     entry_bytes: int
     pending: Sequence[PendingCommand]
     claims: Sequence[Claim]
-    fed: Mapping[str, int]
+    expected: Mapping[str, int]
 
 
 class Proposer:
-    """Builds entries while this node leads.
+    """Builds log entries while this node leads.
 
     Args:
         replicator: the Raft driver.
-        core: the state machine.
-        clock: the cluster's clock.
-        waiters: the consumers that wait.
-        observer: measures entries.
-        limits: bounds.
+        backend: the state machine.
+        clock: cluster time.
+        waiters: the waiting consumers.
+        observer: receives measurements of entries.
+        limits: limits of pending commands and of entries in flight.
     """
 
     def __init__(
         self,
         replicator: Replicator,
-        core: Core,
+        backend: ProposerBackend,
         clock: Clock,
         waiters: Waiters,
         observer: EntryObserver,
         limits: ProposerLimits,
     ) -> None:
         self._replicator = replicator
-        self._core = core
+        self._backend = backend
         self._clock = clock
         self._waiters = waiters
         self._observer = observer
@@ -140,14 +139,14 @@ class Proposer:
 
         Args:
             encoded: the command.
-            deadline: time of the event loop from which on nobody waits for the outcome; a command
-                that has not reached the log by then never does.
+            deadline: event loop time after which the caller no longer waits; a command that has not
+                reached the log by then is dropped.
 
         Returns:
-            The outcome; fails with NotProposed or OutcomeUnknown.
+            Future of the result; fails with NotProposed or OutcomeUnknown.
 
         Raises:
-            Overloaded: too much waits already.
+            LeaderOverloaded: the limit of pending commands is reached.
             NotProposed: this node does not lead.
         """
         if not self._open:
@@ -158,22 +157,22 @@ class Proposer:
 
     @property
     def pending(self) -> int:
-        """How many commands wait for an entry."""
+        """Number of commands that wait for an entry."""
         return len(self._pending)
 
     @property
     def dropped(self) -> int:
-        """How many commands never reached the log, since the process started."""
+        """Number of commands that never reached the log, since the process started."""
         return self._pending.dropped
 
     # ------------------------------------------------------------------------------ leadership
 
     async def start(self, startup: EncodedCommand) -> AppliedCommand:
-        """Begin a leadership: commit its first command, then take others.
+        """Commit the first command of a leadership, then accept other commands.
 
         Raises:
-            NotProposed: leadership was lost again before the entry was appended.
-            OutcomeUnknown: leadership was lost again.
+            NotProposed: leadership was lost before the entry was appended.
+            OutcomeUnknown: leadership was lost before the entry was applied.
         """
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
         self._propose(self._clock.now_ms(), [PendingCommand(startup, future, None)], [], {})
@@ -183,7 +182,7 @@ class Proposer:
         return outcome
 
     def stop(self) -> None:
-        """End a leadership: what waits is dropped, what is in flight is left to the log."""
+        """Drop the pending commands; the entries in flight keep waiting for their outcome."""
         self._open = False
         if self._build_handle is not None:
             self._build_handle.cancel()
@@ -191,36 +190,37 @@ class Proposer:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        self._pending.drop_all("leadership was lost")
+        self._pending.drop_all("this node lost leadership")
 
     # ------------------------------------------------------------------------------ entries
 
     def wake(self) -> None:
-        """Build the next entry soon: after what else arrives at this moment.
+        """Build the next entry in the next turn of the event loop, after other arriving commands.
 
-        While there is no room for one, the end of an entry or of a sync will ask again.
+        Does nothing while the pipeline is full. ``wake`` is called again when an entry is applied
+        or when a log fsync finishes.
         """
-        if self._open and self._build_handle is None and self._has_room():
+        if self._open and self._build_handle is None and self._may_propose():
             self._build_handle = self._loop.call_soon(self._build)
 
     def _build(self) -> None:
         self._build_handle = None
-        while self._open and self._has_room():
+        while self._open and self._may_propose():
             stamp_ms = self._clock.now_ms()
             due = self._due(stamp_ms)
             pending = self._pending.gather()
-            fed = self._feed(pending, stamp_ms) if pending or due else {}
-            claims = self._waiters.claims(self._core.is_logged)
+            expected = self._expect_ready(pending, stamp_ms) if pending or due else {}
+            claims = self._waiters.claims(self._backend.is_logged)
             if not pending and not claims and not due:
                 break
-            self._propose(stamp_ms, pending, claims, fed)
+            self._propose(stamp_ms, pending, claims, expected)
 
-    def _has_room(self) -> bool:
-        """Tell whether the next entry may go: never while one is being synced.
+    def _may_propose(self) -> bool:
+        """Return whether the next entry may be proposed: not while an entry is fsynced.
 
-        What arrives during a sync goes into one entry. The exception is a full entry behind ones
-        that only wait for the other members. Others wait with them: with 32 clients of one call
-        each, letting entries go early made them small and cost 16 to 46 % of the puts.
+        Commands that arrive during an fsync go into one entry. The exception is a full entry behind
+        entries that only wait for other members. A partial entry waits for them: with 32 clients of
+        one call each, proposing it early made entries small and cost 16 to 46 % of the puts.
         """
         if not self._in_flight:
             return True
@@ -231,29 +231,29 @@ class Proposer:
         )
 
     def _due(self, now_ms: int) -> bool:
-        """Tell whether a deadline is due that no entry in flight reaches."""
-        deadline_ms = self._core.next_deadline_ms()
+        """Return whether a deadline is due that no entry in flight reaches."""
+        deadline_ms = self._backend.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return False
         return not self._in_flight or self._in_flight[-1].stamp_ms < deadline_ms
 
-    def _feed(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
-        fed = self._core.feeds([one.encoded.command for one in pending], stamp_ms)
-        for tube, tasks in fed.items():
+    def _expect_ready(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
+        expected = self._backend.predict_ready([one.encoded.command for one in pending], stamp_ms)
+        for tube, tasks in expected.items():
             self._waiters.expect_ready(tube, tasks)
-        return fed
+        return expected
 
     def _propose(
         self,
         stamp_ms: int,
         pending: Sequence[PendingCommand],
         claims: Sequence[Claim],
-        fed: Mapping[str, int],
+        expected: Mapping[str, int],
     ) -> None:
         encoded = [one.encoded for one in pending] + [claim.encoded for claim in claims]
         data = encode_entry(stamp_ms, encoded)
-        self._core.expect(data, stamp_ms, [one.command for one in encoded])
-        entry = _InFlight(stamp_ms, self._loop.time(), len(data), pending, claims, fed)
+        self._backend.expect(data, stamp_ms, [one.command for one in encoded])
+        entry = _InFlight(stamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
         self._replicator.flush_proposals()
@@ -262,7 +262,7 @@ class Proposer:
 
     def _done(self, entry: _InFlight, future: asyncio.Future[object]) -> None:
         self._in_flight.remove(entry)
-        for tube, tasks in entry.fed.items():
+        for tube, tasks in entry.expected.items():
             self._waiters.forget_expected(tube, tasks)
         failure = future.exception() if not future.cancelled() else OutcomeUnknown("stopped")
         if failure is None:
@@ -290,7 +290,9 @@ class Proposer:
         error: SubmitFailure
         match failure:
             case ProposalDropped(reason=DropReason.TOO_MANY_UNCOMMITTED):
-                error = LeaderOverloaded("too much waits for the other members")
+                error = LeaderOverloaded(
+                    "too many uncommitted entries wait for other members; retry later"
+                )
             case ProposalDropped() | NotRaftLeader():
                 error = NotProposed(str(failure))
             case _:
@@ -309,7 +311,7 @@ class Proposer:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        deadline_ms = self._core.next_deadline_ms()
+        deadline_ms = self._backend.next_deadline_ms()
         if not self._open or deadline_ms is None:
             return
         delay_ms = min(max(deadline_ms - self._clock.now_ms(), 0), DEADLINE_DELAY_MAX_MS)
@@ -319,5 +321,6 @@ class Proposer:
         if self._due(self._clock.now_ms()):
             self.wake()
         elif not self._in_flight:
-            # Otherwise the end of what is in flight does it: perhaps that reaches the deadline.
+            # While an entry is in flight, `_done` sets the timer; the entry's timestamp may already
+            # reach the deadline.
             self._set_timer()

@@ -19,7 +19,7 @@ class QueueAdapter:
         self._machine = machine
         self._queues = queues
 
-    def ready(self, tube: str) -> int:
+    def ready_count(self, tube: str) -> int:
         """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
         return self._queues.queue_of(tube).ready_count(tube)
 
@@ -27,7 +27,7 @@ class QueueAdapter:
         """Return whether takes from a tube go through the log."""
         return self._queues.is_logged(tube)
 
-    def names(self) -> Sequence[str]:
+    def tube_names(self) -> Sequence[str]:
         """Return the names of all tubes."""
         return [tube.name for tube in self._machine.queue.tubes()]
 
@@ -39,6 +39,6 @@ class QueueAdapter:
         """Return when the queue's clock must advance next; None: nothing is due."""
         return self._machine.queue.next_deadline_ms()
 
-    def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
+    def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
         """Return per tube how many tasks an entry may make ready; an estimate, rather too high."""
         return self._machine.queue.predict_ready_tubes(commands, now_ms)

@@ -23,10 +23,10 @@ CLAIMS_PER_ENTRY_MAX: Final = 1_000
 class ReadyCounts(Protocol):
     """What the waiting consumers need to know of the queue."""
 
-    def ready(self, tube: str) -> int:
+    def ready_count(self, tube: str) -> int:
         """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
 
-    def names(self) -> Sequence[str]:
+    def tube_names(self) -> Sequence[str]:
         """Return the names of all tubes."""
 
 
@@ -61,8 +61,8 @@ def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str
 class Waiters:
     """The waiting consumers, in FIFO order per tube."""
 
-    def __init__(self, board: ReadyCounts) -> None:
-        self._board = board
+    def __init__(self, ready_counts: ReadyCounts) -> None:
+        self._ready_counts = ready_counts
         self._tubes: dict[str, _Tube] = {}
         self._consumers: dict[WaitingConsumer, list[str]] = {}
         self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
@@ -103,7 +103,7 @@ class Waiters:
             self._join(consumer, name)
         if patterns:
             self._patterns[consumer] = patterns
-            for name in self._board.names():
+            for name in self._ready_counts.tube_names():
                 if name not in exact and _suits(consumer, patterns, name):
                     self._join(consumer, name)
 
@@ -220,7 +220,7 @@ class Waiters:
         return free > 0 and len(claims) >= CLAIMS_PER_ENTRY_MAX
 
     def _free(self, name: str, known: _Tube) -> int:
-        return self._board.ready(name) + known.coming - known.promised
+        return self._ready_counts.ready_count(name) + known.coming - known.promised
 
     def _claim(
         self, consumer: WaitingConsumer, first: str, wanted: int, among: Callable[[str], bool]

@@ -52,7 +52,7 @@ class NodeComponents:
 
     Args:
         config: settings of the node.
-        place: identity of this node in its cluster.
+        identity: identity of this node in its cluster.
         node: the Raft member.
         machine: state machine of the queue.
         security: certificates and access control.
@@ -62,7 +62,7 @@ class NodeComponents:
     def __init__(
         self,
         config: ServerConfig,
-        place: MemberIdentity,
+        identity: MemberIdentity,
         node: Node,
         machine: QueueMachine,
         security: NodeSecurity,
@@ -71,7 +71,7 @@ class NodeComponents:
         self.config = config
         self.node = node
         self.machine = machine
-        self.members = ClusterMembers(lambda: node.roster, place.founders or (place.member,))
+        self.members = ClusterMembers(lambda: node.roster, identity.founders or (identity.member,))
         self.security = security
         self.registry = CollectorRegistry()
         self.distributions = EntryDistributions(
@@ -84,7 +84,7 @@ class NodeComponents:
         self.streams = SubscriptionRegistry()
         self.apply_notifier = ApplyNotifier()
         self._make_waits()
-        self._make_leadership(MemberId(place.member.member_id))
+        self._make_leadership(MemberId(identity.member.member_id))
         self.endpoint = GrpcEndpoint(self.forwarder, defect_met)
         self.health = Health()
         self._listen()
@@ -129,7 +129,7 @@ class NodeComponents:
         self.housekeeping = Housekeeping(
             self.router, self.machine, self.unlogged_calls, self.settings
         )
-        self.leader = LeaderLifecycle(
+        self.lifecycle = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
             self.temporary,
@@ -138,7 +138,7 @@ class NodeComponents:
             self.streams,
             self.housekeeping,
         )
-        self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.leader)
+        self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.lifecycle)
         # Election timeouts are drawn up to twice the minimum.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer
@@ -156,7 +156,7 @@ class NodeComponents:
         machine.listen_to_news(self.outcomes.applied)
         self.temporary.listen(self.outcomes.applied)
         self.temporary.listen(self.capacity_waiters.applied)
-        self.phases.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
+        self.phases.listen(lambda phase: self.lifecycle.phase_changed(phase, self.leadership))
         self.phases.listen(self.scheduler.phase_changed)
 
     def _observe_stamp(self, now_ms: int) -> None:

@@ -45,7 +45,7 @@ class NodeServer:
     def __init__(
         self,
         config: ServerConfig,
-        place: MemberIdentity,
+        identity: MemberIdentity,
         node: Node,
         machine: QueueMachine,
         transport: GrpcTransport,
@@ -54,11 +54,11 @@ class NodeServer:
     ) -> None:
         """Use ``NodeServer.open``."""
         self.config = config
-        self.place = place
+        self.identity = identity
         self.node = node
         self.machine = machine
         self.security = security
-        self.parts = NodeComponents(config, place, node, machine, security, self._defect_met)
+        self.parts = NodeComponents(config, identity, node, machine, security, self._defect_met)
         self._transport = transport
         self._directory = directory
         self._background = Background()
@@ -82,16 +82,16 @@ class NodeServer:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
             failpoints = config.armed_failpoints()
-            place = await resolve_member_identity(config, security.peer)
-            machine = open_machine(config, place, failpoints)
+            identity = await resolve_member_identity(config, security.peer)
+            machine = open_machine(config, identity, failpoints)
             undo.callback(machine.abandon)
             transport = GrpcTransport(security.peer, (security.peer_services,))
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(
-                raft_config(config, place, failpoints), machine, transport, directory
+                raft_config(config, identity, failpoints), machine, transport, directory
             )
-            server = cls(config, place, node, machine, transport, directory, security)
+            server = cls(config, identity, node, machine, transport, directory, security)
             undo.pop_all()
         return server
 
@@ -118,7 +118,9 @@ class NodeServer:
         self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = parts.leadership.wait_for_change
         peer = self.security.peer
-        move = AddressAnnouncer(config, self.place, lambda: self.node.roster, peer, roster_changed)
+        move = AddressAnnouncer(
+            config, self.identity, lambda: self.node.roster, peer, roster_changed
+        )
         self._background.start(move.announce())
         log.info(
             "serves",
@@ -135,7 +137,7 @@ class NodeServer:
         if parts.leadership.is_leader:
             await self._hand_over()
         parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
-        parts.leader.redirect_waiting_calls(parts.leadership)
+        parts.lifecycle.redirect_waiting_calls(parts.leadership)
         parts.apply_notifier.end()
         self._background.cancel()
         await self._background.ended()
@@ -160,7 +162,7 @@ class NodeServer:
     async def _hand_over(self) -> None:
         """Transfer leadership; a node that is the only voter writes its call counts instead."""
         if len(self.node.status().conf_state.voters) == 1:
-            await self.parts.leader.before_transfer()
+            await self.parts.lifecycle.before_transfer()
             return
         try:
             await self.parts.leadership.transfer(self.node.transfer_leadership)

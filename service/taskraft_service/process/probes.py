@@ -19,7 +19,7 @@ Answer: TypeAlias = tuple[int, str, bytes]
 """Status, media type, body."""
 
 
-def said(text: str, *, ok: bool) -> Answer:
+def probe_answer(text: str, *, ok: bool) -> Answer:
     """Return the response of a probe: status 200 or 503 with a text."""
     return (200 if ok else 503, "text/plain; charset=utf-8", f"{text}\n".encode())
 

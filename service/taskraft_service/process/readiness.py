@@ -13,7 +13,7 @@ from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.node import NodeCollector
 from taskraft_service.process.metrics.raft import RaftCollector
 from taskraft_service.process.metrics.tubes import TubeCollector
-from taskraft_service.process.probes import Answer, ProbeServer, said
+from taskraft_service.process.probes import Answer, ProbeServer, probe_answer
 
 LAG_ENTRIES_MAX: Final = 10_000
 """Maximum number of committed but unapplied entries of a ready node."""
@@ -55,11 +55,11 @@ class Readiness:
     def startupz(self) -> Answer:
         """Return whether the node has caught up with its cluster since its start."""
         phase = self._parts.phases.phase
-        return said(phase.name, ok=phase is not NodePhase.INIT)
+        return probe_answer(phase.name, ok=phase is not NodePhase.INIT)
 
     def readyz(self) -> Answer:
         """Return whether the node is ready."""
-        return said(self._parts.phases.phase.name, ok=self.is_ready)
+        return probe_answer(self._parts.phases.phase.name, ok=self.is_ready)
 
 
 def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
@@ -85,7 +85,7 @@ def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
         parts.registry.register(collector)
     return ProbeServer(
         {
-            "/livez": lambda: said("alive", ok=True),
+            "/livez": lambda: probe_answer("alive", ok=True),
             "/startupz": readiness.startupz,
             "/readyz": readiness.readyz,
             "/metrics": lambda: _metrics(parts.registry),

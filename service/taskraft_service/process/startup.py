@@ -29,7 +29,7 @@ def monotonic_ms() -> int:
 
 
 def open_machine(
-    config: ServerConfig, place: MemberIdentity, failpoints: Failpoints
+    config: ServerConfig, identity: MemberIdentity, failpoints: Failpoints
 ) -> QueueMachine:
     """Open the queue's state.
 
@@ -40,28 +40,30 @@ def open_machine(
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
-    directory = StateDirectory(path, config.cluster_id, place.member.member_id, failpoints)
+    directory = StateDirectory(path, config.cluster_id, identity.member.member_id, failpoints)
 
-    def open_store(place: Path) -> RocksStore:
+    def open_store(database: Path) -> RocksStore:
         if failpoints.is_armed:
             return FailingStore(
-                place, config.block_cache_bytes, config.write_buffer_bytes, failpoints
+                database, config.block_cache_bytes, config.write_buffer_bytes, failpoints
             )
-        return RocksStore(place, config.block_cache_bytes, config.write_buffer_bytes)
+        return RocksStore(database, config.block_cache_bytes, config.write_buffer_bytes)
 
     pace = CollectPolicy(config.collect_entries, config.collect_ms)
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())
 
 
-def raft_config(config: ServerConfig, place: MemberIdentity, failpoints: Failpoints) -> NodeConfig:
+def raft_config(
+    config: ServerConfig, identity: MemberIdentity, failpoints: Failpoints
+) -> NodeConfig:
     """Return the settings of the Raft member."""
-    members = place.founders or (place.member,)
+    members = identity.founders or (identity.member,)
     return NodeConfig(
         cluster_id=config.cluster_id,
-        member_id=MemberId(place.member.member_id),
+        member_id=MemberId(identity.member.member_id),
         data_directory=config.data_dir,
         members={MemberId(member.member_id): info_of(member) for member in members},
-        is_joining=place.is_joining,
+        is_joining=identity.is_joining,
         tick_ms=config.tick_ms,
         heartbeat_ticks=max(1, round(config.heartbeat_ms / config.tick_ms)),
         election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),

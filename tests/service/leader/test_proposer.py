@@ -73,7 +73,7 @@ class Core:
     def is_logged(self, tube):
         return True
 
-    def feeds(self, commands, now_ms):
+    def predict_ready(self, commands, now_ms):
         return self.fed
 
 

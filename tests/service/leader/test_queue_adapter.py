@@ -33,9 +33,9 @@ def board():
     ],
 )
 def test_a_kick_makes_as_many_tasks_ready_as_it_names(board, kick, most):
-    assert board.feeds([kick], 0) == {"t": 1 + most}
+    assert board.predict_ready([kick], 0) == {"t": 1 + most}
 
 
 def test_puts_are_counted_by_tube(board):
     new = NewTask(b"", 0)
-    assert board.feeds([Put("t", [new, new]), Put("t", [new])], 0) == {"t": 3}
+    assert board.predict_ready([Put("t", [new, new]), Put("t", [new])], 0) == {"t": 3}

@@ -12,10 +12,10 @@ class Board:
     def __init__(self, **ready):
         self.tasks = ready
 
-    def ready(self, tube):
+    def ready_count(self, tube):
         return self.tasks.get(tube, 0)
 
-    def names(self):
+    def tube_names(self):
         return list(self.tasks)
 
 

@@ -85,7 +85,7 @@ class Board:
     def __init__(self, queues):
         self.queues = queues
 
-    def ready(self, tube):
+    def ready_count(self, tube):
         return self.queues.queue_of(tube).ready_count(tube)
 
 
