@@ -1,7 +1,7 @@
-"""Name the limits of the contract, each with its unit.
+"""Limits of the API, each with its unit.
 
-They are advertised by GetServerInfo under these names in lower case. What depends on the machine is
-configuration (``taskraft_service.config.server_config``) instead.
+GetServerInfo returns them under these names in lower case. Limits that depend on the machine are
+settings of the node (``taskraft_service.config.server_config``).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
-"""Default of the configured limit; larger content belongs into an object store."""
+"""Default of the setting; store larger content in an object store."""
 STORED_PAYLOAD_BYTES_MAX: Final = 64 * 1024
-"""Payload of a task that a group or a schedule keeps to put it later."""
+"""Maximum payload of a task that a group or a schedule keeps and puts later."""
 HEADERS_BYTES_MAX: Final = 8 * 1024
 HEADER_NAME_BYTES_MAX: Final = 128
 CONTENT_TYPE_BYTES_MAX: Final = 255
@@ -20,22 +20,22 @@ SUBQUEUE_BYTES_MAX: Final = 128
 NAME_BYTES_MAX: Final = 128
 REQUEST_ID_BYTES_MAX: Final = 64
 DEPENDENCIES_MAX: Final = 100
-"""Tasks that one task depends on."""
+"""Maximum number of tasks that one task depends on."""
 KEY_PARTS_MAX: Final = 8
 KEY_BYTES_MAX: Final = 256
-"""All parts of a unique key together."""
+"""Maximum size of all parts of a unique key together."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
 FAILURE_MESSAGE_BYTES_MAX: Final = 4 * 1024
 PROGRESS_NOTE_BYTES_MAX: Final = 255
 RESULT_BYTES_MAX: Final = 1024 * 1024
 
 PUT_TASKS_MAX: Final = 10_000
-"""Tasks in a put, tokens in a settle."""
+"""Maximum number of tasks in a put, or of tokens in a settlement."""
 TAKE_TASKS_MAX: Final = 1_000
 TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
-"""Payload in one answer to a take; with all else that tasks have it stays below gRPC's 4 MiB."""
+"""Payload in one response to a take; with all other fields it stays below gRPC's 4 MiB."""
 TAKE_BYTES_BESIDE: Final = 960 * 1024
-"""What the tasks of one answer may have beside that; more of them are given back."""
+"""Maximum size of all other fields in that response; tasks beyond it are released."""
 TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000
@@ -45,19 +45,17 @@ SESSIONS_PER_KEEP_MAX: Final = 1_000
 PAGE_SIZE_MAX: Final = 1_000
 TASKS_PAGE_SIZE_DEFAULT: Final = 100
 LIST_SCAN_MAX: Final = 20_000
-"""Tasks that one ListTasks looks at, whether the filter lets them through or not."""
+"""Maximum number of tasks that one ListTasks scans, whether the filter matches them or not."""
 LIST_SLICE_MAX: Final = 1_000
-"""Tasks that a ListTasks looks at before it lets other calls have the event loop."""
+"""Number of tasks that ListTasks scans before other calls may use the event loop."""
 LIST_BYTES_MAX: Final = 5 * 1024 * 1024 // 2
-"""Content in one page; the page ends with the task that goes beyond.
-
-With a payload of the default limit more it stays below the 4 MiB that gRPC clients accept.
-"""
+"""Maximum content of one page; the page ends with the task that exceeds it. With one more payload
+of the default limit, the page stays below the 4 MiB that gRPC clients accept."""
 CREDIT_TASKS_MAX: Final = 100_000
 NAMES_MAX: Final = 1_000
 
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""One gRPC message. A put of many large payloads is split by the client."""
+"""Maximum size of one gRPC message. The client splits a put of many large payloads."""
 
 SESSION_TTR_DEFAULT_MS: Final = 15_000
 SESSION_TTR_MIN_MS: Final = 1_000
@@ -66,17 +64,18 @@ SESSION_TTR_MAX_MS: Final = 86_400_000
 JITTER_MAX_MS: Final = 86_400_000
 
 WAIT_MAX_MS: Final = 60_000
-"""Longest wait of one call; longer waits are repeated by the client."""
+"""Maximum wait of one call; the client repeats longer waits."""
 DEADLINE_MARGIN_MS: Final = 250
-"""A wait ends so long before the caller's deadline, so that the empty answer still arrives."""
+"""A wait ends this long before the caller's deadline, so that the empty response arrives in
+time."""
 
 CONSUMER_IDLE_TTL_DEFAULT_MS: Final = 7 * 86_400_000
 CONSUMER_IDLE_TTL_MAX_MS: Final = 366 * 86_400_000
-"""Longest time that a consumer of the feed is remembered which is not heard of."""
+"""Maximum time for which an inactive feed consumer is kept."""
 
 CHUNK_BYTES_DEFAULT: Final = 1024 * 1024
 CHUNK_BYTES_MIN: Final = 4 * 1024
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 HEARTBEAT_MS: Final = 5_000
-"""A Subscribe stream says at least so often that it lives."""
+"""Maximum interval between two messages of a Subscribe stream."""

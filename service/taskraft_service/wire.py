@@ -1,7 +1,7 @@
-"""Read and write protobuf's wire format where whole messages would be built only to be taken apart.
+"""Read and write protobuf's wire format without building whole messages.
 
-A request is stored as it came, so its parts are found by their places instead of being parsed and
-written anew. Source: Protocol Buffers documentation, "Encoding".
+Requests are stored as received, so their parts are located by offset instead of being parsed and
+encoded again. Source: Protocol Buffers documentation, "Encoding".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SMALL_LENGTHS: Final = 1 << 14
 
 
 class WireMalformed(Exception):
-    """The bytes are not in protobuf's wire format; nothing of them may be used."""
+    """The bytes are not in protobuf's wire format; none of them may be used."""
 
 
 def varint(number: int) -> bytes:
@@ -46,10 +46,10 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """Return the varint that begins at ``at``, and where it ends.
+    """Return the varint that begins at ``at``, and the offset of its end.
 
     Raises:
-        Malformed: it does not end within ten bytes or within ``raw``.
+        WireMalformed: the varint does not end within ten bytes or within ``raw``.
     """
     if at < len(raw) and raw[at] < 128:
         return raw[at], at + 1
@@ -69,12 +69,12 @@ def tag(field: int, wire_type: int) -> bytes:
 
 
 def length_delimited(field: int, content: bytes) -> bytes:
-    """Return ``content`` as a field: a message, a text or bytes."""
+    """Return ``content`` as a field: a message, a string or bytes."""
     return b"".join((tag(field, LENGTH), varint(len(content)), content))
 
 
 def repeated(field: int, elements: Iterable[bytes]) -> bytes:
-    """Return messages, texts or bytes as the elements of a repeated field, in order."""
+    """Return messages, strings or bytes as the elements of a repeated field, in order."""
     key = tag(field, LENGTH)
     parts: list[bytes] = []
     for element in elements:
@@ -83,10 +83,10 @@ def repeated(field: int, elements: Iterable[bytes]) -> bytes:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
-    """Yield number, wire type and value of each field: an int for varints, else the bytes.
+    """Yield number, wire type and value of each field: an int for varints, otherwise bytes.
 
     Raises:
-        Malformed: ``raw`` is cut off, or holds a group.
+        WireMalformed: ``raw`` is cut off or contains a group.
     """
     at, end = 0, len(raw)
     while at < end:
@@ -107,13 +107,13 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
 
 
 def elements(raw: bytes, field: int) -> list[bytes]:
-    """Return the elements of a repeated message field of ``raw``, as they came, in order.
+    """Return the elements of a repeated message field of ``raw`` as received, in order.
 
-    Elements of one length mostly follow each other, so the beginning of one is looked for first
-    where the next would begin (bench/codec.py).
+    Neighbouring elements often have the same length, so the start of the current element is first
+    searched where the next would begin (bench/codec.py).
 
     Raises:
-        Malformed: ``raw`` is not a message.
+        WireMalformed: ``raw`` is not a message.
     """
     found = []
     wanted = field << 3 | LENGTH
@@ -142,7 +142,7 @@ def elements(raw: bytes, field: int) -> list[bytes]:
 
 
 def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
-    """Return how many bytes the value of a field has, and where they begin."""
+    """Return the size of a field's value, and the offset of its begin."""
     if wire_type == LENGTH:
         return read_varint(raw, at)
     if wire_type == VARINT:
@@ -155,10 +155,10 @@ def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=_SMALL_LENGTHS)
 def sole_field_prefix(field: int, message_bytes: int) -> bytes:
-    """Return how a message of this length begins if it consists of one length-delimited field.
+    """Return the prefix of a message of this length that has only one length-delimited field.
 
-    Empty if no such message has this length. ``message.startswith`` of it then tells, without
-    parsing, that there is nothing else in the message.
+    Empty if no such message has this length. ``message.startswith`` of the prefix tells, without
+    parsing, that the message contains nothing else.
     """
     key = tag(field, LENGTH)
     for width in range(1, _VARINT_BYTES_MAX):

@@ -36,7 +36,7 @@ def test_an_entry_point_offers_a_driver():
     [
         (["MISSING"], "cannot be loaded"),
         (["NOTHING"], "no name"),
-        (["DRIVER", "DRIVER"], "two drivers are called 'newest'"),
+        (["DRIVER", "DRIVER"], "two installed drivers are named 'newest'"),
     ],
 )
 def test_what_is_no_driver_is_refused_at_the_start(names, text):

@@ -1,1 +1,1 @@
-"""Read what users write in small languages: cron expressions, filters, patterns."""
+"""Parsers of the small languages: cron expressions, filters and tube patterns."""

@@ -1,4 +1,4 @@
-"""Compare the fields of the filter language: which there are, and what each is compared with."""
+"""Build the comparisons of the filter language: its fields, operators and operands."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ FIELDS: Final = (
 
 
 def compare(field: Token, operator: Token, operand: Token) -> Filter:
-    """Return the filter that compares a field with what stands behind the operator.
+    """Return the filter that compares a field with an operand.
 
     Raises:
-        FilterMalformed: there is no such field, or it is not compared in this way.
+        FilterMalformed: the field does not exist or does not support this comparison.
     """
     name = str(field)
     if operator == ":":
@@ -90,30 +90,30 @@ def compare(field: Token, operator: Token, operand: Token) -> Filter:
         if name in fields:
             return build(name, operator, operand)
     raise FilterMalformed(
-        field.start_pos or 0, f"{name} is not a field; these are: {', '.join(FIELDS)}"
+        field.start_pos or 0, f"{name} is not a field; the fields are {', '.join(FIELDS)}"
     )
 
 
 def _presence(field: Token, operand: Token) -> Filter:
     if str(field) not in _ATTRIBUTES:
         can = ", ".join(_ATTRIBUTES)
-        raise FilterMalformed(field.start_pos or 0, f'":" goes with {can}')
+        raise FilterMalformed(field.start_pos or 0, f'":" is allowed only after {can}')
     if operand.type != "ANYTHING":
-        raise FilterMalformed(operand.start_pos or 0, 'behind ":" stands "*"')
+        raise FilterMalformed(operand.start_pos or 0, 'expected "*" after ":"')
     return Has(_ATTRIBUTES[str(field)])
 
 
 def _relation(operator: Token) -> tuple[Relation, bool]:
-    """Return how numbers compare, and whether the opposite is meant."""
+    """Return the relation of an operator, and whether its result is negated."""
     if operator == "!=":
         return Relation.EQUAL, True
     return _RELATIONS[str(operator)], False
 
 
 def _is_negated(operator: Token, name: str) -> bool:
-    """Tell "!=" from "="; nothing else goes with what has no order."""
+    """Return whether the operator is "!="; only "=" and "!=" suit values without an order."""
     if operator not in ("=", "!="):
-        raise FilterMalformed(operator.start_pos or 0, f'{name} compares by "=" and "!=" only')
+        raise FilterMalformed(operator.start_pos or 0, f'{name} supports only "=" and "!="')
     return str(operator) == "!="
 
 
@@ -123,10 +123,10 @@ def _negated(one: Filter, *, if_so: bool) -> Filter:
 
 def _number(name: str, operator: Token, operand: Token) -> Filter:
     if operand.type != "NUMBER":
-        raise FilterMalformed(operand.start_pos or 0, f"{name} is a number")
+        raise FilterMalformed(operand.start_pos or 0, f"{name} must be compared with a number")
     number = int(operand)
     if not -_NUMBER_MAX - 1 <= number <= _NUMBER_MAX:
-        raise FilterMalformed(operand.start_pos or 0, "not a 64-bit number")
+        raise FilterMalformed(operand.start_pos or 0, "the number does not fit into 64 bits")
     relation, opposite = _relation(operator)
     return _negated(NumberIs(_NUMBERS[name], relation, number), if_so=opposite)
 
@@ -135,7 +135,8 @@ def _age(name: str, operator: Token, operand: Token) -> Filter:
     parts = _DURATION.fullmatch(operand) if operand.type == "DURATION" else None
     if parts is None:
         raise FilterMalformed(
-            operand.start_pos or 0, f"{name} is a duration: a number and one of ms, s, m, h, d"
+            operand.start_pos or 0,
+            f"{name} must be compared with a duration: a number and one of ms, s, m, h, d",
         )
     age_ms = min(int(parts[1]) * _UNIT_MS[parts[2]], FOREVER_MS)
     relation, opposite = _relation(operator)
@@ -145,16 +146,14 @@ def _age(name: str, operator: Token, operand: Token) -> Filter:
 def _state(name: str, operator: Token, operand: Token) -> Filter:
     opposite = _is_negated(operator, name)
     if str(operand) not in _STATES:
-        raise FilterMalformed(operand.start_pos or 0, f"a state is one of {', '.join(_STATES)}")
+        raise FilterMalformed(operand.start_pos or 0, f"the states are {', '.join(_STATES)}")
     return _negated(StateIs(_STATES[str(operand)]), if_so=opposite)
 
 
 def _outcome(name: str, operator: Token, operand: Token) -> Filter:
     opposite = _is_negated(operator, name)
     if str(operand) not in _OUTCOMES:
-        raise FilterMalformed(
-            operand.start_pos or 0, f"an outcome is one of {', '.join(_OUTCOMES)}"
-        )
+        raise FilterMalformed(operand.start_pos or 0, f"the outcomes are {', '.join(_OUTCOMES)}")
     return _negated(OutcomeIs(_OUTCOMES[str(operand)]), if_so=opposite)
 
 
@@ -169,7 +168,7 @@ def _key_part(name: str, operator: Token, operand: Token) -> Filter:
 
 
 def _pieces(operand: Token) -> Sequence[str]:
-    """Return a text cut at its stars; a star behind a backslash, in quotes, is itself."""
+    """Split a text at its stars; in quotes, a star after a backslash is a literal star."""
     text = operand[1:-1] if operand.type == "STRING" else str(operand)
     pieces = [""]
     for escaped, star, plain in _PIECE.findall(text):
@@ -188,4 +187,4 @@ _BUILDERS: Final[Sequence[tuple[Mapping[str, object], Callable[[str, Token, Toke
     (_TEXTS, _text),
     (_KEY_PARTS, _key_part),
 )
-"""Which fields are compared in which way."""
+"""Builder of the comparison for each group of fields."""

@@ -1,9 +1,10 @@
-"""Reckon the times of a cron expression in a time zone.
+"""Compute the times of a cron expression in a time zone.
 
-Only the leader does this, for schedules: the times that it found stand in the log, so nodes need
-not have the same edition of the time-zone data. Clock changes are treated as Debian's cron does:
-what falls into a skipped hour comes right after it, a set hour that comes twice counts once, and an
-hourly pattern follows the hours that really pass. Source: crontab(5); the walk itself is cronsim's.
+Only the leader computes them, for schedules. The computed times are stored in the log, so nodes
+need not have the same version of the time-zone data. Clock changes are handled as in Debian's cron:
+a time in a skipped hour comes right after it, a fixed hour that occurs twice counts once, and an
+hourly pattern follows elapsed hours. Source: crontab(5); the library cronsim steps through the
+times.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ FIELDS: Final = {
     "month": "1 to 12, or names",
     "day-of-week": "0 to 7, or names",
 }
-"""The fields of an expression in order, with what they may hold."""
+"""The fields of an expression in order, with their allowed values."""
 EXPRESSION_BYTES_MAX: Final = 256
 HORIZON_MS: Final = 253_370_764_800_000
-"""The year 9999: times from here on do not come."""
+"""Start of the year 9999; later times do not occur."""
 CRONS_CACHED_MAX: Final = 1_024
 _MINUTE_MS: Final = 60_000
 _SLACK_MS: Final = 10_800_000
-"""Within this span of a change of clocks a walk by the clock on the wall may be out of order."""
+"""Distance from a clock change within which wall-clock steps may be out of order."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
 class CronMalformed(ValueError):
-    """The expression or the time zone cannot be used; ``field`` names which, the text says why.
+    """The expression or the time zone is invalid; ``field`` names which, the text says why.
 
-    ``position``: where in it, in characters from 0.
+    Attributes:
+        field: ``cron`` or ``time_zone``.
+        position: offset of the error in characters, from 0.
     """
 
     def __init__(self, field: str, text: str, position: int = 0) -> None:
@@ -50,14 +53,14 @@ class CronMalformed(ValueError):
 
 
 class Cron:
-    """The times of one expression in one time zone; made by ``cron``."""
+    """The times of one expression in one time zone; created by ``cron``."""
 
     def __init__(self, expression: str, zone: tzinfo) -> None:
         self._expression = expression
         self._zone = zone
 
     def after(self, at_ms: int) -> int | None:
-        """Return the first time after an instant; None: there is none any more."""
+        """Return the first time after an instant, or None."""
         return next(self.times(at_ms), None)
 
     def times(self, after_ms: int) -> Iterator[int]:
@@ -75,9 +78,9 @@ class Cron:
             return
 
     def latest(self, after_ms: int, until_ms: int) -> int | None:
-        """Return the last time after one instant and not after another; None: there is none.
+        """Return the last time after ``after_ms`` and not after ``until_ms``, or None.
 
-        Takes time in proportion to how rare the times are, not to how many lie between.
+        The cost depends on how rare the times are, not on their number within the range.
         """
         until_ms = min(until_ms, HORIZON_MS)
         begin_ms = self._before(until_ms - self._slack(until_ms))
@@ -90,20 +93,20 @@ class Cron:
         return last_ms
 
     def _before(self, at_ms: int) -> int:
-        """Return about the last time before an instant, the beginning of all time if none is.
+        """Return approximately the last time before an instant; the Unix epoch if there is none.
 
-        A walk back treats changes of clocks otherwise: it only tells from where to go on.
+        Backward steps handle clock changes differently, so the result is only a starting point.
         """
         at = next(CronSim(self._expression, self._local(at_ms), reverse=True), _EPOCH)
         return (at - _EPOCH) // _MS
 
     def _slack(self, at_ms: int) -> int:
-        """Return by how much a walk back may be wrong about an instant."""
+        """Return the maximum error of a backward step at an instant."""
         before, later = self._local(at_ms - _SLACK_MS), self._local(at_ms + _SLACK_MS)
         return _MINUTE_MS if before.utcoffset() == later.utcoffset() else _SLACK_MS
 
     def _begin(self, at_ms: int) -> datetime:
-        """Return where a walk by the clock on the wall begins: before an hour that comes twice."""
+        """Return the start of wall-clock steps: before an hour that occurs twice."""
         at, before = self._local(at_ms), self._local(at_ms - _SLACK_MS)
         return at if at.utcoffset() == before.utcoffset() else before
 
@@ -113,17 +116,17 @@ class Cron:
 
 @lru_cache(CRONS_CACHED_MAX)
 def cron(expression: str, time_zone: str) -> Cron:
-    """Return the times of an expression of five fields in a zone; an empty name means UTC.
+    """Parse an expression of five fields in a time zone; an empty zone name means UTC.
 
     Raises:
-        CronMalformed: one of the two is not known, or no time ever matches.
+        CronMalformed: the expression or the zone is invalid, or no time ever matches.
     """
     zone = _zone(time_zone)
     if len(expression.encode()) > EXPRESSION_BYTES_MAX:
-        raise CronMalformed("cron", f"more than {EXPRESSION_BYTES_MAX} bytes")
+        raise CronMalformed("cron", f"longer than {EXPRESSION_BYTES_MAX} bytes")
     fields = len(expression.split())
     if fields != len(FIELDS):
-        raise CronMalformed("cron", f"{fields} fields, not {len(FIELDS)}")
+        raise CronMalformed("cron", f"{fields} fields, expected {len(FIELDS)}")
     try:
         CronSim(expression, _EPOCH)
     except CronSimError as error:
@@ -140,14 +143,14 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        # A name that is no file of the data, or leaves its folder.
+        # The name is not in the time-zone data, or its path leaves the data folder.
         raise CronMalformed("time_zone", f"{name[:64]!r} is not a known time zone") from error
 
 
 def _malformed(expression: str, told: str) -> CronMalformed:
-    """Name the field at fault, where it is, its value and its limits.
+    """Return an error with the invalid field, its position, value and allowed values.
 
-    ``told`` is cronsim's "Bad minute".
+    ``told`` is cronsim's message, for example "Bad minute".
     """
     name = told.removeprefix("Bad ")
     if name not in FIELDS:

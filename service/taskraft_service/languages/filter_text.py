@@ -1,9 +1,8 @@
-"""Read the filter language of ListTasks and TaskSelector; docs/filters.md describes it.
+"""Parse the filter language of ListTasks and TaskSelector; docs/filters.md describes it.
 
-A subset of AIP-160 that is strict where that leaves room: a filter may delete tasks, so AND and OR
-do not stand side by side without parentheses, and a field compared with something that it cannot be
-is an error. What a filter means is ``queue.tasks.matching``; equal texts give equal filters
-on all nodes.
+The language is a strict subset of AIP-160, because a filter may delete tasks: AND and OR side by
+side need parentheses, and comparing a field with an unsuitable operand is an error.
+``queue.entities.matching`` evaluates filters. Equal texts give equal filters on all nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from taskraft_service.queue.entities.filter import Conjunction, Disjunction, Fil
 
 FILTER_CHARACTERS_MAX: Final = 2_048
 FILTER_DEPTH_MAX: Final = 32
-"""Parentheses within parentheses."""
+"""Maximum nesting of parentheses."""
 _CACHED_MAX: Final = 64
 
 GRAMMAR: Final = r"""
@@ -61,23 +60,23 @@ _NAMES: Final = {
     "RPAR": '")"',
     "$END": "the end",
 }
-"""What the terminals of the grammar are called in errors."""
+"""Names of the grammar's terminals in error messages."""
 
 _NESTING: Final = re.compile(r'"(?:\\.|[^"\\])*"|[()]')
 
 
 @lru_cache(maxsize=_CACHED_MAX)
 def read_filter(text: str) -> Filter | None:
-    """Return what a filter says; None for an empty one, which lets every task through.
+    """Parse a filter; return None for an empty one, which matches every task.
 
     Raises:
-        FilterMalformed: it does not parse.
+        FilterMalformed: the text does not parse.
     """
     if not text.strip():
         return None
     if len(text) > FILTER_CHARACTERS_MAX:
         raise FilterMalformed(
-            FILTER_CHARACTERS_MAX, f"a filter has at most {FILTER_CHARACTERS_MAX} characters"
+            FILTER_CHARACTERS_MAX, f"the filter is longer than {FILTER_CHARACTERS_MAX} characters"
         )
     _check_depth(text)
     try:
@@ -87,7 +86,7 @@ def read_filter(text: str) -> Filter | None:
 
 
 def _check_depth(text: str) -> None:
-    """Bound the nesting, and with it the stack that a filter needs wherever it is looked at."""
+    """Check the nesting, which bounds the stack that evaluating the filter needs."""
     depth = 0
     for found in _NESTING.finditer(text):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -98,7 +97,7 @@ def _check_depth(text: str) -> None:
 
 
 def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
-    """Say in our own words where and why the parser stopped."""
+    """Describe where and why the parser stopped."""
     expected: set[str] = set()
     position = len(text)
     if isinstance(error, UnexpectedToken):
@@ -107,11 +106,11 @@ def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
             position = error.token.start_pos or 0
         if error.token.type in ("_AND", "_OR") and expected & {"_AND", "_OR"}:
             return FilterMalformed(
-                position, "AND and OR side by side: parentheses must say which goes first"
+                position, "AND and OR side by side; add parentheses to set their order"
             )
     elif isinstance(error, UnexpectedCharacters):
         expected = set(error.allowed or ())
-        # Declared by the library as what it is before the error: nothing.
+        # The library declares the attribute as None, its value before an error.
         position = cast("int", error.pos_in_stream)
     *names, last = [name for terminal, name in _NAMES.items() if terminal in expected]
     some = f"{', '.join(names)} or {last}" if names else last
@@ -119,23 +118,23 @@ def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
 
 
 class _Builder(Transformer[Token, Filter]):
-    """Makes filters while the text is parsed."""
+    """Builds filters while the text is parsed."""
 
     def negation(self, terms: Sequence[Filter]) -> Filter:
-        """Negate; twice is not at all, so that a filter is no deeper than its parentheses."""
+        """Negate a filter; a double negation cancels out, so it adds no depth."""
         (term,) = terms
         return term.of if isinstance(term, Negation) else Negation(term)
 
     def conjunction(self, terms: Sequence[Filter]) -> Filter:
-        """Combine by AND."""
+        """Combine filters by AND."""
         return Conjunction(tuple(terms))
 
     def disjunction(self, terms: Sequence[Filter]) -> Filter:
-        """Combine by OR."""
+        """Combine filters by OR."""
         return Disjunction(tuple(terms))
 
     def comparison(self, tokens: Sequence[Token]) -> Filter:
-        """Compare a field with what stands behind the operator."""
+        """Compare a field with the operand."""
         field, operator, operand = tokens
         return compare(field, operator, operand)
 
@@ -145,6 +144,6 @@ _parser: Final = Lark(GRAMMAR, parser="lalr", transformer=_Builder(), maybe_plac
 
 def _parse(text: str) -> Filter:
     parsed: object = _parser.parse(text)
-    # The transformer leaves no tree: every rule has become a filter.
+    # The transformer leaves no tree, because every rule builds a filter.
     assert isinstance(parsed, get_args(Filter))
     return cast("Filter", parsed)

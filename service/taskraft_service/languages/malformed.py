@@ -1,4 +1,4 @@
-"""Say that a text in one of the languages does not parse."""
+"""Error of the filter parser."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ class FilterMalformed(Exception):
     """A filter does not parse.
 
     Attributes:
-        position: where, in characters from 0; the length of the text if something is missing.
-        problem: what is wrong there, for people.
+        position: offset of the error in characters, from 0; the length of the text if something is
+            missing.
+        problem: description of the error.
     """
 
     def __init__(self, position: int, problem: str) -> None:
