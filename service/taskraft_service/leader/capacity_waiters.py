@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 
 WAITING_PUTS_MAX: Final = 10_000

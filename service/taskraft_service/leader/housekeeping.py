@@ -12,13 +12,13 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.sessions import NOTE_CALLS, TRIM_FEED
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.leadership import LeadershipTracker
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     CommandSubmitter,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
+from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.machine.state_machine import QueueMachine
 

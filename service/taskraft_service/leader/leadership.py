@@ -17,8 +17,8 @@ from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_service.cluster.cluster_members import MemberAddresses
 from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.command_submitter import NotProposed, OutcomeUnknown
 from taskraft_service.leader.node_phases import NodePhase, PhaseEvent, PhaseMachine
-from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown
 
 log: Final = structlog.get_logger(__name__)
 

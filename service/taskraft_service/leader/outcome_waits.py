@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.task_view import State, TaskOutcome, TaskView
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.proposal import AppliedCommand, LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import AppliedCommand, LeaderOverloaded, NotProposed
 
 
 @dataclass(slots=True, frozen=True)

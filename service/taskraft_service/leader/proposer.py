@@ -18,14 +18,14 @@ from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.entries.log_entry import encode_entry
-from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
     SubmitFailure,
 )
+from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.state_machine import AppliedEntry

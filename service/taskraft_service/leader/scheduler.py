@@ -17,13 +17,13 @@ import structlog
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.schedules import RUN_SCHEDULE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.node_phases import NodePhase
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
+from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.schedule_plan import plan_schedule
 from taskraft_service.queue.queue import Queue
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
+from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
 
 
 class WaitingConsumer(Protocol):

@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
-from taskraft_service.command_codecs.put import new_task
-from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.entries.log_entry import decode_entry
-from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver, TubeDriverMissing
+from taskraft_service.machine.open_database import OpenDatabase
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.registry import Command, Result
-from taskraft_service.queue.persistence.opening import UnknownFormatError, stored_index
-from taskraft_service.queue.queue import Queue
-from taskraft_service.storage.directory import StateDirectory, StateForeign
+from taskraft_service.queue.persistence.opening import stored_index
+from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 
@@ -60,32 +58,6 @@ class CollectPolicy:
     """Time since the last batch."""
     tasks: int = COLLECT_TASKS
     """Number of changed tasks; it bounds the pause of the event loop."""
-
-
-class OpenDatabase:
-    """An open database, the queue on it, and the indexes up to which it is written and durable.
-
-    Invariant: ``durable_index <= written_index <= queue.applied_index``.
-
-    Raises:
-        StateDamaged: the database cannot be read.
-        StateForeign: another version wrote it.
-    """
-
-    def __init__(
-        self, place: Path, store: RocksStore, limits: Limits, drivers: Mapping[str, TubeDriver]
-    ) -> None:
-        self.place = place
-        self.store = store
-        try:
-            self.queue = Queue(store, limits, new_task, edit_body, drivers)
-        except UnknownFormatError as error:
-            store.close()
-            raise StateForeign(f"{place}: {error}") from error
-        except (StateDamaged, TubeDriverMissing):
-            store.close()
-            raise
-        self.written_index = self.durable_index = self.queue.applied_index
 
 
 class QueueMachine:

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from taskraft_service.leader import housekeeping as module
-from taskraft_service.leader.housekeeping import Housekeeping
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
+from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.unlogged_calls import TUBES_PER_COMMAND_MAX, UnloggedCalls
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.operations.feed import TrimFeed

@@ -6,9 +6,9 @@ import pytest
 
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
-from taskraft_service.leader.proposal import NotProposed
 
 ME, OTHER = MemberId(1), MemberId(2)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for number in (1, 2)}

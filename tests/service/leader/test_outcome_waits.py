@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.selector import ByIds

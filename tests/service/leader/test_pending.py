@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.leader.pending import PendingCommands
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from tests.service.leader.test_proposer import LIMITS, command
 
 

@@ -14,8 +14,8 @@ from taskraft_service.command_codecs.sessions import KEEP_SESSIONS, STARTUP
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import decode_entry
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.leader.pending import ProposerLimits
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import AppliedEntry

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft_service.leader.node_phases import NodePhase
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
+from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
 from taskraft_service.queue.entities.count_result import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view

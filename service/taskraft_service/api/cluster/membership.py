@@ -21,8 +21,8 @@ from taskraft_service.api.cluster.checks import (
     refused_without_quorum,
 )
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
+from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
-from taskraft_service.leader.proposal import OutcomeUnknown
 
 MEMBERS_MAX: Final = 15
 """Members of one cluster, learners included: a leader sends everything to each of them."""

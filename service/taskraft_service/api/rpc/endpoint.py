@@ -44,7 +44,7 @@ from taskraft_service.api.rpc.status import (
     refused_for,
     rpc_status,
 )
-from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 log: Final = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.wire import WireMalformed
 

@@ -16,7 +16,7 @@ from taskraft_service.entries.encoded_command import (
     encode_request,
     request_hash,
 )
-from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
+from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
 

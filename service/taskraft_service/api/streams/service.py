@@ -24,7 +24,7 @@ from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     LeaderOverloaded,
     NotProposed,
 )

@@ -20,7 +20,7 @@ from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.command_codecs.put import payload_bytes
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
+from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.entities.refusal import Reason, Refusal

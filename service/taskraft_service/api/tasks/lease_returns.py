@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import encode_leader_command
-from taskraft_service.leader.proposal import CommandSubmitter, LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import (
+    CommandSubmitter,
+    LeaderOverloaded,
+    NotProposed,
+)
 from taskraft_service.limits import PUT_TASKS_MAX
 from taskraft_service.queue.entities.task_view import TaskView
 

@@ -13,7 +13,7 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.command_codecs.put import payload_bytes, specs_of
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 
 
 class Propose(Protocol):

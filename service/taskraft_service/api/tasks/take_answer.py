@@ -10,7 +10,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.api.state.command_executor import result_of
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
 

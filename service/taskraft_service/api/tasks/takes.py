@@ -14,7 +14,7 @@ from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.api.tasks.take_answer import TakeAnswer
 from taskraft_service.api.tasks.waiting_take import WaitingTake, wait_seconds
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT

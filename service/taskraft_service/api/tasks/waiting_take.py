@@ -12,7 +12,7 @@ from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.proposal import AppliedCommand, NotProposed, SubmitFailure
+from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS

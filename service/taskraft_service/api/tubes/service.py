@@ -31,7 +31,7 @@ from taskraft_service.command_codecs.tubes import (
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
+from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.queue.entities.count_result import CountResult

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.proposal import AppliedCommand, NotProposed
+from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.proposer import Clock
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue
 from taskraft_service.leader.waiters import Waiters

@@ -13,7 +13,7 @@ from taskraft_replication.node.status import NodeStatus
 from taskraft_replication.observer import RaftCounters
 
 
-class RaftMember(Protocol):
+class MeasuredMember(Protocol):
     """What the metrics need of the Raft member."""
 
     def status(self) -> NodeStatus:
@@ -35,7 +35,7 @@ class RaftCollector(Collector):
 
     def __init__(
         self,
-        member: RaftMember,
+        member: MeasuredMember,
         has_leader: Callable[[], bool],
         leader_changes: Callable[[], int],
     ) -> None:

@@ -14,7 +14,7 @@ from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import LeaderAnsweredError
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
-from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.wire import WireMalformed
 
 Error = error_pb2.Error

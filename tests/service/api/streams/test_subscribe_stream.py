@@ -22,7 +22,7 @@ from taskraft_service.api.streams.subscribe_stream import (
     SubscribeStream,
 )
 from taskraft_service.api.streams.subscription_state import SubscriptionState
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,

@@ -10,7 +10,7 @@ from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES_TARGET, ResponseBuffer
 from taskraft_service.api.streams.subscription_state import SubscriptionState
-from taskraft_service.leader.proposal import AppliedCommand, NotProposed
+from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import State, TaskView

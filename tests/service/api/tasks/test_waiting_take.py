@@ -9,7 +9,7 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.waiting_take import WaitingTake
-from taskraft_service.leader.proposal import AppliedCommand, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.entities.refusal import Reason, Refusal

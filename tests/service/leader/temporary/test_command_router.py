@@ -13,7 +13,7 @@ from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.command_codecs.tubes import DROP_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,

@@ -13,7 +13,7 @@ from taskraft.v1 import task_pb2
 from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.temporary import memory_queue
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
