@@ -124,7 +124,7 @@ async def test_tasks_that_arrive_after_the_stop_are_released(cluster, client):
 
 
 async def test_a_cancel_request_arrives_with_the_next_heartbeat(cluster, client, monkeypatch):
-    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.02)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
         first, second = await anext(tasks), await anext(tasks)
@@ -280,7 +280,7 @@ async def end_session(cluster, session_id):
 
 
 async def test_expired_leases_free_their_credit(cluster, client, monkeypatch):
-    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails", credit=1) as tasks:
         task = await anext(tasks)
@@ -290,7 +290,7 @@ async def test_expired_leases_free_their_credit(cluster, client, monkeypatch):
 
 
 async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_three, monkeypatch):
-    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
     three.is_silent = True
     async with client_of_three.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
@@ -301,7 +301,7 @@ async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_t
 
 
 async def test_an_idle_stream_sends_heartbeats(cluster, client, monkeypatch):
-    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
         await turns_until(

@@ -127,10 +127,10 @@ def check_known(given: Iterable[str], options: type, refusal: str) -> None:
     unknown = sorted(set(given) - known)
     if not unknown:
         return
-    likes = [like for name in unknown for like in get_close_matches(name, known, n=1)]
+    similar = [match for name in unknown for match in get_close_matches(name, known, n=1)]
     hint = (
-        f"did you mean {', '.join(likes)}?"
-        if likes
+        f"did you mean {', '.join(similar)}?"
+        if similar
         else f"the options are {', '.join(sorted(known))}"
     )
     raise TypeError(f"{refusal} {', '.join(unknown)}; {hint}")

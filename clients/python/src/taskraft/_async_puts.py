@@ -28,7 +28,7 @@ from taskraft.v1 import task_pb2, task_service_pb2
 if TYPE_CHECKING:
     from taskraft._request_batcher import ItemOutcome
 
-PUTS_IN_HAND: Final = 4
+PUTS_IN_FLIGHT_MAX: Final = 4
 """Maximum number of messages of one put_many that are built before the oldest is answered."""
 
 
@@ -80,16 +80,16 @@ class AsyncPuts(AsyncWaits):
         """
         shared = spec_template(options, self.name) if options else None
         outcomes: list[ItemOutcome[int]] = []
-        in_hand: deque[asyncio.Task[list[ItemOutcome[int]]]] = deque()
+        in_flight: deque[asyncio.Task[list[ItemOutcome[int]]]] = deque()
         try:
             async for specs in put_messages(payloads, shared):
-                in_hand.append(self._start_put(specs, timeout))
-                if len(in_hand) >= PUTS_IN_HAND:
-                    outcomes += await in_hand.popleft()
-            while in_hand:
-                outcomes += await in_hand.popleft()
+                in_flight.append(self._start_put(specs, timeout))
+                if len(in_flight) >= PUTS_IN_FLIGHT_MAX:
+                    outcomes += await in_flight.popleft()
+            while in_flight:
+                outcomes += await in_flight.popleft()
         finally:
-            for put in in_hand:
+            for put in in_flight:
                 put.cancel()
         return _ids_or_refusal(outcomes)
 

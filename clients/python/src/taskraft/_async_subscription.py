@@ -128,12 +128,12 @@ class AsyncSubscription:
         """
         if self._buffer.is_stopped:
             raise errors.ClientClosed("cannot change the filter: the subscription was stopped")
-        wish = task_service_pb2.SubscribeRequest.Filter(
+        stream_filter = task_service_pb2.SubscribeRequest.Filter(
             types=texts("types", types), none=flag("none", none)
         )
         if priority_bound is not None:
-            set_field(wish, "priority_bound", priority_bound)
-        self._buffer.stream.narrow(wish)
+            set_field(stream_filter, "priority_bound", priority_bound)
+        self._buffer.stream.narrow(stream_filter)
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
         """Receive no more tasks, so that the iteration ends.
@@ -171,10 +171,10 @@ class AsyncSubscription:
         return self
 
     async def __anext__(self) -> AsyncTakenTask:
-        handed_out = await self.next_batch(1)
-        if not handed_out:
+        returned = await self.next_batch(1)
+        if not returned:
             raise StopAsyncIteration
-        return handed_out[0]
+        return returned[0]
 
     async def batches(self, tasks_max: int = 1_000) -> AsyncIterator[list[AsyncTakenTask]]:
         """Yield non-empty lists of the tasks that have arrived.

@@ -33,7 +33,7 @@ class BlockingPortal:
         """Store the close function; it must not refer to the portal, which would keep it alive."""
         self._close_client = close_client
         self._loop = _LoopThread()
-        self._forgotten = weakref.finalize(self, _close_forgotten, close_client, self._loop)
+        self._finalizer = weakref.finalize(self, _close_unclosed, close_client, self._loop)
 
     def run(self, coroutine: Coroutine[object, object, Result]) -> Result:
         """Run a coroutine in the caller's context and return its result.
@@ -49,7 +49,7 @@ class BlockingPortal:
 
     def close(self) -> None:
         """Close the client, and stop its event loop."""
-        self._forgotten.detach()
+        self._finalizer.detach()
         try:
             if self._loop.is_used:
                 self._loop.run(self._close_client())
@@ -57,7 +57,7 @@ class BlockingPortal:
             self._loop.close()
 
 
-def _close_forgotten(
+def _close_unclosed(
     close_client: Callable[[], Coroutine[object, object, None]], loop: _LoopThread
 ) -> None:
     """Close a client that nobody closed, within `CLOSE_SECONDS_MAX`."""

@@ -32,7 +32,7 @@ ATTEMPT_SECONDS_MAX: Final = 5.0
 tried."""
 WAIT_MARGIN_SECONDS: Final = 1.0
 """Additional time for a call that waits on the server, beyond its wait."""
-TOLD_FAILURES_MAX: Final = 5
+REPORTED_FAILURES_MAX: Final = 5
 """Maximum number of different failures that one error message lists."""
 BACKOFF_SECONDS: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 0.5
@@ -141,7 +141,7 @@ def _outcome(failures: Mapping[str, errors.TaskraftError]) -> errors.TaskraftErr
         return errors.DeadlinePassed("the deadline passed before the call was sent")
     ranked = sorted(failures.values(), key=_rank)
     chosen = ranked[0]
-    others = [error.message for error in ranked[1:TOLD_FAILURES_MAX]]
+    others = [error.message for error in ranked[1:REPORTED_FAILURES_MAX]]
     if others:
         chosen.args = (f"{chosen.message}; {'; '.join(others)}",)
     return chosen

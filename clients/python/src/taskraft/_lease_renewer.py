@@ -167,7 +167,7 @@ class LeaseRenewer:
             for item, error in refused_items(response.errors).items()
             if isinstance(error, errors.LeaseStale)
         ]
-        self._call_soon(lambda: self._tell(over, list(response.touched)))
+        self._call_soon(lambda: self._update_leases(over, list(response.touched)))
 
     def unanswered(self, request: task_service_pb2.SettleTasksRequest) -> None:
         """Schedule a retry."""
@@ -180,7 +180,9 @@ class LeaseRenewer:
                 if kept is not None:
                     kept.due = since + min(kept.pause, seconds_max)
 
-    def _tell(self, over: Sequence[int], touched: Sequence[task_service_pb2.TouchedLease]) -> None:
+    def _update_leases(
+        self, over: Sequence[int], touched: Sequence[task_service_pb2.TouchedLease]
+    ) -> None:
         """Update the leases that are still in hand; runs on the event loop."""
         for lease in touched:
             kept = self._renewed.get(lease.token)

@@ -78,8 +78,8 @@ class SubscriptionBuffer:
         )
         """Settles the tasks."""
         self._ready: deque[AsyncTakenTask] = deque()
-        self._handed_out: list[AsyncTakenTask] = []
-        self._handing_back: set[asyncio.Task[None]] = set()
+        self._returned: list[AsyncTakenTask] = []
+        self._releases: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.error: errors.TaskraftError | None = None
         """Why the subscription has failed; None while it works."""
@@ -92,15 +92,15 @@ class SubscriptionBuffer:
 
         The leases of earlier tasks are renewed further only while their blocks run.
         """
-        handed_out, self._handed_out = self._handed_out, []
-        self.settler.stop_renewal(task for task in handed_out if not task.lease.is_in_block)
+        returned, self._returned = self._returned, []
+        self.settler.stop_renewal(task for task in returned if not task.lease.is_in_block)
         while not (self._ready or self.is_stopped or self._is_closed):
             if self.error is not None:
                 raise self.error
             self._changed.clear()
             await self._changed.wait()
         batch = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
-        self._handed_out += batch
+        self._returned += batch
         return batch
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask]) -> None:
@@ -109,8 +109,8 @@ class SubscriptionBuffer:
         self.is_stopped = True
         self._changed.set()
         self._ready.extend(unbegun)
-        self._hand_back()
-        await asyncio.gather(*self._handing_back)
+        self._release_unstarted()
+        await asyncio.gather(*self._releases)
 
     async def close(self) -> None:
         """Return no more tasks, and send the waiting settlements."""
@@ -152,7 +152,7 @@ class SubscriptionBuffer:
             self.settler.start_renewal(timed)
         self._changed.set()
         if self.is_stopped:  # the tasks were sent before the server knew of the stop
-            self._hand_back()
+            self._release_unstarted()
 
     def cancelled(self, tokens: Sequence[int]) -> None:
         """Mark tasks whose holders were asked to stop."""
@@ -179,14 +179,14 @@ class SubscriptionBuffer:
         self.error = error
         self._changed.set()
 
-    def _hand_back(self) -> None:
+    def _release_unstarted(self) -> None:
         """Start to release the tasks that no handler has started."""
         tokens = [task.token for task in self._ready if not task.is_settled]
         self._ready.clear()
         if tokens:
-            handing_back = asyncio.create_task(self._release_uncounted(tokens))
-            self._handing_back.add(handing_back)
-            handing_back.add_done_callback(self._handing_back.discard)
+            releasing = asyncio.create_task(self._release_uncounted(tokens))
+            self._releases.add(releasing)
+            releasing.add_done_callback(self._releases.discard)
 
     async def _release_uncounted(self, tokens: Sequence[int]) -> None:
         action = _settlement.release(0, uncounted=True)

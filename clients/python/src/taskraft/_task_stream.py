@@ -31,9 +31,9 @@ log = logging.getLogger("taskraft")
 
 OPEN_SECONDS_MAX: Final = 5.0
 """Maximum time for a node to open the stream, in seconds; then the next node is tried."""
-BEAT_SECONDS: Final = 5.0
+HEARTBEAT_SECONDS: Final = 5.0
 """Interval of heartbeats, in seconds."""
-SILENT_BEATS_MAX: Final = 3
+UNANSWERED_HEARTBEATS_MAX: Final = 3
 """Number of unanswered heartbeats after which the connection counts as broken. A blocked event loop
 does not count as silence: heartbeats are counted when they are sent."""
 
@@ -94,7 +94,7 @@ class TaskStream:
         self._new_filter: SubscribeRequest.Filter | None = None
         self._wake = asyncio.Event()
         self._settlements = StreamSettlements(self.wake)
-        self._silent_beats = 0
+        self._unanswered_heartbeats = 0
         self._failures = 0
         self._over: errors.TaskraftError | None = None
 
@@ -107,9 +107,9 @@ class TaskStream:
         """Check again whether there is something to send."""
         self._wake.set()
 
-    def narrow(self, wish: SubscribeRequest.Filter) -> None:
+    def narrow(self, new_filter: SubscribeRequest.Filter) -> None:
         """Set the filter for this stream and all later streams."""
-        self._filter = self._new_filter = wish
+        self._filter = self._new_filter = new_filter
         self._wake.set()
 
     async def settle(
@@ -123,10 +123,10 @@ class TaskStream:
         while self._over is None:
             address = self._nodes.selector.next_address()
             try:
-                await self._one_stream(address)
+                await self._run_stream(address)
                 error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
             except grpc.aio.AioRpcError as raised:
-                error = _broken(raised, address)
+                error = _stream_error(raised, address)
             except errors.TaskraftError as raised_here:
                 error = raised_here
             pause = self._pause_after(error)
@@ -155,7 +155,7 @@ class TaskStream:
         self._settlements.fail(error)
         self._listener.failed(error)
 
-    async def _one_stream(self, address: str) -> None:
+    async def _run_stream(self, address: str) -> None:
         """Run one stream until it ends."""
         call = self._nodes.at(address).tasks.Subscribe()
         try:
@@ -192,20 +192,20 @@ class TaskStream:
             self._go_away(response.go_away)
         assert response.HasField("opened"), "the first answer opens the stream"
         self._opening.session_id = response.opened.session_id
-        self._failures = self._silent_beats = 0
+        self._failures = self._unanswered_heartbeats = 0
         await self._listener.opened(self.session_id, response.opened.held)
         self._settlements.resend()
-        self._hear(response)
+        self._process(response)
 
     async def _read(self, call: Stream) -> None:
         while True:
             response = await call.read()
             if not isinstance(response, SubscribeResponse):
                 return  # the end of the stream
-            self._silent_beats = 0
-            self._hear(response)
+            self._unanswered_heartbeats = 0
+            self._process(response)
 
-    def _hear(self, response: SubscribeResponse) -> None:
+    def _process(self, response: SubscribeResponse) -> None:
         if response.tasks:
             self._listener.received(response.tasks)
         for settled in response.settled:
@@ -228,32 +228,32 @@ class TaskStream:
     async def _write(self, call: Stream) -> None:
         """Send messages when there are any, and a heartbeat after each interval."""
         loop = asyncio.get_running_loop()
-        beat_due = loop.time() + BEAT_SECONDS
+        heartbeat_due = loop.time() + HEARTBEAT_SECONDS
         while True:
-            wait = loop.call_at(beat_due, self._wake.set)
+            wait = loop.call_at(heartbeat_due, self._wake.set)
             await self._wake.wait()
             wait.cancel()
             self._wake.clear()
-            is_beat = loop.time() >= beat_due
-            if is_beat:
-                beat_due = loop.time() + BEAT_SECONDS
-                if self._silent_beats >= SILENT_BEATS_MAX:
+            is_heartbeat = loop.time() >= heartbeat_due
+            if is_heartbeat:
+                heartbeat_due = loop.time() + HEARTBEAT_SECONDS
+                if self._unanswered_heartbeats >= UNANSWERED_HEARTBEATS_MAX:
                     raise errors.Unavailable("the server has not answered three heartbeats")
-                self._silent_beats += 1
-            for request in self._next_messages(is_beat=is_beat):
+                self._unanswered_heartbeats += 1
+            for request in self._next_messages(is_heartbeat=is_heartbeat):
                 try:
                     await call.write(request)
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     return  # the stream has ended; the reader gets the status
 
-    def _next_messages(self, *, is_beat: bool) -> list[SubscribeRequest]:
+    def _next_messages(self, *, is_heartbeat: bool) -> list[SubscribeRequest]:
         """Return the messages to send; credit, filter and heartbeat go with the first one."""
         messages = self._settlements.take_unsent()
         grant = self._listener.grant(is_convenient=bool(messages))
-        wish, self._new_filter = self._new_filter, None
-        if grant is None and not is_beat and wish is None:
+        new_filter, self._new_filter = self._new_filter, None
+        if grant is None and not is_heartbeat and new_filter is None:
             return messages
-        first = SubscribeRequest(heartbeat=is_beat, filter=wish)
+        first = SubscribeRequest(heartbeat=is_heartbeat, filter=new_filter)
         if grant is not None:
             first.credit.tasks, first.credit.bytes = grant
         if messages:
@@ -261,7 +261,7 @@ class TaskStream:
         return [first, *messages[1:]]
 
 
-def _broken(raised: grpc.aio.AioRpcError, address: str) -> errors.TaskraftError:
+def _stream_error(raised: grpc.aio.AioRpcError, address: str) -> errors.TaskraftError:
     """Return why a stream broke.
 
     If grpc.aio cannot write because the connection is lost, it reports INTERNAL without details

@@ -106,9 +106,9 @@ def settings(*, output: str, target: str | None, timeout: float, **given: object
     """
     from taskraft.cli.output import show_duration, to_value, write, write_table
 
-    wishes = {name: wish for name, wish in given.items() if wish is not None}
+    changes = {name: wish for name, wish in given.items() if wish is not None}
     with connect(target, timeout) as client:
-        in_force = client.configure(**wishes)  # type: ignore[arg-type]  # the options are named alike
+        in_force = client.configure(**changes)  # type: ignore[arg-type]  # the options are named alike
     if write([in_force], output):
         return
     rows = [

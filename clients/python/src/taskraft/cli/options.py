@@ -49,10 +49,10 @@ class SuggestingGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            likes = get_close_matches(args[0], self.list_commands(ctx))
-            if not likes:
+            similar = get_close_matches(args[0], self.list_commands(ctx))
+            if not similar:
                 raise
-            ctx.fail(f"{error.message} Did you mean {' or '.join(likes)}?")
+            ctx.fail(f"{error.message} Did you mean {' or '.join(similar)}?")
 
 
 def examples(*lines: str) -> str:
