@@ -20,6 +20,8 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.queue import Queue
 
+SHOWN_SESSION_ID_LENGTH: Final = 8
+"""Length of the session id prefix that callers other than the owner see; whole ids are secrets."""
 NO_SESSION: Final = str(uuid.UUID(int=0))
 """Id that no session has."""
 

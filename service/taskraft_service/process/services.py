@@ -15,13 +15,13 @@ from taskraft_service.api.server import build_server, reflect
 from taskraft_service.api.sessions.service import SessionService
 from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
-from taskraft_service.api.state.existence import LinearizableExistenceCheck
+from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.state.staleness import StalenessGuard
 from taskraft_service.api.streams.service import SubscribeHandler
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.reads import TaskReadHandlers
-from taskraft_service.api.tasks.service import TaskService, TaskSettings
+from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import TubeService
 from taskraft_service.process.components import NodeComponents
@@ -52,69 +52,73 @@ def client_server(parts: NodeComponents) -> grpc.aio.Server:
 
 def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
     """Return the services of the API."""
-    mutations = CommandExecutor(parts.router)
-    freshness = StalenessGuard(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
-    reading = QueueReader(parts.machine, freshness, parts.queues, parts.clock.now_ms)
+    executor = CommandExecutor(parts.router)
+    staleness = StalenessGuard(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
+    reader = QueueReader(parts.machine, staleness, parts.queues, parts.clock.now_ms)
     disk = DiskSpaceGuard(parts.disk, parts.queues)
     return (
-        _tasks(parts, mutations, reading, disk),
+        _tasks(parts, executor, reader, disk),
         TubeService(
-            mutations,
-            reading,
+            executor,
+            reader,
             parts.waiters,
             parts.unlogged_calls,
             creates_tubes=lambda: parts.settings.creates_tubes,
         ).methods(),
-        SessionService(mutations, reading).methods(),
-        GroupService(mutations, reading, disk).methods(),
-        ScheduleService(mutations, reading, disk, parts.clock.now_ms).methods(),
-        _feed(parts, mutations, reading),
+        SessionService(executor, reader).methods(),
+        GroupService(executor, reader, disk).methods(),
+        ScheduleService(executor, reader, disk, parts.clock.now_ms).methods(),
+        _feed(parts, executor, reader),
         ClusterService(
             parts.config,
             parts.node,
             parts.phases,
             parts.leadership,
-            reading,
-            ConfigureHandler(mutations, parts.settings).method(),
+            reader,
+            ConfigureHandler(executor, parts.settings).method(),
             parts.members,
         ).methods(),
     )
 
 
 def _tasks(
-    parts: NodeComponents, mutations: CommandExecutor, reading: QueueReader, disk: DiskSpaceGuard
+    parts: NodeComponents, executor: CommandExecutor, reader: QueueReader, disk: DiskSpaceGuard
 ) -> ServiceMethods:
-    known = LinearizableExistenceCheck(reading, lenient=lambda: parts.settings.creates_tubes)
+    existence = ExistenceCheck(reader, creates_tubes=lambda: parts.settings.creates_tubes)
     subscribe = SubscribeHandler(
-        mutations,
-        reading,
-        known,
+        executor,
+        reader,
+        existence,
         parts.waiters,
         parts.streams,
         parts.forwarder,
         parts.config.payload_bytes_max,
     )
+    handlers = TaskHandlers(
+        TakeHandler(executor, reader, existence, parts.waiters, parts.unlogged_calls),
+        TaskReadHandlers(reader, parts.unlogged_calls),
+        OutcomeHandlers(reader, parts.outcomes, parts.forwarder),
+        subscribe.subscribe,
+    )
     return TaskService(
-        mutations,
-        reading,
+        executor,
+        reader,
         disk,
-        OutcomeHandlers(reading, parts.outcomes, parts.capacity_waiters, parts.forwarder),
-        TakeHandler(mutations, reading, known, parts.waiters, parts.unlogged_calls),
-        TaskReadHandlers(reading, parts.unlogged_calls),
-        TaskSettings(parts.config.payload_bytes_max, parts.settings),
-    ).methods(subscribe.subscribe)
+        parts.capacity_waiters,
+        parts.settings,
+        parts.config.payload_bytes_max,
+        handlers,
+    ).methods()
 
 
-def _feed(
-    parts: NodeComponents, mutations: CommandExecutor, reading: QueueReader
-) -> ServiceMethods:
+def _feed(parts: NodeComponents, executor: CommandExecutor, reader: QueueReader) -> ServiceMethods:
     def leader_name() -> str:
         leader = parts.leadership.leader
         return leader.name if leader else ""
 
     return FeedService(
-        FeedPositionHandlers(mutations, reading),
-        reading,
+        FeedPositionHandlers(executor, reader),
+        reader,
         parts.apply_notifier,
         parts.members.all,
         leader_name,

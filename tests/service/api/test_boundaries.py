@@ -8,10 +8,13 @@ from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.tasks import put_checks as task_checks
+from taskraft_service.api.rpc.violations import check_page_request
+from taskraft_service.api.sessions import service as sessions
+from taskraft_service.api.streams.checks import check_stream_message
 from taskraft_service.api.tasks import selection_checks
-from taskraft_service.api.tasks.settle_checks import settle_violations
-from taskraft_service.api.tubes import checks as tube_checks
+from taskraft_service.api.tasks.put_checks import check_put
+from taskraft_service.api.tasks.settle_checks import check_settle
+from taskraft_service.api.tasks.take_checks import check_take
 from taskraft_service.queue.entities.instants import FOREVER_MS
 
 PAYLOAD_BYTES_MAX = 100
@@ -24,7 +27,7 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 def put(**fields):
     request = pb.PutTasksRequest(**{"tube": "t", "tasks": [{}], **fields})
     raw = request.SerializeToString()
-    return lambda: task_checks.put_violations(request, raw, PAYLOAD_BYTES_MAX).raise_if_any()
+    return lambda: check_put(request, raw, PAYLOAD_BYTES_MAX).raise_if_any()
 
 
 def spec(**fields):
@@ -33,23 +36,23 @@ def spec(**fields):
 
 def take(**fields):
     request = pb.TakeTasksRequest(**{"sources": [{"tube": "t"}], **fields})
-    return lambda: task_checks.check_take(request)
+    return lambda: check_take(request)
 
 
 def opened(**fields):
     message = pb.SubscribeRequest(open={"sources": [{"tube": "t"}], **fields})
-    return lambda: task_checks.check_message(message, 0, is_first=True)
+    return lambda: check_stream_message(message, 0, is_first=True)
 
 
 def credit(tasks, tasks_open=0, byte_count=0):
     message = pb.SubscribeRequest(credit={"tasks": tasks, "bytes": byte_count})
-    return lambda: task_checks.check_message(message, tasks_open, is_first=False)
+    return lambda: check_stream_message(message, tasks_open, is_first=False)
 
 
 def settle(*tokens, **action):
     settlement = pb.Settlement(tokens=tokens or [1], **(action or {"ack": {}}))
     request = pb.SettleTasksRequest(settlements=[settlement])
-    return lambda: settle_violations(request, PAYLOAD_BYTES_MAX).raise_if_any()
+    return lambda: check_settle(request, PAYLOAD_BYTES_MAX).raise_if_any()
 
 
 def chosen(kind, violations, *arguments, **fields):
@@ -58,7 +61,7 @@ def chosen(kind, violations, *arguments, **fields):
 
 
 def delete(**fields):
-    return chosen(pb.DeleteTasksRequest, selection_checks.delete_violations, **fields)
+    return chosen(pb.DeleteTasksRequest, selection_checks.check_delete, **fields)
 
 
 def get(**fields):
@@ -67,38 +70,38 @@ def get(**fields):
 
 
 def update(**fields):
-    violations = selection_checks.update_violations
+    violations = selection_checks.check_update
     return chosen(pb.UpdateTasksRequest, violations, PAYLOAD_BYTES_MAX, update=fields)
 
 
 def kick(**fields):
-    violations = selection_checks.kick_violations
+    violations = selection_checks.check_kick
     return chosen(pb.KickTasksRequest, violations, PAYLOAD_BYTES_MAX, **{"selector": {}, **fields})
 
 
 def move(**fields):
-    violations = selection_checks.move_violations
+    violations = selection_checks.check_move
     return chosen(pb.MoveTasksRequest, violations, PAYLOAD_BYTES_MAX, **{"move_to": "u", **fields})
 
 
 def switch(state, duration_ms=0):
-    violations = selection_checks.switch_violations
+    violations = selection_checks.check_switch
     return chosen(Switch, violations, state=state, duration_ms=duration_ms)
 
 
 def session(**fields):
     request = session_service_pb2.OpenSessionRequest(**fields)
-    return lambda: tube_checks.check_open_session(request)
+    return lambda: sessions._check_open(request)
 
 
 def keep(count):
     request = session_service_pb2.KeepSessionsRequest(session_ids=[SESSION] * count)
-    return lambda: tube_checks.check_keep_sessions(request)
+    return lambda: sessions._check_keep(request)
 
 
 def statistics(names=(), **fields):
     request = tube_service_pb2.GetStatisticsRequest(**fields)
-    return lambda: tube_checks.check_page(request, "tubes", names)
+    return lambda: check_page_request(request, "tubes", names)
 
 
 def headers(size):

@@ -149,7 +149,7 @@ CASES = {
     "two ways to prolong a lease": (
         "SettleTasks",
         settle(touch=Settlement.Touch(increment_ms=1, restart=True)),
-        {"settlements[0].touch.increment_ms": "excludes restart"},
+        {"settlements[0].touch.increment_ms": "not allowed together with restart"},
     ),
     "filters beside a chosen task": (
         "TakeTasks",
@@ -170,8 +170,8 @@ CASES = {
             update=task_pb2.TaskUpdate(delay_ms=1),
         ),
         {
-            "move_to": "names the tube where the tasks are",
-            "to_origin": "given together with move_to",
+            "move_to": "is the tube that already holds the tasks",
+            "to_origin": "not allowed together with move_to",
             "delay_ms": "-1 is less than 0",
             "position": "9 is unknown",
             "update.delay_ms": "the transition says it",
@@ -181,7 +181,7 @@ CASES = {
     "a move that names no tube": (
         "MoveTasks",
         pb.MoveTasksRequest(tube="plain", selector=task_pb2.TaskSelector(ids=[1])),
-        {"move_to": "needed, or to_origin"},
+        {"move_to": "either move_to or to_origin is required"},
     ),
     "all operations of a batch": (
         "ExecuteBatch",
@@ -193,9 +193,9 @@ CASES = {
             ]
         ),
         {
-            "operations[0].move.move_to": "needed, or to_origin",
+            "operations[0].move.move_to": "either move_to or to_origin is required",
             "operations[0].move.selector.filter": "character 4",
-            "operations[0].move.selector": "names its tasks by id or key",
+            "operations[0].move.selector": "must select tasks by ids or keys",
             "operations[1].delete.tube": "' ' at character 1",
             "operations[1].delete.selector.ids[0]": "0 is less than 1",
             "operations[2]": "missing",
@@ -248,7 +248,7 @@ CASES = {
             state=task_pb2.Task.ZOMBIE,
             duration_ms=FOREVER_MS,
         ),
-        {"duration_ms": f"{FOREVER_MS} is for ever"},
+        {"duration_ms": f"{FOREVER_MS} is infinite"},
     ),
     "a read of no known freshness": (
         "ListTasks",

@@ -68,7 +68,7 @@ class ClusterService:
         raft: RaftMember,
         phases: PhaseMachine,
         leadership: LeadershipTracker,
-        reading: QueueReader,
+        reader: QueueReader,
         configure: UnaryMethod[pb.ConfigureRequest],
         members: ClusterMembers,
     ) -> None:
@@ -76,7 +76,7 @@ class ClusterService:
         self._raft = raft
         self._phases = phases
         self._leadership = leadership
-        self._reading = reading
+        self._reader = reader
         self._configure = configure
         self._members = members
         self._membership = MembershipChanges(config.cluster_id, raft, leadership)
@@ -160,7 +160,7 @@ class ClusterService:
             leader=leader.name if leader else "",
             leader_address=leader.client_address if leader else "",
             members=[self._member(member, status) for member in self._members.all()],
-            now_ms=self._reading.applied.now_ms,
+            now_ms=self._reader.applied.now_ms,
             version=server_version(),
         )
 

@@ -1,39 +1,50 @@
-"""Serve Configure: settings of the whole cluster."""
+"""Configure: read and change the settings of the whole cluster."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
-from taskraft_service.api.cluster.settings_checks import check_configure
+from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.tubes.checks import check_profile
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import CONFIGURE
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.operations.settings import SettingsResult
 
+_Kind = tube_service_pb2.Tube
+AUTO_KINDS: Final = (_Kind.FIFO, _Kind.FIFOTTL, _Kind.UTUBE, _Kind.UTUBETTL)
+"""Kinds of tubes that need no options, so that a put can create them."""
+FEED_RETENTION_MIN_MS: Final = 1_000
+FEED_BYTES_MIN: Final = 1024 * 1024
+_INT64_MAX: Final = (1 << 63) - 1
+
 
 class ConfigureHandler:
-    """The handler of Configure; it belongs to ClusterService."""
+    """The handler of Configure, a method of ClusterService."""
 
-    def __init__(self, mutations: CommandExecutor, in_force: EffectiveSettings) -> None:
-        self._mutations = mutations
+    def __init__(self, executor: CommandExecutor, in_force: EffectiveSettings) -> None:
+        self._executor = executor
         self._in_force = in_force
 
     def method(self) -> UnaryMethod[pb.ConfigureRequest]:
-        """Return the method, to be served with those of ClusterService."""
+        """Return the method Configure."""
         return UnaryMethod("Configure", pb.ConfigureRequest, ExecutionSite.LEADER, self.configure)
 
     async def configure(self, call: UnaryCall[pb.ConfigureRequest]) -> pb.ConfigureResponse:
-        """Change settings, all or none; a request without any shows them."""
-        check_configure(call.request)
-        outcome = await self._mutations.apply(CONFIGURE, call)
-        told = result_of(outcome, SettingsResult).settings
-        settings = settings_message(self._in_force.merged(told))
+        """Change all given settings atomically; return the settings in force."""
+        _check_configure(call.request)
+        outcome = await self._executor.execute(CONFIGURE, call)
+        stored = result_of(outcome, SettingsResult).settings
+        settings = _settings_message(self._in_force.merged(stored))
         return pb.ConfigureResponse(settings=settings, revision=outcome.index)
 
 
-def settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
+def _settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
     """Return settings as a message."""
     kind = settings.auto_create_kind
     return pb.ClusterSettings(
@@ -45,3 +56,30 @@ def settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
         feed_bytes_max=settings.feed_bytes_max,
         session_ttr_ms=settings.session_ttr_ms,
     )
+
+
+def _check_configure(request: pb.ConfigureRequest) -> None:
+    """Check all settings of a request; one invalid setting refuses all.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    settings = request.settings
+    ranges = {
+        "failover_grace_ms": (0, limits.SESSION_TTR_MAX_MS),
+        "session_ttr_ms": (0, limits.SESSION_TTR_MAX_MS),
+        "feed_retention_ms": (FEED_RETENTION_MIN_MS, _INT64_MAX),
+        "feed_bytes_max": (FEED_BYTES_MIN, _INT64_MAX),
+    }
+    for name, (low, high) in ranges.items():
+        if settings.HasField(name):  # type: ignore[arg-type]  # the names are fields of it
+            violations.check_range(f"settings.{name}", getattr(settings, name), low, high)
+    if settings.HasField("auto_create_kind") and settings.auto_create_kind not in AUTO_KINDS:
+        names = ", ".join(_Kind.Kind.Name(kind) for kind in AUTO_KINDS)
+        violations.add(
+            "settings.auto_create_kind", f"{settings.auto_create_kind} is not one of {names}"
+        )
+    check_profile(violations, "settings.auto_create_profile", settings.auto_create_profile)
+    violations.raise_if_any()

@@ -20,9 +20,9 @@ from taskraft_service.queue.queue import Queue
 class FeedPositionHandlers:
     """The handlers of ResolveTimestamp and CommitCursor."""
 
-    def __init__(self, mutations: CommandExecutor, reading: QueueReader) -> None:
-        self._mutations = mutations
-        self._reading = reading
+    def __init__(self, executor: CommandExecutor, reader: QueueReader) -> None:
+        self._executor = executor
+        self._reader = reader
 
     def methods(self) -> Sequence[AnyUnaryMethod]:
         """Return the methods."""
@@ -38,12 +38,12 @@ class FeedPositionHandlers:
     ) -> pb.ResolveTimestampResponse:
         """Find the first events at or after a time, one partition in a turn of the event loop."""
         at_ms = call.request.at_ms
-        wrong = Violations()
-        wrong.check_not_negative("at_ms", at_ms)
-        wrong.raise_if_any()
-        cursor = pb.FeedCursor(feed_id=self._reading.applied.feed.feed_id)
-        for view in self._reading.applied.feed.views():
-            feed = self._reading.applied.feed
+        violations = Violations()
+        violations.check_not_negative("at_ms", at_ms)
+        violations.raise_if_any()
+        cursor = pb.FeedCursor(feed_id=self._reader.applied.feed.feed_id)
+        for view in self._reader.applied.feed.views():
+            feed = self._reader.applied.feed
             cursor.next_seq[view.partition] = feed.seq_at(view.partition, at_ms)
             await asyncio.sleep(0)
         return pb.ResolveTimestampResponse(cursor=cursor)
@@ -51,11 +51,11 @@ class FeedPositionHandlers:
     async def commit(self, call: UnaryCall[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
         """Store how far a consumer has come."""
         request = call.request
-        _check(request, len(self._reading.applied.feed.views()))
-        outcome = await self._mutations.apply(COMMIT_CURSOR, call)
+        _check(request, len(self._reader.applied.feed.views()))
+        outcome = await self._executor.execute(COMMIT_CURSOR, call)
         result_of(outcome, CountResult)
         answer = pb.CommitCursorResponse(revision=outcome.index)
-        queue = self._reading.applied
+        queue = self._reader.applied
         for view in queue.consumers():
             if view.name == request.consumer:
                 answer.cursor.CopyFrom(consumer_message(queue, view).cursor)
@@ -72,19 +72,19 @@ def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
     )
 
 
-def check_cursor(wrong: Violations, cursor: pb.FeedCursor, partitions: int) -> None:
+def check_cursor(violations: Violations, cursor: pb.FeedCursor, partitions: int) -> None:
     """Check that a position is one in partitions that there are."""
     for partition, seq in sorted(cursor.next_seq.items()):
         field = f"cursor.next_seq[{partition}]"
-        wrong.check_range(field, partition, 0, partitions - 1)
-        wrong.check_not_negative(field, seq)
+        violations.check_range(field, partition, 0, partitions - 1)
+        violations.check_not_negative(field, seq)
 
 
 def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
     """Refuse a position that no feed has."""
-    wrong = Violations()
-    wrong.check_request_id(request.request_id)
-    wrong.check_name("consumer", request.consumer)
-    wrong.check_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
-    check_cursor(wrong, request.cursor, partitions)
-    wrong.raise_if_any()
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_name("consumer", request.consumer)
+    violations.check_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
+    check_cursor(violations, request.cursor, partitions)
+    violations.raise_if_any()

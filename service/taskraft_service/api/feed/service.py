@@ -54,13 +54,13 @@ class FeedService:
     def __init__(
         self,
         positions: FeedPositionHandlers,
-        reading: QueueReader,
+        reader: QueueReader,
         apply_notifier: ApplyNotifier,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:
         self._positions = positions
-        self._reading = reading
+        self._reader = reader
         self._apply_notifier = apply_notifier
         self._nodes = nodes
         self._leader_name = leader_name
@@ -75,7 +75,7 @@ class FeedService:
                     pb.DescribeFeedRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.describe_feed,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
                 UnaryMethod(
                     "WatchFeed", pb.WatchFeedRequest, ExecutionSite.ANY_NODE, self.watch_feed
@@ -90,10 +90,10 @@ class FeedService:
         self, call: UnaryCall[pb.DescribeFeedRequest]
     ) -> pb.DescribeFeedResponse:
         """Describe the partitions and who serves them."""
-        wrong = Violations()
-        wrong.check_consistency(call.request.consistency)
-        wrong.raise_if_any()
-        queue = await self._reading.queue(call.request.consistency)
+        violations = Violations()
+        violations.check_consistency(call.request.consistency)
+        violations.raise_if_any()
+        queue = await self._reader.queue(call.request.consistency)
         leader = self._leader_name()
         return pb.DescribeFeedResponse(
             feed_id=queue.feed.feed_id,
@@ -114,15 +114,15 @@ class FeedService:
     async def watch_feed(self, call: UnaryCall[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
         """Wait until a partition holds more than the caller knows."""
         request = call.request
-        wrong = Violations()
-        wrong.check_not_negative("wait_ms", request.wait_ms)
-        check_cursor(wrong, request.cursor, len(self._reading.applied.feed.views()))
-        wrong.raise_if_any()
-        _same_feed(self._reading.applied, request.cursor.feed_id)
+        violations = Violations()
+        violations.check_not_negative("wait_ms", request.wait_ms)
+        check_cursor(violations, request.cursor, len(self._reader.applied.feed.views()))
+        violations.raise_if_any()
+        _same_feed(self._reader.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)
 
         def is_news() -> bool:
-            views = self._reading.applied.feed.views()
+            views = self._reader.applied.feed.views()
             return any(view.high_seq > known.get(view.partition, 0) for view in views)
 
         wait = min(request.wait_ms, limits.WAIT_MAX_MS) / 1000
@@ -130,7 +130,7 @@ class FeedService:
             left = call.deadline - asyncio.get_running_loop().time()
             wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
         await self._apply_notifier.wait_for(is_news, wait)
-        views = self._reading.applied.feed.views()
+        views = self._reader.applied.feed.views()
         return pb.WatchFeedResponse(partitions=[partition_message(view) for view in views])
 
     # ------------------------------------------------------------------------------ reading
@@ -175,28 +175,30 @@ class FeedService:
         return self._high_seq(partition) > seq
 
     def _high_seq(self, partition: int) -> int:
-        return self._reading.applied.feed.views()[partition].high_seq
+        return self._reader.applied.feed.views()[partition].high_seq
 
     def _check(self, request: pb.ReadChangesRequest) -> None:
-        wrong = Violations()
-        wrong.check_not_negative("from_seq", request.from_seq)
-        wrong.check_not_negative("to_seq", request.to_seq)
-        wrong.check_not_negative("wait_ms", request.wait_ms)
+        violations = Violations()
+        violations.check_not_negative("from_seq", request.from_seq)
+        violations.check_not_negative("to_seq", request.to_seq)
+        violations.check_not_negative("wait_ms", request.wait_ms)
         if request.chunk_bytes_max:
             low, high = limits.CHUNK_BYTES_MIN, limits.CHUNK_BYTES_MAX
-            wrong.check_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
-        wrong.check_choice("encoding", request.encoding, pb.ReadChangesRequest.Encoding.values())
-        wrong.check_count("tubes", request.tubes, limits.NAMES_MAX)
-        wrong.check_count("kinds", request.kinds, limits.NAMES_MAX)
+            violations.check_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
+        violations.check_choice(
+            "encoding", request.encoding, pb.ReadChangesRequest.Encoding.values()
+        )
+        violations.check_count("tubes", request.tubes, limits.NAMES_MAX)
+        violations.check_count("kinds", request.kinds, limits.NAMES_MAX)
         for place, name in enumerate(request.tubes):
-            wrong.check_tube(f"tubes[{place}]", name)
+            violations.check_tube(f"tubes[{place}]", name)
         for place, kind in enumerate(request.kinds):
-            wrong.check_choice(f"kinds[{place}]", kind, _KINDS)
-        queue = self._reading.applied
-        wrong.check_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
+            violations.check_choice(f"kinds[{place}]", kind, _KINDS)
+        queue = self._reader.applied
+        violations.check_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
         if 0 < request.to_seq < request.from_seq:
-            wrong.add("to_seq", f"{request.to_seq} is before from_seq")
-        wrong.raise_if_any()
+            violations.add("to_seq", f"{request.to_seq} is before from_seq")
+        violations.raise_if_any()
         _same_feed(queue, request.feed_id)
 
     async def _arrival(self, request: pb.ReadChangesRequest, at: int) -> None:
@@ -223,7 +225,7 @@ class FeedService:
         self, request: pb.ReadChangesRequest, at: int, stop: int, rows_max: int
     ) -> ChangeChunk | None:
         """Return the next piece; None when there is nothing more yet."""
-        feed: ChangeFeed = self._reading.applied.feed
+        feed: ChangeFeed = self._reader.applied.feed
         low = feed.views()[request.partition].low_seq
         if at < low:
             raise CallRefused(

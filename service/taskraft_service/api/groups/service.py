@@ -8,13 +8,13 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.groups.checks import check_create_group, check_get_group
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import CallRefused, error_message
-from taskraft_service.api.rpc.violations import check_named_request
+from taskraft_service.api.rpc.violations import Violations, check_named_request
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from taskraft_service.queue.entities.group_view import GroupTask, GroupView
 from taskraft_service.queue.operations.groups import GroupResult
@@ -26,10 +26,10 @@ class GroupService:
     """The handlers of GroupService."""
 
     def __init__(
-        self, mutations: CommandExecutor, reading: QueueReader, disk: DiskSpaceGuard
+        self, executor: CommandExecutor, reader: QueueReader, disk: DiskSpaceGuard
     ) -> None:
-        self._mutations = mutations
-        self._reading = reading
+        self._executor = executor
+        self._reader = reader
         self._disk = disk
 
     def methods(self) -> ServiceMethods:
@@ -49,7 +49,7 @@ class GroupService:
                     pb.GetGroupRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.get,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
             ),
             bidirectional={},
@@ -58,31 +58,31 @@ class GroupService:
 
     async def create(self, call: UnaryCall[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
         """Create a group."""
-        check_create_group(call.request)
+        _check_create(call.request)
         self._disk.check()
-        outcome = await self._mutations.apply(CREATE_GROUP, call)
+        outcome = await self._executor.execute(CREATE_GROUP, call)
         group = group_message(result_of(outcome, GroupResult).group)
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; what does not fit into one entry goes on after the answer."""
         check_named_request(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(START_GROUP, call)
+        outcome = await self._executor.execute(START_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
         check_named_request(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(CANCEL_GROUP, call)
+        outcome = await self._executor.execute(CANCEL_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 
     async def get(self, call: UnaryCall[pb.GetGroupRequest]) -> pb.GetGroupResponse:
         """Show a group."""
         request = call.request
-        check_get_group(request)
-        queue = await self._reading.queue(request.consistency)
+        _check_get(request)
+        queue = await self._reader.queue(request.consistency)
         view = queue.group(request.name)
         if view is None:
             text = f'there is no group "{request.name}"'
@@ -125,3 +125,31 @@ def group_message(view: GroupView) -> pb.Group:
 def _show(message: pb.GroupTask, task: GroupTask) -> None:
     message.tube = task.tube
     message.spec.MergeFromString(task.spec)
+
+
+def _check_create(request: pb.CreateGroupRequest) -> None:
+    """Check the definition of a new group."""
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_name("group.name", request.group.name)
+    for field in ("end_task", "abort_task"):
+        if request.group.HasField(field):
+            task = getattr(request.group, field)
+            violations.check_tube(f"group.{field}.tube", task.tube)
+            check_stored_spec(violations, f"group.{field}.spec", task.spec)
+            if task.spec.group and task.spec.group == request.group.name:
+                violations.add(
+                    f"group.{field}.spec.group",
+                    "not allowed; the group has ended when this task is put",
+                )
+    if request.group.only_if_processed and not request.group.HasField("end_task"):
+        violations.add("group.only_if_processed", "requires end_task")
+    violations.raise_if_any()
+
+
+def _check_get(request: pb.GetGroupRequest) -> None:
+    """Check a read of a group."""
+    violations = Violations()
+    violations.check_name("name", request.name)
+    violations.check_consistency(request.consistency)
+    violations.raise_if_any()

@@ -7,6 +7,7 @@ stores a request as received, and a malformed request gets an error of this serv
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
 M = TypeVar("M", bound=Message)
 
@@ -45,6 +47,21 @@ class UnaryCall(Generic[M]):
     deadline: float | None
     caller: Caller
     arrived_at: float
+
+    def wait_seconds(self, wait_ms: int | None) -> float:
+        """Return how long the call may still wait; 0 if the time is over.
+
+        The time that the call has already waited counts, and the wait ends shortly before the
+        deadline of the call.
+
+        Args:
+            wait_ms: the wait that the caller asks for; None means until the deadline.
+        """
+        wait_ms = WAIT_MAX_MS if wait_ms is None else min(wait_ms, WAIT_MAX_MS)
+        until = self.arrived_at + wait_ms / 1000
+        if self.deadline is not None:
+            until = min(until, self.deadline - DEADLINE_MARGIN_MS / 1000)
+        return max(until - asyncio.get_running_loop().time(), 0.0)
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,17 +9,17 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import error_message
-from taskraft_service.api.rpc.violations import check_named_request
-from taskraft_service.api.schedules.checks import check_schedule
+from taskraft_service.api.rpc.violations import Violations, check_named_request, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tubes.checks import check_page
+from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.schedules import (
     CREATE_SCHEDULE,
@@ -27,6 +27,7 @@ from taskraft_service.command_codecs.schedules import (
     UPDATE_SCHEDULE,
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.languages.cron import CronMalformed, cron
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.count_result import CountResult
@@ -36,6 +37,11 @@ from taskraft_service.queue.operations.schedules import ScheduleResult
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
+_EVERY_MINUTE: Final = "* * * * *"
+_CHOICES: Final = {
+    "catch_up": frozenset(pb.Schedule.CatchUp.values()),
+    "overlap": frozenset(pb.Schedule.Overlap.values()),
+}
 
 
 class ScheduleService:
@@ -50,13 +56,13 @@ class ScheduleService:
 
     def __init__(
         self,
-        mutations: CommandExecutor,
-        reading: QueueReader,
+        executor: CommandExecutor,
+        reader: QueueReader,
         disk: DiskSpaceGuard,
         now_ms: Callable[[], int],
     ) -> None:
-        self._mutations = mutations
-        self._reading = reading
+        self._executor = executor
+        self._reader = reader
         self._disk = disk
         self._now_ms = now_ms
 
@@ -79,7 +85,7 @@ class ScheduleService:
                     pb.ListSchedulesRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.list_schedules,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
             ),
             bidirectional={},
@@ -89,7 +95,7 @@ class ScheduleService:
     async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
         """Create a schedule; its first time stands in the log."""
         request = call.request
-        check_schedule(request.schedule, request.request_id)
+        _check_schedule(request.schedule, request.request_id)
         self._disk.check()
         message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(CREATE_SCHEDULE, message, call)
@@ -98,7 +104,7 @@ class ScheduleService:
     async def update(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
         """Replace a schedule."""
         request = call.request
-        check_schedule(request.schedule, request.request_id)
+        _check_schedule(request.schedule, request.request_id)
         if not request.schedule.paused:
             # Who sees the disk fill up may still stop a schedule.
             self._disk.check()
@@ -114,14 +120,14 @@ class ScheduleService:
     ) -> tuple[pb.Schedule, int]:
         """Commit a schedule with its first time; return it with its revision."""
         encoded = encode_leader_command(codec, message, idempotency_hash(call))
-        outcome = await self._mutations.propose(encoded, call.deadline)
+        outcome = await self._executor.execute_encoded(encoded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
         return schedule_message(stored.schedule), outcome.index
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""
         check_named_request(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(DELETE_SCHEDULE, call)
+        outcome = await self._executor.execute(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
 
@@ -130,8 +136,8 @@ class ScheduleService:
     ) -> pb.ListSchedulesResponse:
         """List schedules by name."""
         request = call.request
-        check_page(request)
-        queue = await self._reading.queue(request.consistency)
+        check_page_request(request)
+        queue = await self._reader.queue(request.consistency)
         page, next_token = page_of(
             [view for view in queue.schedules() if call.caller.may(Verb.READ, view.name)],
             lambda view: view.name,
@@ -164,3 +170,22 @@ def schedule_message(view: ScheduleView) -> pb.Schedule:
     if view.refusal is not None:
         message.last_error.CopyFrom(error_message(view.refusal))
     return message
+
+
+def _check_schedule(schedule: pb.Schedule, request_id: str) -> None:
+    """Check the definition of a schedule, including its cron expression and time zone."""
+    violations = Violations()
+    violations.check_request_id(request_id)
+    violations.check_name("schedule.name", schedule.name)
+    violations.check_tube("schedule.tube", schedule.tube)
+    violations.check_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)
+    for field, known in _CHOICES.items():
+        violations.check_choice(f"schedule.{field}", getattr(schedule, field), known)
+    for expression, time_zone in ((schedule.cron, ""), (_EVERY_MINUTE, schedule.time_zone)):
+        try:
+            cron(expression, time_zone)
+        except CronMalformed as error:
+            position = {"position": str(error.position)}
+            violations.add(f"schedule.{error.field}", str(error), position)
+    check_stored_spec(violations, "schedule.spec", schedule.spec)
+    violations.raise_if_any()

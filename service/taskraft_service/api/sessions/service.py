@@ -1,4 +1,4 @@
-"""Serve SessionService."""
+"""SessionService: open, keep, close and list sessions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from typing import Final
 
 from taskraft.v1 import session_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import limits
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.leases import own_session, own_sessions
+from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH, own_session, own_sessions
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tasks.answers import SECRET_PREFIX, session_message
-from taskraft_service.api.tubes.checks import (
-    check_close_session,
-    check_keep_sessions,
-    check_open_session,
-    check_page,
-)
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
@@ -35,12 +30,12 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 class SessionService:
     """The handlers of SessionService."""
 
-    def __init__(self, mutations: CommandExecutor, reading: QueueReader) -> None:
-        self._mutations = mutations
-        self._reading = reading
+    def __init__(self, executor: CommandExecutor, reader: QueueReader) -> None:
+        self._executor = executor
+        self._reader = reader
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of SessionService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -58,7 +53,7 @@ class SessionService:
                     pb.ListSessionsRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.list_sessions,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
             ),
             bidirectional={},
@@ -66,33 +61,33 @@ class SessionService:
         )
 
     async def open_session(self, call: UnaryCall[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:
-        """Open a session under an id drawn here."""
-        check_open_session(call.request)
-        drawn = log_pb2.OpenSession(
+        """Open a session under a random id."""
+        _check_open(call.request)
+        command = log_pb2.OpenSession(
             request=call.request,
             session_id=str(uuid.uuid4()),
             as_settings=not call.request.ttr_ms,
             owner=call.caller.name,
         )
         hash_of_request = idempotency_hash(call)
-        encoded = encode_leader_command(OPEN_SESSION, drawn, hash_of_request)
-        outcome = await self._mutations.propose(encoded, call.deadline)
+        encoded = encode_leader_command(OPEN_SESSION, command, hash_of_request)
+        outcome = await self._executor.execute_encoded(encoded, call.deadline)
         opened = result_of(outcome, SessionResult)
-        session = session_message(opened.session)
+        session = _session_message(opened.session)
         return pb.OpenSessionResponse(session=session, revision=outcome.index)
 
     async def keep_sessions(
         self, call: UnaryCall[pb.KeepSessionsRequest]
     ) -> pb.KeepSessionsResponse:
-        """Prolong sessions."""
-        check_keep_sessions(call.request)
-        own = own_sessions(self._reading.applied, call.request, call.caller)
-        outcome = await self._mutations.apply_as(KEEP_SESSIONS, call, own)
+        """Extend sessions, and return the cancellation requests for their tasks."""
+        _check_keep(call.request)
+        own = own_sessions(self._reader.applied, call.request, call.caller)
+        outcome = await self._executor.execute_changed(KEEP_SESSIONS, call, own)
         kept = result_of(outcome, KeepResult)
-        queues = self._reading.queues
+        queues = self._reader.queues
         return pb.KeepSessionsResponse(
             sessions=[
-                session_message(view) for view in queues.with_temporary_leases(kept.sessions)
+                _session_message(view) for view in queues.with_temporary_leases(kept.sessions)
             ],
             errors=item_errors(kept.refused),
             cancel_tokens=[
@@ -103,33 +98,76 @@ class SessionService:
     async def close_session(
         self, call: UnaryCall[pb.CloseSessionRequest]
     ) -> pb.CloseSessionResponse:
-        """Close a session."""
-        check_close_session(call.request)
-        own = own_session(self._reading.applied, call.request, call.caller)
-        outcome = await self._mutations.apply_as(CLOSE_SESSION, call, own)
+        """Close a session and release its leases."""
+        _check_close(call.request)
+        own = own_session(self._reader.applied, call.request, call.caller)
+        outcome = await self._executor.execute_changed(CLOSE_SESSION, call, own)
         released = result_of(outcome, CountResult).count
         return pb.CloseSessionResponse(released=released, revision=outcome.index)
 
     async def list_sessions(
         self, call: UnaryCall[pb.ListSessionsRequest]
     ) -> pb.ListSessionsResponse:
-        """List sessions by their ids."""
-        check_page(call.request)
-        await self._reading.queue(call.request.consistency)
+        """List the caller's sessions by id; a cluster admin sees all sessions."""
+        check_page_request(call.request)
+        await self._reader.queue(call.request.consistency)
         page, next_token = page_of(
-            [view for view in self._reading.queues.sessions() if self._may_see(view, call.caller)],
-            # What a token holds can be read, and whole ids are secrets.
-            lambda view: view.session_id[:SECRET_PREFIX],
+            [view for view in self._reader.queues.sessions() if self._may_list(view, call.caller)],
+            # Callers can decode page tokens, and whole session ids are secrets.
+            lambda view: view.session_id[:SHOWN_SESSION_ID_LENGTH],
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
             list_fingerprint("sessions"),
         )
         return pb.ListSessionsResponse(
-            sessions=[session_message(view, secret=True) for view in page],
+            sessions=[_session_message(view, shorten_id=True) for view in page],
             next_page_token=next_token,
         )
 
     @staticmethod
-    def _may_see(view: SessionView, caller: Caller) -> bool:
-        """Tell whether a session is the caller's, or the caller looks after the whole cluster."""
+    def _may_list(view: SessionView, caller: Caller) -> bool:
+        """Return whether the caller owns the session or may manage the whole cluster."""
         return caller.owns(view.owner) or caller.may(Verb.MANAGE, ALL_TUBES)
+
+
+def _session_message(view: SessionView, *, shorten_id: bool = False) -> pb.Session:
+    """Return a session as a message; ``shorten_id`` shows only the prefix of its id."""
+    session_id = view.session_id[:SHOWN_SESSION_ID_LENGTH] if shorten_id else view.session_id
+    return pb.Session(
+        session_id=session_id,
+        name=view.name,
+        ttr_ms=view.ttr_ms,
+        expires_ms=view.expires_ms,
+        taken=view.taken,
+        created_ms=view.created_ms,
+        owner=view.owner,
+    )
+
+
+def _check_open(request: pb.OpenSessionRequest) -> None:
+    """Check a new session."""
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_text("name", request.name, limits.NAME_BYTES_MAX)
+    if request.ttr_ms:
+        low, high = limits.SESSION_TTR_MIN_MS, limits.SESSION_TTR_MAX_MS
+        violations.check_range("ttr_ms", request.ttr_ms, low, high)
+    violations.raise_if_any()
+
+
+def _check_keep(request: pb.KeepSessionsRequest) -> None:
+    """Check the ids of sessions."""
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_nonempty("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
+    for place, session_id in enumerate(request.session_ids):
+        violations.check_session_id(f"session_ids[{place}]", session_id)
+    violations.raise_if_any()
+
+
+def _check_close(request: pb.CloseSessionRequest) -> None:
+    """Check the id of a session."""
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_session_id("session_id", request.session_id)
+    violations.raise_if_any()

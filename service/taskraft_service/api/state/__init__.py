@@ -1,1 +1,1 @@
-"""Reads of the queue and proposals of commands, for all services."""
+"""Read the queue and execute commands, for the handlers of all services."""

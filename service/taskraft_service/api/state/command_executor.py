@@ -1,4 +1,4 @@
-"""Propose what a client asks for, and wait for what became of it."""
+"""Propose the commands of checked calls, and return their results."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from taskraft.v1 import task_service_pb2
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import (
     EncodedCommand,
     encode_leader_command,
     encode_request,
     request_hash,
 )
-from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    CommandSubmitter,
+    LeaderOverloaded,
+    NotProposed,
+)
+from taskraft_service.limits import PUT_TASKS_MAX
+from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
 
@@ -25,81 +34,102 @@ R = TypeVar("R", bound=Result)
 
 
 def idempotency_hash(call: UnaryCall[M]) -> int:
-    """Return the hash of a request that has a request_id; 0 for one that is not remembered."""
-    is_named = bool(getattr(call.request, "request_id", ""))
-    return request_hash(call.request, call.raw, call.caller.name) if is_named else 0
+    """Return the hash of a request with a request_id; 0 for a request without one."""
+    if not getattr(call.request, "request_id", ""):
+        return 0
+    return request_hash(call.request, call.raw, call.caller.name)
 
 
 class CommandExecutor:
-    """Turns checked calls into log entries."""
+    """Turns checked calls into commands of the log and waits until the commands are applied."""
 
     def __init__(self, submitter: CommandSubmitter) -> None:
         self.submitter = submitter
 
-    async def apply(
+    async def execute(
         self, codec: CommandCodec[M], call: UnaryCall[M], before: Sequence[EncodedCommand] = ()
     ) -> AppliedCommand:
-        """Propose a request as it came.
+        """Propose a request as received, and wait for its result.
 
         Args:
-            codec: the kind of command.
-            call: the call, checked.
-            before: commands to be proposed ahead of it in the same entry; their results are not
-                waited for.
+            codec: the type of the command.
+            call: the checked call.
+            before: commands to propose ahead in the same entry; their results are not awaited.
 
         Raises:
-            Refused: the queue refused it.
-            NotProposed: leadership was lost before anything was written.
-            OutcomeUnknown: leadership was lost afterwards.
-            Overloaded: too much waits already.
+            CallRefused: the queue refused the command.
+            NotProposed: leadership was lost before the command was proposed.
+            OutcomeUnknown: leadership was lost after the command was proposed.
+            LeaderOverloaded: the queue of pending commands is full.
         """
-        hash_of_request = idempotency_hash(call)
-        if before:
-            self._propose_before(before, call.deadline)
-        encoded = encode_request(codec, call.request, call.raw, hash_of_request)
-        return await self.propose(encoded, call.deadline)
+        for command in before:
+            self.submit_unawaited(command, call.deadline)
+        encoded = encode_request(codec, call.request, call.raw, idempotency_hash(call))
+        applied = await self.submitter.submit(encoded, call.deadline)
+        if isinstance(applied.result, Refusal):
+            raise refused_by_queue(applied.result)
+        return applied
 
-    async def apply_as(
+    async def execute_changed(
         self,
         codec: CommandCodec[M],
         call: UnaryCall[M],
         request: M,
         before: Sequence[EncodedCommand] = (),
     ) -> AppliedCommand:
-        """Propose another request in place of the one that came, known under that one's hash.
+        """Propose ``request`` in place of the received one, under the hash of the received one.
 
-        The one that came is proposed as its own bytes. Takes and raises what ``apply`` does.
+        If ``request`` is the received request, its received bytes are proposed. See ``execute``
+        for the other arguments and for the errors.
         """
         if request is call.request:
-            return await self.apply(codec, call, before)
-        hash_of_request = idempotency_hash(call)
-        self._propose_before(before, call.deadline)
-        return await self.propose(
-            encode_leader_command(codec, request, hash_of_request), call.deadline
-        )
+            return await self.execute(codec, call, before)
+        for command in before:
+            self.submit_unawaited(command, call.deadline)
+        encoded = encode_leader_command(codec, request, idempotency_hash(call))
+        return await self.execute_encoded(encoded, call.deadline)
 
-    def _propose_before(self, before: Sequence[EncodedCommand], deadline: float | None) -> None:
-        for encoded in before:
-            # Not waited for; that its outcome is not looked at is no error either.
-            self.submitter.submit(encoded, deadline).add_done_callback(_retrieve_exception)
+    async def execute_encoded(
+        self, encoded: EncodedCommand, deadline: float | None
+    ) -> AppliedCommand:
+        """Propose an encoded command, and wait for its result; see ``execute`` for the errors."""
+        applied = await self.submitter.submit(encoded, deadline)
+        if isinstance(applied.result, Refusal):
+            raise refused_by_queue(applied.result)
+        return applied
 
-    async def propose(self, encoded: EncodedCommand, deadline: float | None) -> AppliedCommand:
-        """Propose a command; see ``apply``."""
-        outcome = await self.submitter.submit(encoded, deadline)
-        if isinstance(outcome.result, Refusal):
-            raise refused_by_queue(outcome.result)
-        return outcome
+    def submit_unawaited(self, encoded: EncodedCommand, deadline: float | None = None) -> None:
+        """Propose a command whose result nobody awaits.
+
+        Raises:
+            NotProposed, LeaderOverloaded: as ``execute``.
+        """
+        self.submitter.submit(encoded, deadline).add_done_callback(_retrieve_exception)
+
+    def release_undelivered(self, tokens: Sequence[int]) -> None:
+        """Release leases whose tasks were never delivered; their attempts do not count.
+
+        If the release fails, the leases end when their TTR is over.
+        """
+        for start in range(0, len(tokens), PUT_TASKS_MAX):
+            request = task_service_pb2.SettleTasksRequest()
+            settlement = request.settlements.add(tokens=tokens[start : start + PUT_TASKS_MAX])
+            settlement.release.uncounted = True
+            try:
+                self.submit_unawaited(encode_leader_command(SETTLE, request))
+            except (NotProposed, LeaderOverloaded):
+                return
 
 
 def _retrieve_exception(future: object) -> None:
-    """Mark the exception of a future as seen."""
+    """Mark the exception of a future as retrieved, so that asyncio does not log it."""
     exception = getattr(future, "exception", None)
     cancelled = getattr(future, "cancelled", None)
     if exception is not None and cancelled is not None and not cancelled():
         exception()
 
 
-def result_of(outcome: AppliedCommand, kind: type[R]) -> R:
-    """Return the result of a command, which is of the kind that this command answers."""
-    assert isinstance(outcome.result, kind), f"{outcome.result} is not a {kind.__name__}"
-    return outcome.result
+def result_of(applied: AppliedCommand, kind: type[R]) -> R:
+    """Return the result of a command, which must be of type ``kind``."""
+    assert isinstance(applied.result, kind), f"{applied.result} is not a {kind.__name__}"
+    return applied.result

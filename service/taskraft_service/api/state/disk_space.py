@@ -1,4 +1,4 @@
-"""Refuse what fills the disk while little of it is free; what makes room goes on."""
+"""Refuse new content while free disk space is low; takes and settlements continue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 class DiskSpaceGuard:
-    """Tells whether the disk has room for what a call brings.
+    """Checks before a call stores new content that enough disk space is free.
 
     Args:
-        disk: knows how much is free.
-        queues: knows which tubes are in memory only, and need none.
+        disk: measures the free disk space.
+        queues: tells which tubes are temporary; these need no disk space.
     """
 
     def __init__(self, disk: DiskMonitor, queues: QueueLocator) -> None:
@@ -23,7 +23,7 @@ class DiskSpaceGuard:
         self._queues = queues
 
     def check_tubes(self, tubes: Iterable[str]) -> None:
-        """Make sure that there is room for new content of ``tubes``.
+        """Check the disk space for new content of ``tubes``.
 
         Raises:
             Refused: DISK_LOW.
@@ -32,7 +32,7 @@ class DiskSpaceGuard:
             raise self._low()
 
     def check(self) -> None:
-        """Make sure that there is room for something that the cluster keeps.
+        """Check the disk space for new content that belongs to no tube.
 
         Raises:
             Refused: DISK_LOW.
@@ -43,6 +43,6 @@ class DiskSpaceGuard:
     def _low(self) -> CallRefused:
         return CallRefused(
             error_pb2.Error.DISK_LOW,
-            "the disk is nearly full: new content is refused, takes and settles still work",
+            "new content is refused because free disk space is low; takes and settlements work",
             {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
         )

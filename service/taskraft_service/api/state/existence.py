@@ -1,9 +1,8 @@
-"""Confirm that the tubes and sessions which a call names exist."""
+"""Check that the tubes and sessions of a call exist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
@@ -13,38 +12,43 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.languages.patterns import is_pattern
 
 
-class ExistenceCheck(Protocol):
-    """Confirms that what a call names exists."""
+class ExistenceCheck:
+    """Checks the locally applied state, and checks again behind a read barrier before it refuses.
 
-    async def tubes(self, sources: Sequence[str]) -> None:
-        """Refuse with TUBE_NOT_FOUND if a source names a tube that does not exist."""
+    Args:
+        reader: reads the queue.
+        creates_tubes: returns whether puts create missing tubes; then no tube is refused.
+    """
 
-    async def session(self, session_id: str, caller: Caller) -> None:
-        """Refuse with SESSION_NOT_FOUND if there is no such session, or it is another's."""
+    def __init__(self, reader: QueueReader, *, creates_tubes: Callable[[], bool]) -> None:
+        self._reader = reader
+        self._creates_tubes = creates_tubes
 
+    async def check_tubes(self, sources: Sequence[str]) -> None:
+        """Check that each source is a pattern or names an existing tube.
 
-class LinearizableExistenceCheck:
-    """Looks at what is applied; before it says no, it asks whether that is the last word."""
-
-    def __init__(self, reading: QueueReader, *, lenient: Callable[[], bool]) -> None:
-        self._reading = reading
-        self._lenient = lenient
-
-    async def tubes(self, sources: Sequence[str]) -> None:
-        """See ``ExistenceCheck``; with automatic creation an unknown tube may come into being."""
-        if self._lenient():
+        Raises:
+            CallRefused: TUBE_NOT_FOUND.
+        """
+        if self._creates_tubes():
             return
         for source in sources:
             if is_pattern(source):
                 continue
-            if self._reading.applied.tube(source) is None:
-                await self._reading.barrier()
-                if self._reading.applied.tube(source) is None:
+            if self._reader.applied.tube(source) is None:
+                await self._reader.barrier()
+                if self._reader.applied.tube(source) is None:
                     raise tube_not_found(source)
 
-    async def session(self, session_id: str, caller: Caller) -> None:
-        """See ``ExistenceCheck``."""
-        if session_id and not owns_session(self._reading.applied, session_id, caller):
-            await self._reading.barrier()
-            if not owns_session(self._reading.applied, session_id, caller):
-                raise CallRefused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
+    async def check_session(self, session_id: str, caller: Caller) -> None:
+        """Check that the session exists and belongs to the caller; an empty id passes.
+
+        Raises:
+            CallRefused: SESSION_NOT_FOUND.
+        """
+        if session_id and not owns_session(self._reader.applied, session_id, caller):
+            await self._reader.barrier()
+            if not owns_session(self._reader.applied, session_id, caller):
+                raise CallRefused(
+                    error_pb2.Error.SESSION_NOT_FOUND, "the session does not exist", {}
+                )

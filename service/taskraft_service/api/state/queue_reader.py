@@ -1,4 +1,4 @@
-"""Read the queue as fresh as the caller wants it."""
+"""Read the queue with the consistency that the caller asks for."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from taskraft_service.queue.queue import Queue
 
 
 class QueueReader:
-    """Gives out the queue once it shows what the caller may expect.
+    """Returns the queue once it meets the consistency of a read.
 
     Args:
-        machine: has the queue.
-        freshness: proves how old what the queue shows may be.
-        queues: the queues of this node.
-        clock_ms: tells the cluster's time as this node knows it.
+        machine: the state machine with the queue.
+        staleness: checks how stale the applied state is.
+        queues: finds the queue, replicated or temporary, that holds a tube.
+        clock_ms: the cluster's time as estimated by this node, in ms.
     """
 
     def __init__(
         self,
         machine: QueueMachine,
-        freshness: StalenessGuard,
+        staleness: StalenessGuard,
         queues: QueueLocator,
         clock_ms: Callable[[], int],
     ) -> None:
         self._machine = machine
         self._clock_ms = clock_ms
-        self.barrier = freshness.barrier
-        self._freshness = freshness
+        self.barrier = staleness.barrier
+        self._staleness = staleness
         self.queues = queues
 
     @staticmethod
     def is_local(consistency: task_pb2.Consistency) -> bool:
-        """Tell whether a read is content with what any node has applied."""
+        """Return whether a read accepts the applied state of any node."""
         return consistency.level == task_pb2.Consistency.LOCAL
 
-    def is_here(self, consistency: task_pb2.Consistency, tubes: Sequence[str]) -> bool:
-        """Tell whether this node's own state will do for a read of tubes, by name or pattern.
+    def can_read_here(self, consistency: task_pb2.Consistency, tubes: Sequence[str]) -> bool:
+        """Return whether this node may serve a read of tubes, given by name or pattern.
 
-        It does not for temporary ones, whose contents the leader has.
+        Only the leader holds the tasks of temporary tubes.
         """
         if not self.is_local(consistency):
             return False
@@ -54,23 +54,23 @@ class QueueReader:
         return not any(pattern.matches(name) for pattern in patterns for name in temporary)
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
-        """Return the queue for one read that was checked, without another wait in between.
+        """Return the queue for a checked read; the caller must use it without another await.
 
         Raises:
-            Refused: NODE_BEHIND: the queue may be older than the caller allows.
-            ReadUnconfirmed: a linearizable read, and no majority confirms that it is one.
+            CallRefused: NODE_BEHIND, the state may be staler than the caller allows.
+            ReadUnconfirmed: a linearizable read that no quorum confirmed.
         """
         if not self.is_local(consistency):
             await self.barrier()
         elif consistency.staleness_ms_max:
-            await self._freshness.within(consistency.staleness_ms_max)
+            await self._staleness.check_staleness(consistency.staleness_ms_max)
         return self._machine.queue
 
     def now_ms(self) -> int:
-        """Return the cluster's time: that of the queue stands still while nothing is changed."""
+        """Return the cluster's time; the queue's own clock only moves when commands are applied."""
         return max(self._clock_ms(), self.queues.now_ms)
 
     @property
     def applied(self) -> Queue:
-        """The queue as it is applied here."""
+        """The queue as applied on this node."""
         return self._machine.queue

@@ -1,9 +1,10 @@
-"""Know how old what this node shows may be, without a clock that two nodes would share.
+"""Bound the staleness of local reads without synchronised clocks.
 
-A confirmed read shows everything that was acknowledged before it was asked for. So for as long as
-it is younger than a caller allows, the state here needs no other proof. It rests on nothing but the
-time that passes on this node: not on when a leader was heard of, which says neither how far this
-node has applied, nor, on a leader that was cut off, whether there is another one by now.
+A ReadIndex confirmation proves that the local state contains every write that was acknowledged
+before the confirmation was requested. A bounded-staleness read is served locally while the latest
+confirmation is younger than the caller's bound, measured on this node's monotonic clock. The time
+of the last leader contact is not used: it does not show how far this node has applied the log, and
+a partitioned leader cannot tell whether a newer leader exists.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from taskraft_service.api.rpc.status import CallRefused
 
 
 class StalenessGuard:
-    """Proves how fresh the applied state is.
+    """Checks how stale the applied state is.
 
     Args:
-        confirm: returns once everything acknowledged before the call is applied here.
-        silence_ms: how long no leader has been known; then nothing can be confirmed.
-        monotonic_ms: a time that never goes back.
+        confirm: returns once everything acknowledged before the call is applied here (ReadIndex).
+        silence_ms: returns for how many ms no leader has been known.
+        monotonic_ms: a monotonic clock, in ms.
     """
 
     def __init__(
@@ -33,27 +34,27 @@ class StalenessGuard:
         self._confirm = confirm
         self._silence_ms = silence_ms
         self._monotonic_ms = monotonic_ms
-        self._proven_ms: int | None = None
-        """When the youngest confirmed read was asked for."""
+        self._confirmed_ms: int | None = None
+        """When the latest confirmation was requested."""
 
     async def barrier(self) -> None:
-        """Wait until the state shows everything that was acknowledged before the call.
+        """Wait until everything that was acknowledged before the call is applied here.
 
         Raises:
-            ReadUnconfirmed: no majority confirms that it does.
+            ReadUnconfirmed: no quorum confirmed the read.
         """
-        asked_ms = self._monotonic_ms()
+        requested_ms = self._monotonic_ms()
         await self._confirm()
-        self._proven_ms = max(asked_ms, self._proven_ms or asked_ms)
+        self._confirmed_ms = max(requested_ms, self._confirmed_ms or requested_ms)
 
-    async def within(self, staleness_ms_max: int) -> None:
-        """Make sure that the state shows everything acknowledged so long before the call.
+    async def check_staleness(self, staleness_ms_max: int) -> None:
+        """Check that the applied state is at most ``staleness_ms_max`` stale; confirm if needed.
 
         Raises:
-            Refused: NODE_BEHIND: nobody can tell.
+            CallRefused: NODE_BEHIND, the bound cannot be confirmed.
         """
-        proven_ms = self._proven_ms
-        if proven_ms is not None and self._monotonic_ms() - proven_ms <= staleness_ms_max:
+        confirmed_ms = self._confirmed_ms
+        if confirmed_ms is not None and self._monotonic_ms() - confirmed_ms <= staleness_ms_max:
             return
         silence_ms = self._silence_ms()
         if silence_ms <= staleness_ms_max:
@@ -65,7 +66,8 @@ class StalenessGuard:
                 return
         raise CallRefused(
             error_pb2.Error.NODE_BEHIND,
-            f"this node cannot tell that its state is at most {staleness_ms_max} ms old; "
-            f"it has known no leader for {silence_ms} ms",
+            f"cannot serve a read at most {staleness_ms_max} ms stale: no leader has confirmed "
+            f"this node's state (no leader known for {silence_ms} ms); retry, ask another node, "
+            f"or allow a larger staleness",
             {"silence_ms": str(silence_ms)},
         )

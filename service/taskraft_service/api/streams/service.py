@@ -18,10 +18,9 @@ from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.streams.checks import check_stream_message
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream
 from taskraft_service.api.streams.subscription_state import SubscriptionState, opened_message
-from taskraft_service.api.tasks import put_checks as task_checks
-from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import (
@@ -73,23 +72,22 @@ class SubscribeHandler:
 
     def __init__(
         self,
-        mutations: CommandExecutor,
-        reading: QueueReader,
-        known: ExistenceCheck,
+        executor: CommandExecutor,
+        reader: QueueReader,
+        existence: ExistenceCheck,
         waiters: Waiters,
         streams: SubscriptionRegistry,
         forwarder: Forwarder,
         payload_bytes_max: int,
     ) -> None:
-        self._mutations = mutations
-        self._submitter = mutations.submitter
-        self._reading = reading
-        self._known = known
+        self._executor = executor
+        self._submitter = executor.submitter
+        self._reader = reader
+        self._existence = existence
         self._waiters = waiters
         self._streams = streams
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self._give_back = LeaseReturns(mutations.submitter)
         self._payload_bytes_max = payload_bytes_max
 
     async def subscribe(self, stream: MessageStream, caller: Caller) -> None:
@@ -115,12 +113,14 @@ class SubscribeHandler:
     async def _serve(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
         message = parse_request(pb.SubscribeRequest, first)
         caller.authorize(message)
-        task_checks.check_message(message, 0, is_first=True)
+        check_stream_message(message, 0, is_first=True)
         opened = message.open
-        await self._known.tubes([source.tube for source in opened.sources])
-        await self._known.session(opened.session_id, caller)
+        await self._existence.check_tubes([source.tube for source in opened.sources])
+        await self._existence.check_session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
-        subscription = SubscriptionState(opened, session_id, self._give_back.tokens, caller)
+        subscription = SubscriptionState(
+            opened, session_id, self._executor.release_undelivered, caller
+        )
         self._streams.add(subscription)
         try:
             held = await self._begin(subscription, opened)
@@ -131,7 +131,7 @@ class SubscribeHandler:
                 stream,
                 self._submitter,
                 self._waiters,
-                self._reading,
+                self._reader,
                 self._payload_bytes_max,
             )
             await link.run(first, partial(self._beat, subscription))
@@ -154,17 +154,17 @@ class SubscribeHandler:
                 as_settings=not opened.HasField("session_ttr_ms"),
                 owner=subscription.caller.name,
             )
-            await self._mutations.propose(encode_leader_command(OPEN_SESSION, drawn), None)
-        outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
+            await self._executor.execute_encoded(encode_leader_command(OPEN_SESSION, drawn), None)
+        outcome = await self._executor.execute_encoded(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
-        return () if subscription.is_new else self._reading.queues.held(session_id)
+        return () if subscription.is_new else self._reader.queues.held(session_id)
 
     def _beat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(
-            now_ms=self._reading.now_ms(),
+            now_ms=self._reader.now_ms(),
             leader=self._leadership.address,
-            cancel_tokens=self._reading.queues.cancelled(subscription.session_id),
+            cancel_tokens=self._reader.queues.cancelled(subscription.session_id),
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
@@ -177,7 +177,7 @@ class SubscribeHandler:
         if not self._leadership.serves:
             return
         if unsent:
-            self._give_back.tokens(unsent)
+            self._executor.release_undelivered(unsent)
         if last:
             try:
                 detachment = _attachment(subscription.session_id, attached=False)

@@ -15,8 +15,8 @@ from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import CallRefused, refused_for
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.streams.checks import check_stream_message
 from taskraft_service.api.streams.subscription_state import SubscriptionState, settled_message
-from taskraft_service.api.tasks.put_checks import check_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import (
@@ -55,10 +55,10 @@ class SubscribeStream:
         stream: MessageStream,
         submitter: CommandSubmitter,
         waiters: Waiters,
-        reading: QueueReader,
+        reader: QueueReader,
         payload_bytes_max: int,
     ) -> None:
-        self._reading = reading
+        self._reader = reader
         self._payload_bytes_max = payload_bytes_max
         self._caller = subscription.caller
         self._subscription = subscription
@@ -133,7 +133,7 @@ class SubscribeStream:
         if self._caller.is_restricted:
             self._caller.revalidate()
             self._caller.authorize(message)
-        check_message(message, self._subscription.tasks_open, is_first=is_first)
+        check_stream_message(message, self._subscription.tasks_open, is_first=is_first)
         if message.HasField("filter"):
             self._subscription.filter(message.filter)
             self._waiters.filter_changed(self._subscription)
@@ -162,10 +162,10 @@ class SubscribeStream:
             self._answer_settles()
 
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
-        wrong = Violations()
-        wrong.check_request_id(message.request_id)
-        check_settlements(wrong, message.settlements, self._payload_bytes_max)
-        wrong.raise_if_any()
+        violations = Violations()
+        violations.check_request_id(message.request_id)
+        check_settlements(violations, message.settlements, self._payload_bytes_max)
+        violations.raise_if_any()
         settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
         if message.request_id:
             name = wire.length_delimited(_REQUEST_ID, message.request_id.encode())
@@ -174,7 +174,7 @@ class SubscribeStream:
         hash_of_request = (
             request_hash(request, settle_raw, self._caller.name) if message.request_id else 0
         )
-        own = own_settlements(self._reading.queues, request, self._caller)
+        own = own_settlements(self._reader.queues, request, self._caller)
         if own is not request:
             return self._submitter.submit(encode_leader_command(SETTLE, own, hash_of_request))
         return self._submitter.submit(encode_request(SETTLE, request, settle_raw, hash_of_request))

@@ -1,4 +1,4 @@
-"""Serve ExecuteBatch."""
+"""Handle ExecuteBatch: check and execute a batch of operations atomically."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.answers import settled_message
-from taskraft_service.api.tasks.put_checks import put_violations
-from taskraft_service.api.tasks.settle_checks import settle_violations
-from taskraft_service.api.tasks.update_checks import brings_content
+from taskraft_service.api.tasks.put_checks import check_put
+from taskraft_service.api.tasks.settle_checks import adds_content, check_settle
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.queue.operations.batch import BatchResult
@@ -33,25 +32,25 @@ class BatchHandler:
     """The handler of ExecuteBatch.
 
     Args:
-        mutations: proposes.
-        reading: has the queue.
-        disk: tells whether there is room for new content.
-        missing: makes the tubes that are missing.
-        payload_bytes_max: the configured limit.
+        executor: executes commands.
+        reader: reads the queue.
+        disk: refuses new content while disk space is low.
+        auto_creation: creates the missing tubes of puts.
+        payload_bytes_max: the configured maximum size of a payload.
     """
 
     def __init__(
         self,
-        mutations: CommandExecutor,
-        reading: QueueReader,
+        executor: CommandExecutor,
+        reader: QueueReader,
         disk: DiskSpaceGuard,
-        missing: TubeAutoCreation,
+        auto_creation: TubeAutoCreation,
         payload_bytes_max: int,
     ) -> None:
-        self._mutations = mutations
-        self._reading = reading
+        self._executor = executor
+        self._reader = reader
         self._disk = disk
-        self._missing = missing
+        self._auto_creation = auto_creation
         self._payload_bytes_max = payload_bytes_max
 
     def method(self) -> UnaryMethod[pb.ExecuteBatchRequest]:
@@ -61,13 +60,13 @@ class BatchHandler:
         )
 
     async def execute(self, call: UnaryCall[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
-        """Do all operations or none; with automatic creation, make tubes of puts first."""
+        """Execute all operations or none; create the missing tubes of puts first, if allowed."""
         check_batch(call.request, self._payload_bytes_max)
         self._disk.check_tubes(_enlarged_tubes(call.request))
-        own = own_batch(self._reading.queues, call.request, call.caller)
+        own = own_batch(self._reader.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
-        before = self._missing.creations(puts, call.request.request_id)
-        outcome = await self._mutations.apply_as(BATCH, call, own, before)
+        before = self._auto_creation.commands_for(puts, call.request.request_id)
+        outcome = await self._executor.execute_changed(BATCH, call, own, before)
         results = result_of(outcome, BatchResult).results
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
         answer = pb.ExecuteBatchResponse(revision=outcome.index)
@@ -77,20 +76,20 @@ class BatchHandler:
 
 
 def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
-    """Yield the tubes for which a batch has new content."""
+    """Yield the tubes that get new content from a batch."""
     for operation in request.operations:
         if operation.HasField("put"):
             yield operation.put.tube
-        elif operation.HasField("kick") and brings_content(operation.kick.update):
+        elif operation.HasField("kick") and adds_content(operation.kick.update):
             yield operation.kick.tube
-        elif operation.HasField("update") and brings_content(operation.update.update):
+        elif operation.HasField("update") and adds_content(operation.update.update):
             yield operation.update.tube
-        elif operation.HasField("move") and brings_content(operation.move.update):
+        elif operation.HasField("move") and adds_content(operation.move.update):
             yield operation.move.move_to or operation.move.tube
 
 
 def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
-    """Return the result of one operation, in its kind."""
+    """Return the result of one operation as the message of its kind."""
     if isinstance(result, PutResult):
         put = pb.PutTasksResponse(task_ids=result.ids, existing=result.existing, revision=revision)
         return pb.BatchResult(put=put)
@@ -114,50 +113,54 @@ def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
 
 
 def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None:
-    """Refuse a batch that breaks a limit; the violations of all operations come together."""
-    wrong = Violations()
-    wrong.check_request_id(request.request_id)
-    wrong.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
+    """Check a batch; one error reports the violations of all operations.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    violations.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
     tasks = 0
     for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
         path = f"operations[{place}]"
         kind = operation.WhichOneof("operation")
         if kind is None:
-            wrong.add(path, "missing")
+            violations.add(path, "missing")
         else:
-            _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks)
+            _check_operation(
+                violations, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks
+            )
             tasks += len(operation.put.tasks)
     if tasks > limits.PUT_TASKS_MAX:
-        wrong.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
-    wrong.raise_if_any()
+        violations.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
+    violations.raise_if_any()
 
 
 def _check_operation(
-    wrong: Violations,
+    violations: Violations,
     path: str,
     operation: pb.BatchOperation,
     kind: str,
     payload_bytes_max: int,
     items_before: int,
 ) -> None:
-    """Check one operation as if it had come alone, and for what has no place in a batch."""
+    """Check one operation like a single call, and the fields that a batch does not allow."""
     put = operation.put
     single: Mapping[str, Callable[[], Violations]] = {
-        "put": lambda: put_violations(
-            put, put.SerializeToString(), payload_bytes_max, items_before
-        ),
-        "settle": lambda: settle_violations(operation.settle, payload_bytes_max),
-        "kick": lambda: checks.kick_violations(operation.kick, payload_bytes_max),
-        "bury": lambda: checks.bury_violations(operation.bury),
-        "delete": lambda: checks.delete_violations(operation.delete),
-        "update": lambda: checks.update_violations(operation.update, payload_bytes_max),
-        "move": lambda: checks.move_violations(operation.move, payload_bytes_max),
+        "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max, items_before),
+        "settle": lambda: check_settle(operation.settle, payload_bytes_max),
+        "kick": lambda: checks.check_kick(operation.kick, payload_bytes_max),
+        "bury": lambda: checks.check_bury(operation.bury),
+        "delete": lambda: checks.check_delete(operation.delete),
+        "update": lambda: checks.check_update(operation.update, payload_bytes_max),
+        "move": lambda: checks.check_move(operation.move, payload_bytes_max),
     }
-    wrong.include(f"{path}.", single[kind]())
+    violations.include(f"{path}.", single[kind]())
     for field in ("room_wait_ms", "outcome_wait_ms"):
         if kind == "put" and getattr(put, field):
-            wrong.add(f"{path}.{field}", "a batch does not wait")
+            violations.add(f"{path}.{field}", "not allowed in a batch")
     if kind not in ("put", "settle"):
         selector = getattr(operation, kind).selector
         if not (selector.ids or selector.keys):
-            wrong.add(f"{path}.selector", "a batch names its tasks by id or key")
+            violations.add(f"{path}.selector", "a batch must select tasks by ids or keys")

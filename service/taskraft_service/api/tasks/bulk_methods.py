@@ -1,7 +1,6 @@
-"""Serve the methods of TaskService that change tasks which the caller chooses.
+"""Handle the methods that change tasks which a selector chooses, such as KickTasks.
 
-They differ in what they ask of the queue, not in how: each checks its request, proposes it as it
-came, and tells how many tasks it changed.
+All of them check the request, propose it as received, and answer with the number of changed tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.tasks import selection_checks as checks
-from taskraft_service.api.tasks.update_checks import brings_content
+from taskraft_service.api.tasks.settle_checks import adds_content
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.selected_tasks import (
     BURY,
@@ -37,7 +36,7 @@ from taskraft_service.queue.operations.admin import CancelResult
 
 M = TypeVar("M", bound=Message)
 Answer: TypeAlias = Callable[[AppliedCommand], Message]
-Counting: TypeAlias = (
+CountResponse: TypeAlias = (
     type[pb.KickTasksResponse]
     | type[pb.BuryTasksResponse]
     | type[pb.DeleteTasksResponse]
@@ -47,43 +46,43 @@ Counting: TypeAlias = (
     | type[pb.SwitchTasksResponse]
     | type[pb.MoveTasksResponse]
 )
-"""Responses that differ in name only."""
+"""Responses with the same fields."""
 
 
 def selector_methods(
-    mutations: CommandExecutor, disk: DiskSpaceGuard, payload_bytes_max: int
+    executor: CommandExecutor, disk: DiskSpaceGuard, payload_bytes_max: int
 ) -> Sequence[AnyUnaryMethod]:
-    """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
+    """Return the methods; ``disk`` and ``payload_bytes_max`` limit the content of changes."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
-        checks.kick_violations(request, payload_bytes_max).raise_if_any()
-        if brings_content(request.update):
+        checks.check_kick(request, payload_bytes_max).raise_if_any()
+        if adds_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_update(request: pb.UpdateTasksRequest) -> None:
-        checks.update_violations(request, payload_bytes_max).raise_if_any()
-        if brings_content(request.update):
+        checks.check_update(request, payload_bytes_max).raise_if_any()
+        if adds_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_move(request: pb.MoveTasksRequest) -> None:
-        checks.move_violations(request, payload_bytes_max).raise_if_any()
-        if brings_content(request.update):
+        checks.check_move(request, payload_bytes_max).raise_if_any()
+        if adds_content(request.update):
             disk.check_tubes((request.move_to or request.tube,))
 
-    def limited(violations: Callable[[M], Violations]) -> Callable[[M], None]:
-        return lambda request: violations(request).raise_if_any()
+    def raising(check: Callable[[M], Violations]) -> Callable[[M], None]:
+        return lambda request: check(request).raise_if_any()
 
     def method(
         name: str, codec: CommandCodec[M], check: Callable[[M], None], answer: Answer
     ) -> AnyUnaryMethod:
         async def handle(call: UnaryCall[M]) -> Message:
             check(call.request)
-            return answer(await mutations.apply(codec, call))
+            return answer(await executor.execute(codec, call))
 
         return UnaryMethod(name, codec.message, ExecutionSite.LEADER, handle)
 
-    bury, delete = limited(checks.bury_violations), limited(checks.delete_violations)
-    snatch, switch = limited(checks.snatch_violations), limited(checks.switch_violations)
+    bury, delete = raising(checks.check_bury), raising(checks.check_delete)
+    snatch, switch = raising(checks.check_snatch), raising(checks.check_switch)
     return (
         method("KickTasks", KICK, check_kick, _count(pb.KickTasksResponse)),
         method("BuryTasks", BURY, bury, _count(pb.BuryTasksResponse)),
@@ -97,8 +96,8 @@ def selector_methods(
     )
 
 
-def _count(response: Counting) -> Answer:
-    """Return what answers with the number of changed tasks."""
+def _count(response: CountResponse) -> Answer:
+    """Return a function that builds an answer with the number of changed tasks."""
 
     def answer(outcome: AppliedCommand) -> Message:
         result = result_of(outcome, CountResult)

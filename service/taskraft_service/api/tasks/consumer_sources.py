@@ -1,4 +1,4 @@
-"""Remember what a consumer said about its tubes: names or patterns, and weights."""
+"""Hold the sources of a consumer: tube names or patterns, with weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from taskraft_service.languages.patterns import TubePattern, is_pattern
 
 
 class ConsumerSources:
-    """The sources of one consumer, in the order in which it gave them.
+    """The sources of one consumer, in the order of its request.
 
-    A pattern stands for those of its tubes from which ``caller`` may take.
+    A pattern stands for the matching tubes that ``caller`` may take from.
     """
 
     def __init__(self, sources: Sequence[pb.TakeSource], caller: Caller = ANONYMOUS) -> None:
@@ -30,7 +30,7 @@ class ConsumerSources:
         self._weighs = any(source.weight for source in sources)
 
     def weight_of(self, tube: str) -> int:
-        """Return the weight of the source that names a tube; by its name before by a pattern."""
+        """Return the weight of a tube's source: an exact name goes before a pattern."""
         if not self._weighs:
             return 0
         if tube in self._exact:
@@ -38,20 +38,17 @@ class ConsumerSources:
         return next((weight for pattern, weight in self._patterns if pattern.matches(tube)), 0)
 
     def allows(self, tube: str) -> bool:
-        """Tell whether the caller may take from a tube, now."""
+        """Return whether the caller currently may take from a tube."""
         return self._caller.may(Verb.TAKE, tube)
 
     def allowed(self, tubes: Sequence[str]) -> tuple[str, ...]:
-        """Return the tubes without those to which the right was withdrawn meanwhile."""
+        """Return the tubes that the caller may still take from."""
         if self._caller.is_restricted:
             return tuple(tube for tube in tubes if self.allows(tube))
         return tuple(tubes)
 
     def narrowed(self, tubes: Sequence[str]) -> list[pb.TakeSource]:
-        """Return sources for some existing tubes, with the weights that were asked for.
-
-        A tube is left out if the right to it was withdrawn while the consumer waited.
-        """
+        """Return one source per tube that the caller may still take from, with its weight."""
         return [
             pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in self.allowed(tubes)
         ]

@@ -1,9 +1,9 @@
-"""List the tasks of a tube page by page, a bounded part of the event loop's time at once.
+"""List the tasks of a tube in pages, in slices that keep the event loop responsive.
 
-A token holds the id (or the place) where the page before ended and the last id that there was at
-the first page: a walk through all pages meets each task that was there at its beginning and still
-is, once, and ends however fast tasks are put. In the order of takes that holds for tasks that keep
-their places.
+A page token holds the position where the previous page ended, and the last task id that existed at
+the first page. A walk through all pages returns each task that existed at its start, and still
+exists, exactly once, and it ends however fast tasks are put. In the order of takes this holds for
+tasks that keep their order keys.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from taskraft_service.api.rpc.paging import (
     token_after,
 )
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.tasks.selection_checks import ID_DESCENDING, TAKE_ORDER
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.limits import (
     LIST_BYTES_MAX,
@@ -32,16 +33,12 @@ from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
 
-DESCENDING: Final = "id desc"
-TAKING: Final = "taking"
-ORDERS: Final = ("", "id", DESCENDING, TAKING)
-"""What ``order_by`` may say."""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(slots=True)
 class TaskPage:
-    """A page of tasks, the token of the next one, and the position and time that it shows."""
+    """A page of tasks, the token of the next page, and the revision and time of the page."""
 
     tasks: list[TaskView]
     next_token: str
@@ -50,34 +47,34 @@ class TaskPage:
 
 
 async def read_task_page(
-    reading: QueueReader, tube: TubeView, request: pb.ListTasksRequest
+    reader: QueueReader, tube: TubeView, request: pb.ListTasksRequest
 ) -> TaskPage:
-    """Return the page that a checked request asks for.
+    """Return the page of a checked request.
 
-    It may hold fewer tasks than asked for, even none, and yet not be the last: looking at so many
-    tasks that the filter does not let through ends it too.
+    A page may hold fewer tasks than requested, even none, without being the last page, because a
+    page scans at most ``LIST_SCAN_MAX`` tasks.
 
     Raises:
-        Refused: the token was not made for this list.
+        CallRefused: the token belongs to another list.
     """
-    # A tube of the same name made anew is another.
+    # The creation time tells a tube from an earlier tube of the same name.
     mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
-    queue = reading.applied
-    by_place = request.order_by == TAKING
-    last_id = reading.queues.queue_of(tube.name).last_id(tube.name)
+    queue = reader.applied
+    by_place = request.order_by == TAKE_ORDER
+    last_id = reader.queues.queue_of(tube.name).last_id(tube.name)
     rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
     if request.page_token:
         rest = _rest(request.page_token, mark, by_place=by_place)
-    descending = request.order_by == DESCENDING
+    descending = request.order_by == ID_DESCENDING
     size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
-    chosen, now_ms = read_filter(request.filter), reading.now_ms()
+    chosen, now_ms = read_filter(request.filter), reader.now_ms()
     tasks: list[TaskView] = []
     bytes_left = LIST_BYTES_MAX
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
-        queue = reading.applied
+        queue = reader.applied
         left = size - len(tasks)
         listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
-        found = reading.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
+        found = reader.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(task.content_bytes for task in found.tasks)
         rest = found.rest
@@ -89,13 +86,13 @@ async def read_task_page(
 
 
 def _text(rest: Rest, mark: str) -> str:
-    """Return what a token says of what is left of a list."""
+    """Return the content of the token for the remaining tasks."""
     begin = rest.place if isinstance(rest, Passed) else (rest.after_id,)
     return ":".join((*map(str, begin), str(rest.last_id), mark))
 
 
 def _rest(token: str, mark: str, *, by_place: bool) -> Rest:
-    """Return what is left of a list behind a page."""
+    """Return the remaining tasks after the page of a token."""
     *parts, own_mark = key_of_token(token).split(":")
     if own_mark != mark or len(parts) != (4 if by_place else 2):
         raise page_token_refused()

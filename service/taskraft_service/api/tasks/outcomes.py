@@ -1,4 +1,4 @@
-"""Serve WaitTasks, and puts that wait for what becomes of their tasks."""
+"""Handle WaitTasks, and puts that wait for the outcomes of their tasks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from taskraft_service.api.rpc.status import (
     tube_not_found,
 )
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.api.tasks.failed_tasks import select_with_failed, with_unique_key
+from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
-from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.command_codecs.selector import selector_of
-from taskraft_service.leader.capacity_waiters import CapacityWaiters
-from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByFilter
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_view import Extras, TaskView
+from taskraft_service.queue.queue import Queue
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
@@ -38,52 +35,44 @@ _OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
 
 
 class OutcomeHandlers:
-    """The handlers that wait for the ends of tasks.
+    """The handlers that wait for the outcomes of tasks.
 
     Args:
-        reading: has the queue.
-        outcomes: the calls of this node that wait.
-        capacity_waiters: the puts of this node that wait for room.
-        forwarder: finds the next leader for a put that was done here.
+        reader: reads the queue.
+        outcomes: the waiting calls of this node.
+        forwarder: asks the next leader after this node has lost leadership.
     """
 
-    def __init__(
-        self,
-        reading: QueueReader,
-        outcomes: OutcomeWaits,
-        capacity_waiters: CapacityWaiters,
-        forwarder: Forwarder,
-    ) -> None:
-        self.capacity_waiters = capacity_waiters
-        self._reading = reading
+    def __init__(self, reader: QueueReader, outcomes: OutcomeWaits, forwarder: Forwarder) -> None:
+        self._reader = reader
         self._outcomes = outcomes
         self._forwarder = forwarder
 
     def wait_tasks_method(self) -> UnaryMethod[pb.WaitTasksRequest]:
-        """Return the method WaitTasks; only the leader knows at once when a task ends."""
+        """Return the method WaitTasks; only the leader is notified when a task ends."""
         return UnaryMethod(
             "WaitTasks", pb.WaitTasksRequest, ExecutionSite.LEADER, self.wait_tasks, is_read=True
         )
 
     async def wait_tasks(self, call: UnaryCall[pb.WaitTasksRequest]) -> bytes:
-        """Wait until tasks have ended; when leadership is lost, the next leader waits on."""
+        """Wait until tasks have ended; after a change of leader, continue on the new leader."""
         request = call.request
         check_wait(request)
-        await self._reading.barrier()
-        if self._reading.applied.tube(request.tube) is None:
+        await self._reader.barrier()
+        if self._reader.applied.tube(request.tube) is None:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        queue = self._reading.queues.queue_of(request.tube)
+        queue = self._reader.queues.queue_of(request.tube)
         found = select_with_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_limit(len(ids))
-        wish = OutcomeQuery(
+        query = OutcomeQuery(
             request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
         )
-        wait = self._outcomes.begin(wish)
+        wait = self._outcomes.begin(query)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
-        views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call))
+        views = await self._outcomes.finish(wait, call.wait_seconds(wait_ms))
         answer = pb.WaitTasksResponse()
         ended = iter(views)
         known: list[TaskView] = []
@@ -95,7 +84,9 @@ class OutcomeHandlers:
                 answer.errors.add(item=item, error=error_message(one))
             else:
                 answer.errors.append(task_not_found(item, one.id))
-        return answer.SerializeToString() + b"".join(encode_tasks(known, _WAITED, secret=True))
+        return answer.SerializeToString() + b"".join(
+            encode_tasks(known, _WAITED, shorten_session=True)
+        )
 
     async def put_and_wait(
         self,
@@ -104,13 +95,13 @@ class OutcomeHandlers:
     ) -> bytes:
         """Put tasks and wait until all of them have ended.
 
-        When leadership is lost meanwhile, a request with a request_id is repeated at the next
-        leader, which knows it and waits on. Without one it must not be repeated: this node asks the
-        next leader for the outcomes.
+        If leadership is lost during the wait, a request with a request_id is retried on the next
+        leader, which recognizes it and continues to wait. A request without a request_id must not
+        be retried, so this node asks the next leader for the outcomes.
         """
         request = call.request
         self._outcomes.check_limit(len(request.tasks))
-        until = asyncio.get_running_loop().time() + wait_seconds(request.outcome_wait_ms, call)
+        until = asyncio.get_running_loop().time() + call.wait_seconds(request.outcome_wait_ms)
         with self._outcomes.expecting(request.tube) as expectation:
             answer = await put(call)
             ids = [task_id for task_id in answer.task_ids if task_id]
@@ -127,11 +118,13 @@ class OutcomeHandlers:
         return answer.SerializeToString() + b"".join(outcomes)
 
     async def _finish(self, wait: OutcomeWait, until: float, caller: Caller) -> list[bytes]:
-        """Wait here; return one outcome for each id."""
+        """Wait on this node; return one encoded outcome per task id."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         return [
-            encode_tasks([visible_task(view, wait.query.tube, caller)], _OUTCOMES, secret=True)[0]
+            encode_tasks(
+                [visible_task(view, wait.query.tube, caller)], _OUTCOMES, shorten_session=True
+            )[0]
             if view is not None
             else task_element(_OUTCOMES, task_pb2.Task(tube=wait.query.tube, id=task_id))
             for task_id, view in zip(wait.query.ids, views, strict=True)
@@ -140,9 +133,10 @@ class OutcomeHandlers:
     async def _finish_elsewhere(
         self, call: UnaryCall[pb.PutTasksRequest], ids: Sequence[int], until: float
     ) -> list[bytes]:
-        """Ask the next leader; what it does not know, or if there is none in time, stays open.
+        """Ask the next leader for the outcomes; an outcome that it does not know stays open.
 
-        The put is done: an error would make the caller put a second time.
+        Returns open outcomes, not an error, if no leader answers in time: the put has succeeded,
+        and an error would make the caller put the tasks again.
         """
         tube = call.request.tube
         try:
@@ -163,7 +157,7 @@ class OutcomeHandlers:
     async def _ask_leader(
         self, tube: str, ids: Sequence[int], until: float, caller: Caller
     ) -> pb.WaitTasksResponse:
-        """Wait at the next leader, which may be this node again.
+        """Wait for the outcomes on the next leader, which may be this node again.
 
         Raises:
             CallRefused, LeaderAnsweredError: no leader answered in time.
@@ -189,10 +183,10 @@ class OutcomeHandlers:
 
 
 def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:
-    """Return a task of a tube that the caller may read, as far as the caller may see it by now.
+    """Return a task of a readable tube with the fields that the caller may see.
 
-    It may have gone on to a tube that the caller may not read: of what happens there, where it is,
-    its state and how it ended are told.
+    If the task has moved to a tube that the caller may not read, only its tube, id, state and
+    outcome are visible.
     """
     if view.tube == tube or caller.may(Verb.READ, view.tube):
         return view
@@ -217,5 +211,22 @@ def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:
 
 
 def task_element(field: int, task: task_pb2.Task) -> bytes:
-    """Return a task as an element of the repeated field ``field`` of an answer."""
+    """Return an encoded task as an element of the repeated field ``field`` of an answer."""
     return wire.length_delimited(field, task.SerializeToString())
+
+
+def select_with_failed(
+    queue: Queue, tube: str, selector: ByIds | ByKeys
+) -> list[TaskView | Refusal]:
+    """Return the selected tasks of a tube in order, including the records of failed tasks.
+
+    A task that is neither in the tube nor recorded as failed is a refusal.
+    """
+    found = queue.select_tasks(tube, selector)
+    if not any(isinstance(one, Refusal) for one in found):
+        return found
+    failed = queue.failed_tasks(tube, selector)
+    return [
+        removed if isinstance(one, Refusal) and removed is not None else one
+        for one, removed in zip(found, failed, strict=True)
+    ]

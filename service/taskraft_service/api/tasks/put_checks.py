@@ -1,200 +1,179 @@
-"""Check the requests of TaskService against the limits of the contract.
+"""Check puts and the tasks in them against the limits of the contract.
 
-What depends on the state (does the tube exist?) is the queue core's business.
+Conditions that depend on the state, such as whether the tube exists, are left to the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import limits
-from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.tasks.dependency_checks import check_dependencies, refuse_dependencies
-from taskraft_service.api.tasks.settle_checks import POSITIONS
-from taskraft_service.api.tasks.update_checks import check_retry
+from taskraft_service.api.rpc.violations import TUBE_NAME, Violations
+from taskraft_service.api.tubes.checks import POSITIONS, check_retry_policy
 from taskraft_service.command_codecs.put import specs_of
 
 _STATES: Final = frozenset(task_pb2.Task.State.values())
+_Spec = task_pb2.TaskSpec
+_CHANGING_POLICIES: Final = {
+    _Spec.RESTART_IF_FINISHED: "RESTART_IF_FINISHED",
+    _Spec.REPLACE_IF_WAITING: "REPLACE_IF_WAITING",
+}
+"""Conflict policies that change an existing task, which then cannot get dependencies."""
 
 
-def put_violations(
+def check_put(
     request: task_service_pb2.PutTasksRequest,
     raw: bytes,
     payload_bytes_max: int,
     items_before: int = 0,
 ) -> Violations:
-    """Return what of a put breaks a limit.
+    """Return the violations of a put.
 
-    ``items_before`` are those of earlier puts of a batch.
+    Args:
+        request: the put.
+        raw: the put as received.
+        payload_bytes_max: the configured maximum size of a payload.
+        items_before: number of items in earlier puts of the same batch.
     """
-    wrong = Violations()
-    wrong.check_request_id(request.request_id)
-    wrong.check_tube("tube", request.tube)
+    violations = Violations()
+    # Most puts are valid; the conditions here save most of the calls on the path of every put.
+    if request.request_id:
+        violations.check_request_id(request.request_id)
+    if TUBE_NAME.fullmatch(request.tube) is None:
+        violations.check_tube("tube", request.tube)
     plain_bytes = specs_of(raw).plain_bytes
-    wrong.check_nonempty("tasks", plain_bytes, limits.PUT_TASKS_MAX)
-    if request.room_wait_ms < 0 or request.outcome_wait_ms < 0:
-        wrong.check_not_negative("room_wait_ms", request.room_wait_ms)
-        wrong.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
+    if not 1 <= len(plain_bytes) <= limits.PUT_TASKS_MAX:
+        violations.check_nonempty("tasks", plain_bytes, limits.PUT_TASKS_MAX)
+    if request.room_wait_ms or request.outcome_wait_ms:
+        violations.check_not_negative("room_wait_ms", request.room_wait_ms)
+        violations.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
     if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
         most = limits.SELECTOR_IDS_MAX
         text = f"{len(plain_bytes)} items to wait for, more than {most}"
-        wrong.add("tasks", text, {"value": str(len(plain_bytes)), "limit": f"..{most}"})
+        violations.add("tasks", text, {"value": str(len(plain_bytes)), "limit": f"..{most}"})
     for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
             spec = request.tasks[item]
-            check_spec(wrong, f"tasks[{item}]", spec, payload_bytes_max)
-            check_dependencies(wrong, f"tasks[{item}]", spec, items_before + item)
+            check_spec(violations, f"tasks[{item}]", spec, payload_bytes_max)
+            _check_dependencies(violations, f"tasks[{item}]", spec, items_before + item)
         elif payload_bytes > payload_bytes_max:
-            wrong.check_size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
-    return wrong
+            violations.check_size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
+    return violations
 
 
 def check_spec(
-    wrong: Violations, path: str, spec: task_pb2.TaskSpec, payload_bytes_max: int
+    violations: Violations, path: str, spec: task_pb2.TaskSpec, payload_bytes_max: int
 ) -> None:
-    """Check what a producer says about one task."""
-    wrong.check_size(f"{path}.payload", len(spec.payload), payload_bytes_max)
-    wrong.check_text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
-    wrong.check_text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
-    wrong.check_text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
-    wrong.check_not_negative(f"{path}.ttl_ms", spec.ttl_ms)
-    wrong.check_not_negative(f"{path}.ttr_ms", spec.ttr_ms)
-    wrong.check_not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
-    wrong.check_choice(f"{path}.position", spec.position, POSITIONS)
+    """Check one task of a put."""
+    violations.check_size(f"{path}.payload", len(spec.payload), payload_bytes_max)
+    violations.check_text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    violations.check_text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
+    violations.check_text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
+    violations.check_not_negative(f"{path}.ttl_ms", spec.ttl_ms)
+    violations.check_not_negative(f"{path}.ttr_ms", spec.ttr_ms)
+    violations.check_not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
+    violations.check_choice(f"{path}.position", spec.position, POSITIONS)
     if spec.unique_key:
-        wrong.check_unique_key(f"{path}.unique_key", spec.unique_key)
-    known = wrong.check_choice(
+        violations.check_unique_key(f"{path}.unique_key", spec.unique_key)
+    known = violations.check_choice(
         f"{path}.on_conflict", spec.on_conflict, type(spec).OnConflict.values()
     )
     if known and spec.on_conflict and not spec.unique_key:
-        wrong.add(f"{path}.on_conflict", "given without unique_key")
-    _check_unique_among(wrong, path, spec)
-    wrong.check_text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
+        violations.add(f"{path}.on_conflict", "requires unique_key")
+    _check_unique_scope(violations, path, spec)
+    violations.check_text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
-        check_retry(wrong, f"{path}.retry", spec.retry)
+        check_retry_policy(violations, f"{path}.retry", spec.retry)
     if spec.headers:
-        _check_headers(wrong, f"{path}.headers", spec)
+        _check_headers(violations, f"{path}.headers", spec)
 
 
-def _check_unique_among(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
-    """Check among which tasks a unique key is one."""
+def _check_unique_scope(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    """Check the scope of a unique key: states and time."""
     for place, state in enumerate(spec.unique_states):
         if not state or state not in _STATES:
-            wrong.add(f"{path}.unique_states[{place}]", f"{state} is no state of a task")
-    wrong.check_count(f"{path}.unique_states", spec.unique_states, len(_STATES))
+            violations.add(f"{path}.unique_states[{place}]", f"{state} is not a task state")
+    violations.check_count(f"{path}.unique_states", spec.unique_states, len(_STATES))
     if spec.HasField("unique_ms"):
-        wrong.check_positive(f"{path}.unique_ms", spec.unique_ms)
+        violations.check_positive(f"{path}.unique_ms", spec.unique_ms)
     if not spec.unique_key:
         if spec.unique_states:
-            wrong.add(f"{path}.unique_states", "given without unique_key")
+            violations.add(f"{path}.unique_states", "requires unique_key")
         if spec.HasField("unique_ms"):
-            wrong.add(f"{path}.unique_ms", "given without unique_key")
+            violations.add(f"{path}.unique_ms", "requires unique_key")
 
 
-def check_stored_spec(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
-    """Check a task that is kept, to be put later."""
-    check_spec(wrong, path, spec, limits.STORED_PAYLOAD_BYTES_MAX)
-    refuse_dependencies(wrong, path, spec)
+def check_stored_spec(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    """Check a task that is stored with a group or a schedule and put later."""
+    check_spec(violations, path, spec, limits.STORED_PAYLOAD_BYTES_MAX)
+    _check_no_dependencies(violations, path, spec)
 
 
-def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+def _check_headers(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
     total = 0
     for name, content in spec.headers.items():
-        wrong.check_text(f"{path}[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
+        violations.check_text(f"{path}[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:
-            wrong.add(path, "a header without a name")
+            violations.add(path, "a header has an empty name")
         total += len(name.encode()) + len(content)
-    wrong.check_size(path, total, limits.HEADERS_BYTES_MAX)
+    violations.check_size(path, total, limits.HEADERS_BYTES_MAX)
 
 
-def _check_sources(
-    wrong: Violations, path: str, sources: Sequence[task_service_pb2.TakeSource]
+def _check_dependencies(
+    violations: Violations, path: str, spec: task_pb2.TaskSpec, items_before: int
 ) -> None:
-    wrong.check_nonempty(path, sources, limits.TAKE_SOURCES_MAX)
-    for place, source in enumerate(sources):
-        wrong.check_pattern(f"{path}[{place}].tube", source.tube)
-        wrong.check_range(f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
-    if len({source.weight > 0 for source in sources}) > 1:
-        wrong.add(path, "either all of them have a weight or none")
+    """Check the dependencies of an item.
 
-
-def _check_types(wrong: Violations, path: str, types: Sequence[str]) -> None:
-    wrong.check_count(path, types, limits.TAKE_TYPES_MAX)
-    for place, name in enumerate(types):
-        if not name:
-            wrong.add(f"{path}[{place}]", "is empty, and no type")
-        wrong.check_text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)
-
-
-def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
-    """Refuse a take that breaks a limit."""
-    wrong = Violations()
-    wrong.check_request_id(request.request_id)
-    _check_sources(wrong, "sources", request.sources)
-    _check_types(wrong, "types", request.types)
-    if request.session_id:
-        wrong.check_session_id("session_id", request.session_id)
-    wrong.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
-    wrong.check_not_negative("bytes_max", request.bytes_max)
-    wrong.check_not_negative("wait_ms", request.wait_ms)
-    wrong.check_not_negative("ttr_ms", request.ttr_ms)
-    if request.HasField("task_id"):
-        wrong.check_positive("task_id", request.task_id)
-        if len(request.sources) != 1 or "*" in request.sources[0].tube:
-            wrong.add("sources", "task_id needs exactly one tube")
-        for field, given in (
-            ("types", bool(request.types)),
-            ("priority_bound", request.HasField("priority_bound")),
-        ):
-            if given:
-                wrong.add(field, "means nothing for a task that is chosen by task_id")
-    wrong.raise_if_any()
-
-
-def check_message(
-    message: task_service_pb2.SubscribeRequest, tasks_open: int, *, is_first: bool
-) -> None:
-    """Refuse a message of a stream that breaks a limit, its settlements aside.
-
-    ``tasks_open``: how many tasks its credit allows already.
+    An item can depend only on earlier items, so there are no cycles. ``items_before`` includes the
+    items of earlier puts of the same batch.
     """
-    wrong = Violations()
-    if message.HasField("open") is not is_first:
-        wrong.add("open", "missing in the first message" if is_first else "not the first message")
-    elif is_first:
-        _check_open(wrong, message.open)
-    if message.HasField("filter"):
-        _check_filter(wrong, message.filter)
-    if message.HasField("credit"):
-        _check_credit(wrong, message.credit, tasks_open)
-    wrong.raise_if_any()
+    count = len(spec.depends_on)
+    known = violations.check_choice(
+        f"{path}.on_dependency_failure",
+        spec.on_dependency_failure,
+        _Spec.OnDependencyFailure.values(),
+    )
+    if known and spec.on_dependency_failure and not count:
+        violations.add(f"{path}.on_dependency_failure", "requires depends_on")
+    if not count:
+        return
+    if count > limits.DEPENDENCIES_MAX:
+        violations.check_range(f"{path}.depends_on", count, 0, limits.DEPENDENCIES_MAX)
+        return
+    if spec.on_conflict in _CHANGING_POLICIES:
+        violations.add(
+            f"{path}.depends_on",
+            f"not allowed together with {_CHANGING_POLICIES[spec.on_conflict]}",
+        )
+    seen: dict[bytes, int] = {}
+    for place, one in enumerate(spec.depends_on):
+        field = f"{path}.depends_on[{place}]"
+        _check_dependency(violations, field, one, items_before)
+        first = seen.setdefault(one.SerializeToString(deterministic=True), place)
+        if first != place and one.WhichOneof("on") is not None:
+            violations.add(field, f"a duplicate of depends_on[{first}]")
 
 
-def _check_open(wrong: Violations, opened: task_service_pb2.SubscribeRequest.Open) -> None:
-    _check_sources(wrong, "open.sources", opened.sources)
-    _check_types(wrong, "open.types", opened.types)
-    if opened.session_id:
-        wrong.check_session_id("open.session_id", opened.session_id)
-    wrong.check_range("open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
-    wrong.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
-    wrong.check_not_negative("open.ttr_ms", opened.ttr_ms)
-
-
-def _check_filter(wrong: Violations, wish: task_service_pb2.SubscribeRequest.Filter) -> None:
-    _check_types(wrong, "filter.types", wish.types)
-    if wish.none and (wish.types or wish.HasField("priority_bound")):
-        wrong.add("filter.none", "excludes types and priority_bound")
-
-
-def _check_credit(
-    wrong: Violations, credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int
+def _check_dependency(
+    violations: Violations, field: str, one: task_pb2.Dependency, items_before: int
 ) -> None:
-    wrong.check_not_negative("credit.tasks", credit.tasks)
-    wrong.check_not_negative("credit.bytes", credit.bytes)
-    total = credit.tasks + tasks_open
-    if total > limits.CREDIT_TASKS_MAX:
-        text = f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}"
-        limit = {"value": str(credit.tasks), "limit": f"..{limits.CREDIT_TASKS_MAX - tasks_open}"}
-        wrong.add("credit.tasks", text, limit)
+    match one.WhichOneof("on"):
+        case "task":
+            violations.check_tube(f"{field}.task.tube", one.task.tube)
+            if one.task.id < 1:
+                violations.add(f"{field}.task.id", f"{one.task.id} is not positive")
+        case "item":
+            if not 0 <= one.item < items_before:
+                text = f"item {one.item} is not before this item, which is item {items_before}"
+                violations.add(f"{field}.item", text, {"value": str(one.item)})
+        case _:
+            violations.add(field, "missing")
+
+
+def _check_no_dependencies(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    """Check that a stored task has no dependencies; the tasks may be gone when it is put."""
+    if spec.depends_on:
+        violations.add(f"{path}.depends_on", "not allowed for a task that is put later")
+    if spec.on_dependency_failure:
+        violations.add(f"{path}.on_dependency_failure", "not allowed for a task that is put later")

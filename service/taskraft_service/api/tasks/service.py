@@ -1,11 +1,12 @@
-"""Serve the unary methods of TaskService: put, settle, and those of the modules beside."""
+"""TaskService: put and settle tasks; the other methods are in the modules beside this one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.api.rpc.methods import (
@@ -15,25 +16,25 @@ from taskraft_service.api.rpc.methods import (
     UnaryCall,
     UnaryMethod,
 )
-from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.rpc.status import CallRefused, item_errors
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.batch import BatchHandler
 from taskraft_service.api.tasks.bulk_methods import selector_methods
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
+from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.reads import TaskReadHandlers
-from taskraft_service.api.tasks.room_waits import put_when_room
-from taskraft_service.api.tasks.settle_checks import settle_violations
+from taskraft_service.api.tasks.settle_checks import check_settle
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.put import PUT, payload_bytes, specs_of
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
-from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.leader.capacity_waiters import CapacityWaiters
+from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult
 
@@ -41,117 +42,144 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
 
 
 @dataclass(slots=True, frozen=True)
-class TaskSettings:
-    """What a node decides by its configuration."""
+class TaskHandlers:
+    """The handlers of TaskService that have modules of their own."""
 
-    payload_bytes_max: int
-    in_force: EffectiveSettings
+    takes: TakeHandler
+    reads: TaskReadHandlers
+    outcomes: OutcomeHandlers
+    subscribe: StreamHandler
 
 
 class TaskService:
-    """The methods of TaskService; those that put and settle are handled here.
+    """The methods of TaskService, with the handlers of PutTasks and SettleTasks.
 
     Args:
-        mutations: applies commands.
-        reading: has the queue.
-        disk: refuses content where the disk is nearly full.
-        outcomes: waits for the ends of tasks.
-        takes: takes tasks.
-        reads: shows tasks.
-        settings: what the node decides.
+        executor: executes commands.
+        reader: reads the queue.
+        disk: refuses new content while disk space is low.
+        capacity_waiters: the puts that wait for tube capacity.
+        settings: the settings of the cluster in force.
+        payload_bytes_max: the configured maximum size of a payload.
+        handlers: the other handlers of the service.
     """
 
     def __init__(
         self,
-        mutations: CommandExecutor,
-        reading: QueueReader,
+        executor: CommandExecutor,
+        reader: QueueReader,
         disk: DiskSpaceGuard,
-        outcomes: OutcomeHandlers,
-        takes: TakeHandler,
-        reads: TaskReadHandlers,
-        settings: TaskSettings,
+        capacity_waiters: CapacityWaiters,
+        settings: EffectiveSettings,
+        payload_bytes_max: int,
+        handlers: TaskHandlers,
     ) -> None:
-        self._mutations = mutations
-        self._reading = reading
+        self._executor = executor
+        self._reader = reader
         self._disk = disk
-        self._outcomes = outcomes
-        self._takes = takes
-        self._reads = reads
-        self._settings = settings
-        self._missing = TubeAutoCreation(reading, settings.in_force)
-        self._batches = BatchHandler(
-            mutations, reading, disk, self._missing, settings.payload_bytes_max
-        )
+        self._capacity_waiters = capacity_waiters
+        self._payload_bytes_max = payload_bytes_max
+        self._handlers = handlers
+        self._auto_creation = TubeAutoCreation(reader, settings)
 
-    def methods(self, subscribe: StreamHandler) -> ServiceMethods:
-        """Return the methods of the service; ``subscribe`` serves the streaming one."""
+    def methods(self) -> ServiceMethods:
+        """Return the methods of TaskService."""
+        handlers, limit = self._handlers, self._payload_bytes_max
+        batch = BatchHandler(self._executor, self._reader, self._disk, self._auto_creation, limit)
+        leader = ExecutionSite.LEADER
         return ServiceMethods(
             SERVICE,
             (
-                UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, self.put_tasks),
-                self._outcomes.wait_tasks_method(),
-                self._batches.method(),
-                self._takes.method(),
-                UnaryMethod(
-                    "SettleTasks", pb.SettleTasksRequest, ExecutionSite.LEADER, self.settle_tasks
-                ),
-                *selector_methods(self._mutations, self._disk, self._settings.payload_bytes_max),
-                *self._reads.methods(),
+                UnaryMethod("PutTasks", pb.PutTasksRequest, leader, self.put_tasks),
+                handlers.outcomes.wait_tasks_method(),
+                batch.method(),
+                handlers.takes.method(),
+                UnaryMethod("SettleTasks", pb.SettleTasksRequest, leader, self.settle_tasks),
+                *selector_methods(self._executor, self._disk, limit),
+                *handlers.reads.methods(),
             ),
-            bidirectional={"Subscribe": subscribe},
+            bidirectional={"Subscribe": handlers.subscribe},
             server_streaming={},
         )
 
     # ------------------------------------------------------------------------------ put
 
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
-        """Put tasks, and wait for their outcomes if that is asked for."""
-        payload_bytes_max = self._settings.payload_bytes_max
-        task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_if_any()
+        """Put tasks; wait for their outcomes if the request asks for that."""
+        check_put(call.request, call.raw, self._payload_bytes_max).raise_if_any()
         if call.request.outcome_wait_ms:
-            return await self._outcomes.put_and_wait(call, self._put)
+            return await self._handlers.outcomes.put_and_wait(call, self._put)
         return await self._put(call)
 
     async def _put(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse:
-        """Put tasks; with automatic creation, make their tube first, in the same entry."""
-        self._disk.check_tubes((call.request.tube,))
+        """Put tasks; if allowed, create a missing tube first, in the same entry."""
         if call.request.room_wait_ms:
-            outcome = await put_when_room(self._outcomes.capacity_waiters, call, self._propose_put)
+            applied = await self._put_with_capacity(call)
         else:
-            outcome = await self._mutations.apply(PUT, call, self._missing_tube(call))
-        put = result_of(outcome, PutResult)
+            applied = await self._put_whole(call)
+        put = result_of(applied, PutResult)
         return pb.PutTasksResponse(
             task_ids=put.ids,
-            errors=item_errors(put.refused),
+            errors=item_errors(put.refused) if put.refused else (),
             existing=put.existing,
-            revision=outcome.index,
+            revision=applied.index,
         )
 
-    async def _propose_put(
-        self, call: UnaryCall[pb.PutTasksRequest], *, whole: bool
-    ) -> AppliedCommand:
-        """Put all or nothing, or (``whole`` False) what there is room for.
+    async def _put_whole(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand:
+        """Put all tasks; a put with ``room_wait_ms`` that does not fit is refused as a whole."""
+        tubes = (call.request.tube,)
+        # The disk is checked again for each attempt of a put that waits for capacity.
+        self._disk.check_tubes(tubes)
+        before = self._auto_creation.commands_for(tubes, call.request.request_id)
+        return await self._executor.execute(PUT, call, before)
 
-        A call may have waited for a minute: the disk is looked at again.
+    async def _put_with_capacity(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand:
+        """Put all tasks once the tube has capacity; after the wait, put the tasks that fit.
+
+        Raises:
+            CallRefused: the queue refused the put; TUBE_FULL if no task fits after the wait.
+            NotProposed: this node lost leadership; no task was put.
         """
-        self._disk.check_tubes((call.request.tube,))
-        if whole:
-            return await self._mutations.apply(PUT, call, self._missing_tube(call))
+        request = call.request
+        now = asyncio.get_running_loop().time()
+        until = now + call.wait_seconds(request.room_wait_ms)
+        if not self._capacity_waiters.has_waiting(request.tube):
+            applied = await self._try_put(call)
+            if applied is not None:
+                return applied
+        size = sum(payload_bytes(body) for body in specs_of(call.raw).bodies)
+        with self._capacity_waiters.enqueue(request.tube, len(request.tasks), size) as waiting:
+            while await waiting.wait(until):
+                applied = await self._try_put(call)
+                if applied is not None:
+                    return applied
+        self._disk.check_tubes((request.tube,))
+        return await self._executor.execute_encoded(self._without_wait(call), call.deadline)
+
+    async def _try_put(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand | None:
+        """Try to put all tasks; return None if the tube has no capacity for all of them."""
+        try:
+            return await self._put_whole(call)
+        except CallRefused as refusal:
+            if refusal.reason != error_pb2.Error.TUBE_FULL:
+                raise
+            return None
+
+    @staticmethod
+    def _without_wait(call: UnaryCall[pb.PutTasksRequest]) -> EncodedCommand:
+        """Return the put without its wait for capacity, which puts the tasks that fit."""
         request = pb.PutTasksRequest()
         request.CopyFrom(call.request)
         request.ClearField("room_wait_ms")
-        hash_of_request = idempotency_hash(call)
-        encoded = encode_leader_command(PUT, request, hash_of_request)
-        return await self._mutations.propose(encoded, call.deadline)
-
-    def _missing_tube(self, call: UnaryCall[pb.PutTasksRequest]) -> Sequence[EncodedCommand]:
-        return self._missing.creations((call.request.tube,), call.request.request_id)
+        return encode_leader_command(PUT, request, idempotency_hash(call))
 
     # ------------------------------------------------------------------------------ settle
 
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
-        settle_violations(call.request, self._settings.payload_bytes_max).raise_if_any()
-        own = own_settlements(self._reading.queues, call.request, call.caller)
-        outcome = await self._mutations.apply_as(SETTLE, call, own)
-        return settled_message(result_of(outcome, SettleResult), outcome.index)
+        check_settle(call.request, self._payload_bytes_max).raise_if_any()
+        request = call.request
+        if call.caller.is_restricted:
+            request = own_settlements(self._reader.queues, request, call.caller)
+        applied = await self._executor.execute_changed(SETTLE, call, request)
+        return settled_message(result_of(applied, SettleResult), applied.index)

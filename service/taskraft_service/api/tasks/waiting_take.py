@@ -1,4 +1,4 @@
-"""Let one call of TakeTasks wait for its tasks."""
+"""Let a call of TakeTasks wait for tasks on the leader."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANONYMOUS, Caller
-from taskraft_service.api.rpc.methods import M, UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.command_codecs.take import TAKE
@@ -15,36 +13,37 @@ from taskraft_service.entries.encoded_command import EncodedCommand, encode_lead
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
-from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
+from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
 
 
-def wait_seconds(wait_ms: int | None, call: UnaryCall[M]) -> float:
-    """Return how long a call may wait from now on: it ends shortly before the caller gives up.
-
-    What it has waited already, here or at a leader before, is part of its wait.
-
-    Args:
-        wait_ms: what the caller asks for; None: until shortly before the deadline.
-        call: the call.
-    """
-    now = asyncio.get_running_loop().time()
-    until = call.arrived_at + min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
-    if call.deadline is not None:
-        until = min(until, call.deadline - DEADLINE_MARGIN_MS / 1000)
-    return max(until - now, 0.0)
+def narrowed_take(
+    request: pb.TakeTasksRequest,
+    sources: ConsumerSources,
+    tubes: Sequence[str],
+    tasks_max: int,
+    hash_of_request: int,
+) -> EncodedCommand:
+    """Return the take of a request, for ``tubes`` in place of its sources."""
+    narrowed = pb.TakeTasksRequest()
+    narrowed.CopyFrom(request)
+    narrowed.ClearField("wait_ms")
+    narrowed.ClearField("sources")
+    narrowed.sources.extend(sources.narrowed(tubes))
+    narrowed.tasks_max = tasks_max
+    return encode_leader_command(TAKE, narrowed, hash_of_request)
 
 
 class WaitingTake:
-    """A consumer that leaves with its first tasks; satisfies ``WaitingConsumer``.
+    """A ``WaitingConsumer`` that leaves with its first tasks.
 
     Args:
-        request: the call's request, checked.
-        hash_of_request: its hash, 0 without a request_id.
-        give_back: releases tasks that arrive when the caller has gone.
-        caller: whose call it is.
+        request: the checked request of the call.
+        sources: the sources of the request.
+        hash_of_request: the hash of the request, 0 without a request_id.
+        release: releases leases that arrive after the caller has gone.
     """
 
     one_shot = True
@@ -52,101 +51,91 @@ class WaitingTake:
     def __init__(
         self,
         request: pb.TakeTasksRequest,
+        sources: ConsumerSources,
         hash_of_request: int,
-        give_back: Callable[[Sequence[TaskView]], None],
-        caller: Caller = ANONYMOUS,
+        release: Callable[[Sequence[int]], None],
     ) -> None:
         self._request = request
         self._hash = hash_of_request
-        self._give_back = give_back
+        self._release = release
         self._claimed = False
         self._abandoned = False
-        self._sources = ConsumerSources(request.sources, caller)
-        self.sources = self._sources.names
-        self._left = set(self.sources)
-        """Names of the tubes that have not been dropped meanwhile."""
+        self._sources = sources
+        self.sources = sources.names
+        self._remaining = set(sources.names)
+        """Names of the sources that were not dropped."""
         self.cut_short = False
-        """Whether the last claim had to leave tasks unlooked at, see ``TakeResult``."""
+        """Whether the last claim stopped at its scan budget, see ``TakeResult``."""
         self.outcome: asyncio.Future[AppliedCommand] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
-        """Set while no claim is without answer."""
+        """Set while no claim is in flight."""
         self.idle.set()
 
     @property
     def is_selective(self) -> bool:
-        """See ``Consumer``."""
+        """See ``WaitingConsumer``."""
         return bool(self._request.types) or self._request.HasField("priority_bound")
 
     def allows(self, tube: str) -> bool:
-        """See ``Consumer``."""
+        """See ``WaitingConsumer``."""
         return self._sources.allows(tube)
 
     def wanted_tasks(self) -> int:
-        """Return how many tasks the call may take now."""
+        """See ``WaitingConsumer``."""
         return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """Return the call's request, narrowed to tubes that have something."""
+        """See ``WaitingConsumer``."""
         self._claimed = True
         self.idle.clear()
-        return self.narrowed(tubes, tasks_max)
-
-    def narrowed(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """Return the call's request for other tubes and another number of tasks."""
-        request = pb.TakeTasksRequest()
-        request.CopyFrom(self._request)
-        request.ClearField("wait_ms")
-        request.ClearField("sources")
-        request.sources.extend(self._sources.narrowed(tubes))
-        request.tasks_max = tasks_max
-        return encode_leader_command(TAKE, request, self._hash)
+        return narrowed_take(self._request, self._sources, tubes, tasks_max, self._hash)
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
-        """Take the answer to the claim; a claim that found nothing leaves the call waiting."""
+        """See ``WaitingConsumer``; after a claim that found no task the call continues to wait."""
         del claim
         self._claimed = False
         self.idle.set()
         if not isinstance(outcome, AppliedCommand):
             self._fail(outcome)
         elif isinstance(outcome.result, Refusal):
-            # A tube that matched a pattern may be dropped meanwhile; another may come.
-            is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
-            if not (is_gone and self._sources.has_patterns):
+            # A tube that matched a pattern was dropped; another tube may match later.
+            was_dropped = outcome.result.reason is Reason.TUBE_NOT_FOUND
+            if not (was_dropped and self._sources.has_patterns):
                 self._fail(refused_by_queue(outcome.result))
         elif isinstance(outcome.result, TakeResult):
             self.cut_short = outcome.result.cut_short
             if outcome.result.tasks:
-                self._leave(outcome, outcome.result.tasks)
+                self._finish(outcome, outcome.result.tasks)
 
-    def _leave(self, outcome: AppliedCommand, tasks: Sequence[TaskView]) -> None:
-        """End the call with its first tasks; nobody may be there any more to have them."""
+    def _finish(self, outcome: AppliedCommand, tasks: Sequence[TaskView]) -> None:
+        """End the call with its first tasks; release the tasks if the caller has gone."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
         elif self._abandoned:
-            self._give_back(tasks)
+            self._release([task.token for task in tasks])
 
     def tube_dropped(self, tube: str) -> None:
-        """End the call if no tube is left that it could take from."""
-        self._left.discard(tube)
-        if not self._left and not self._sources.has_patterns:
+        """End the call with TUBE_NOT_FOUND if none of its sources is left."""
+        self._remaining.discard(tube)
+        if not self._remaining and not self._sources.has_patterns:
             self._fail(tube_not_found(tube))
 
     def abandon(self) -> None:
-        """Take note that the caller has gone.
+        """Release the tasks of a caller that has gone, including tasks that still arrive.
 
-        With a request_id the leases stay: a retry of the caller is answered with the same ones.
+        With a request_id the leases stay, because a retry is answered with the same leases.
         """
         if self.outcome.done() and not self.outcome.cancelled():
             if self.outcome.exception() is None and not self._request.request_id:
                 result = self.outcome.result().result
                 assert isinstance(result, TakeResult)
-                self._give_back(result.tasks)
+                self._release([task.token for task in result.tasks])
             return
         self.outcome.cancel()
         self._abandoned = not self._request.request_id
 
-    def end(self) -> None:
-        """Tell the call that this node leads no more; another node answers it."""
+    def redirect(self) -> None:
+        """End the call with NotProposed, so that it continues on the next leader."""
         self._fail(NotProposed("leadership was lost"))
 
     def _fail(self, error: Exception) -> None:
@@ -155,13 +144,13 @@ class WaitingTake:
 
 
 class WaitingTakes:
-    """The calls among all consumers that wait; satisfies ``lifecycle.LeaderOnlyWaits``."""
+    """All waiting calls of TakeTasks; satisfies ``lifecycle.LeaderOnlyWaits``."""
 
     def __init__(self, waiters: Waiters) -> None:
         self._waiters = waiters
 
     def redirect_all(self) -> None:
-        """Send all of them to the next leader."""
+        """End all waiting calls, so that they continue on the next leader."""
         for consumer in self._waiters:
             if isinstance(consumer, WaitingTake):
-                consumer.end()
+                consumer.redirect()

@@ -1,4 +1,4 @@
-"""Turn what the queue shows of a tube into the messages of the contract."""
+"""Encode tubes and their statistics as messages of the contract."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.life_cycle import (
+    BURIED,
+    DELAYED,
+    HELD,
+    READY,
+    TAKEN,
+    EventKind,
+)
 from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
+from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
 from taskraft_service.queue.entities.tube_options import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     TubeOptions,
     TubeView,
 )
+from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
-_ABSENT: Final[Mapping[str, int | str]] = {
+_STATES_WITH_TTL: Final = (READY, DELAYED, TAKEN, BURIED, HELD)
+"""States that the end of the TTL ends."""
+_UNSET_VALUES: Final[Mapping[str, int | str]] = {
     "ttl_ms": FOREVER_MS,
     "ttr_ms": FOREVER_MS,
     "retain_ms": FOREVER_MS,
@@ -32,11 +44,11 @@ _ABSENT: Final[Mapping[str, int | str]] = {
     "subqueue_rate_per_second": 0,
     "subqueue_rate_burst": 0,
 }
-"""Options that are shown only where they are not this."""
+"""Options that are absent from the message if they have this value."""
 
 
 def tube_message(view: TubeView) -> tube_service_pb2.Tube:
-    """Return a tube with the options in force."""
+    """Return a tube as a message, with the options in force."""
     return tube_service_pb2.Tube(
         name=view.name,
         kind=tube_service_pb2.Tube.Kind.ValueType(view.kind),
@@ -49,7 +61,7 @@ def tube_message(view: TubeView) -> tube_service_pb2.Tube:
 
 
 def options_message(own: TubeOptions) -> tube_service_pb2.TubeOptions:
-    """Return options as they are in force; what is without limit is absent."""
+    """Return the options in force as a message; an option without a limit is absent."""
     Options = tube_service_pb2.TubeOptions  # noqa: N806 - a class
     options = Options(
         priority_order=Options.HIGHER_FIRST if own.higher_first else Options.LOWER_FIRST,
@@ -63,7 +75,7 @@ def options_message(own: TubeOptions) -> tube_service_pb2.TubeOptions:
         take_paused=own.take_paused,
         durability=Options.Durability.ValueType(own.durability),
     )
-    for name, absent in _ABSENT.items():
+    for name, absent in _UNSET_VALUES.items():
         if getattr(own, name) != absent:
             setattr(options, name, getattr(own, name))
     if own.retry != NO_RETRY:
@@ -82,3 +94,90 @@ def _retry_message(policy: RetryPolicy) -> task_pb2.RetryPolicy:
         exhausted=Retry.Exhausted.ValueType(policy.exhausted),
         position=task_pb2.TaskSpec.Position.ValueType(policy.position),
     )
+
+
+def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:
+    """Return counts of operations by the names of the contract."""
+    calls = {kind.name: counted.by_kind[kind] for kind in EventKind}
+    noted = {call.name.lower(): counted.noted[call] for call in CountedOperation}
+    expired = {f"ttl_{state.name.lower()}": counted.expired[state] for state in _STATES_WITH_TTL}
+    return tube_service_pb2.TubeStatistics.Calls(
+        put=calls["PUT"],
+        take=calls["TAKE"],
+        ack=calls["ACK"],
+        release=calls["RELEASE"],
+        bury=calls["BURY"],
+        kick=calls["KICK"],
+        delete=calls["DELETE"],
+        touch=calls["TOUCH"],
+        ttl=calls["TTL_EXPIRED"],
+        ttr=calls["TTR_EXPIRED"],
+        delay=calls["DELAY_DUE"],
+        session_release=calls["SESSION_RELEASE"],
+        startup_release=calls["STARTUP_RELEASE"],
+        truncate=calls["TRUNCATE"],
+        finished=counted.finished,
+        release_all=calls["RELEASE_ALL"],
+        move=calls["MOVE"],
+        snatch=calls["SNATCH"],
+        restart=calls["RESTART"],
+        switch=calls["SWITCH"],
+        cancel=calls["CANCEL"],
+        update=calls["UPDATE"],
+        group_start=calls["GROUP_START"],
+        dependencies_done=calls["DEPENDENCIES_DONE"],
+        dependency_failed=calls["DEPENDENCY_FAILED"],
+        retention=calls["RETENTION_EXPIRED"],
+        **noted,
+        **expired,
+    )
+
+
+def statistics_message(
+    counts: TubeStatistics, waiting: int, *, transitions: bool
+) -> tube_service_pb2.TubeStatistics:
+    """Return the statistics of a tube as a message."""
+    by_state = {state.name.lower(): tasks for state, tasks in counts.states.items()}
+    Statistics = tube_service_pb2.TubeStatistics  # noqa: N806 - a class
+    message = Statistics(
+        tube=counts.tube,
+        tasks=Statistics.Tasks(**by_state, total=counts.total),
+        calls=_calls(counts.calls),
+        calls_since_start=_calls(counts.fresh),
+        oldest_ready_ms=counts.oldest_ready_ms,
+        payload_bytes=counts.payload_bytes,
+        waiting=waiting,
+    )
+    if transitions:
+        for move in counts.transitions:
+            message.transitions.add(
+                from_state=task_pb2.Task.State.ValueType(move.from_state),
+                to_state=task_pb2.Task.State.ValueType(move.to_state),
+                count=move.count,
+                crossing=move.crossing,
+            )
+    return message
+
+
+def total_message(
+    counts: TubeStatistics, waiting: int, *, transitions: bool
+) -> tube_service_pb2.TubeStatistics:
+    """Return the sum of the statistics of several tubes as a message.
+
+    A task that moved from one tube to another counts as one transition, from TAKEN to its state in
+    the other tube.
+    """
+    message = statistics_message(counts, waiting, transitions=False)
+    moves: dict[tuple[int, int], int] = {}
+    for move in counts.transitions if transitions else ():
+        if move.crossing and not move.to_state:
+            continue  # counted in the other tube
+        key = (task_pb2.Task.TAKEN if move.crossing else move.from_state, move.to_state)
+        moves[key] = moves.get(key, 0) + move.count
+    for (from_state, to_state), count in sorted(moves.items()):
+        message.transitions.add(
+            from_state=task_pb2.Task.State.ValueType(from_state),
+            to_state=task_pb2.Task.State.ValueType(to_state),
+            count=count,
+        )
+    return message

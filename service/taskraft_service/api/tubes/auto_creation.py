@@ -1,4 +1,4 @@
-"""Make the tubes that puts name and that do not exist, where the settings of the cluster say so."""
+"""Create the missing tubes of puts, if the settings of the cluster allow it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from taskraft_service.entries.encoded_command import EncodedCommand, encode_lead
 
 
 class TubeAutoCreation:
-    """Writes the commands that make tubes, for the entry of the put that needs them.
+    """Builds the commands that create missing tubes in the same entry as the put.
 
     Args:
-        reading: has the queue.
-        in_force: the settings that say whether, and which.
+        reader: reads the queue.
+        in_force: the settings of automatic creation.
     """
 
-    def __init__(self, reading: QueueReader, in_force: EffectiveSettings) -> None:
-        self._reading = reading
+    def __init__(self, reader: QueueReader, in_force: EffectiveSettings) -> None:
+        self._reader = reader
         self._in_force = in_force
 
-    def creations(self, names: Iterable[str], request_id: str) -> Sequence[EncodedCommand]:
-        """Return a command for each tube that is missing; none where puts make no tubes.
+    def commands_for(self, names: Iterable[str], request_id: str) -> Sequence[EncodedCommand]:
+        """Return one command per missing tube; none if automatic creation is off.
 
-        Nor does the repetition of a put that was answered before make any.
+        A retry of an answered put creates no tubes.
         """
         settings = self._in_force()
         if not settings.auto_create_tubes:
             return ()
-        queue = self._reading.applied
+        queue = self._reader.applied
         missing = [name for name in dict.fromkeys(names) if queue.tube(name) is None]
         if not missing or queue.remembers(request_id):
             return ()

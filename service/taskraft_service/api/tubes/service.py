@@ -1,4 +1,4 @@
-"""Serve TubeService."""
+"""TubeService: create, change, list and drop tubes, and their statistics."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.rpc.violations import check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tasks.answers import statistics_message, total_message
-from taskraft_service.api.tubes.answers import tube_message
+from taskraft_service.api.tubes.answers import statistics_message, total_message, tube_message
 from taskraft_service.api.tubes.checks import (
     check_create_tube,
-    check_page,
     check_tube_name,
     check_update_tube,
 )
@@ -42,10 +41,11 @@ from taskraft_service.queue.queue import Queue
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
 
 
-def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str]:
-    """Return the tubes that a caller wants, by name or pattern, and may read; in order.
+def _selected(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str]:
+    """Return the requested tubes that the caller may read, in order of name.
 
-    Looks at no others where names are wanted, nor asks for rights one by one where one is for all.
+    Plain names are looked up without a scan of all tubes, and a caller with the permission on all
+    tubes is not checked per tube.
     """
     if not wanted and caller.may(Verb.READ, ALL_TUBES):
         return queue.tube_names()
@@ -61,25 +61,25 @@ def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str
 
 
 class TubeService:
-    """The handlers of TubeService."""
+    """The methods of TubeService."""
 
     def __init__(
         self,
-        mutations: CommandExecutor,
-        reading: QueueReader,
+        executor: CommandExecutor,
+        reader: QueueReader,
         waiters: Waiters,
         unlogged_calls: UnloggedCalls,
         creates_tubes: Callable[[], bool],
     ) -> None:
-        """Serve tubes; ``creates_tubes`` tells whether a put makes the tubes that do not exist."""
-        self._mutations = mutations
-        self._reading = reading
+        """Handle tubes; ``creates_tubes`` returns whether a put creates missing tubes."""
+        self._executor = executor
+        self._reader = reader
         self._waiters = waiters
         self._unlogged_calls = unlogged_calls
         self._creates_tubes = creates_tubes
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of TubeService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -101,14 +101,14 @@ class TubeService:
                     pb.ListTubesRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.list_tubes,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
                 UnaryMethod(
                     "GetStatistics",
                     pb.GetStatisticsRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.get_statistics,
-                    lambda request: self._reading.is_here(
+                    lambda request: self._reader.can_read_here(
                         request.consistency, request.tubes or ("*",)
                     ),
                 ),
@@ -123,52 +123,52 @@ class TubeService:
         if call.request.tube.kind == pb.Tube.CUSTOM:
             outcome = await self._create_custom(call)
         else:
-            outcome = await self._mutations.apply(CREATE_TUBE, call)
+            outcome = await self._executor.execute(CREATE_TUBE, call)
         created = result_of(outcome, TubeResult)
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
 
     async def _create_custom(self, call: UnaryCall[pb.CreateTubeRequest]) -> AppliedCommand:
-        """Create a tube whose driver is installed here; its version stands in the log."""
+        """Create a tube with a custom driver; the log stores the driver's version."""
         request = pb.CreateTubeRequest()
         request.CopyFrom(call.request)
-        drivers = self._reading.applied.drivers
+        drivers = self._reader.applied.drivers
         found = drivers.get(request.tube.driver)
         version = request.tube.driver_version
         if found is None or version not in (0, found.version):
             installed = ", ".join(f"{name} {one.version}" for name, one in sorted(drivers.items()))
             raise CallRefused(
                 error_pb2.Error.DRIVER_MISSING,
-                f"the leader has no driver {request.tube.driver!r} {version or ''}".rstrip(),
+                f"the leader lacks the driver {request.tube.driver!r} {version or ''}".rstrip(),
                 {"driver": request.tube.driver, "installed": installed},
             )
         request.tube.driver_version = found.version
         hash_of_request = idempotency_hash(call)
         encoded = encode_leader_command(CREATE_TUBE, request, hash_of_request)
-        return await self._mutations.propose(encoded, call.deadline)
+        return await self._executor.execute_encoded(encoded, call.deadline)
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
-        """Change options of a tube."""
-        check_update_tube(call.request, self._reading.applied.faults_of_update)
-        outcome = await self._mutations.apply(UPDATE_TUBE, call)
+        """Change the options of a tube."""
+        check_update_tube(call.request, self._reader.applied.faults_of_update)
+        outcome = await self._executor.execute(UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
 
     async def drop_tube(self, call: UnaryCall[pb.DropTubeRequest]) -> pb.DropTubeResponse:
-        """Remove a tube; the leader alone knows of consumers that wait on it."""
+        """Drop a tube; refuse if consumers wait on it, which only the leader knows."""
         check_tube_name(call.request.name, call.request.request_id)
-        name, queue = call.request.name, self._reading.applied
+        name, queue = call.request.name, self._reader.applied
         waiting = self._waiters.waiting_count(name)
         is_repeated = queue.remembers(call.request.request_id)
         if waiting and not call.request.force and not is_repeated and queue.tube(name):
             raise CallRefused(
                 error_pb2.Error.TUBE_BUSY,
-                f"the tube has {waiting} waiting consumers",
+                f"the tube has {waiting} waiting consumers; set force to drop it",
                 {"tube": name, "waiting": str(waiting)},
             )
-        outcome = await self._mutations.apply(DROP_TUBE, call)
-        # A repeated drop is about a tube of before; another may have its name now.
-        if self._reading.applied.tube(name) is None and not self._creates_tubes():
+        outcome = await self._executor.execute(DROP_TUBE, call)
+        # After a retry of an earlier drop, a new tube may have the name.
+        if self._reader.applied.tube(name) is None and not self._creates_tubes():
             self._waiters.tube_dropped(name)
         return pb.DropTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
@@ -177,9 +177,9 @@ class TubeService:
     async def truncate_tube(
         self, call: UnaryCall[pb.TruncateTubeRequest]
     ) -> pb.TruncateTubeResponse:
-        """Remove all tasks of a tube."""
+        """Delete all tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(TRUNCATE_TUBE, call)
+        outcome = await self._executor.execute(TRUNCATE_TUBE, call)
         return pb.TruncateTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
@@ -187,18 +187,18 @@ class TubeService:
     async def release_all(self, call: UnaryCall[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
         """Release all taken tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
-        outcome = await self._mutations.apply(RELEASE_ALL, call)
+        outcome = await self._executor.execute(RELEASE_ALL, call)
         return pb.ReleaseAllResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
 
     async def list_tubes(self, call: UnaryCall[pb.ListTubesRequest]) -> pb.ListTubesResponse:
-        """List tubes by name."""
+        """Return a page of the tubes, in order of name."""
         request = call.request
-        check_page(request, "names", request.names)
-        queue = await self._reading.queue(request.consistency)
+        check_page_request(request, "names", request.names)
+        queue = await self._reader.queue(request.consistency)
         page, next_token = page_of(
-            _chosen(queue, request.names, call.caller),
+            _selected(queue, request.names, call.caller),
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
@@ -212,11 +212,11 @@ class TubeService:
     async def get_statistics(
         self, call: UnaryCall[pb.GetStatisticsRequest]
     ) -> pb.GetStatisticsResponse:
-        """Count tasks, calls and transitions: of a page of tubes, and of all together."""
+        """Return the statistics of a page of tubes, and the sum over all selected tubes."""
         request = call.request
-        check_page(request, "tubes", request.tubes)
-        queue = await self._reading.queue(request.consistency)
-        names = _chosen(queue, request.tubes, call.caller)
+        check_page_request(request, "tubes", request.tubes)
+        queue = await self._reader.queue(request.consistency)
+        names = _selected(queue, request.tubes, call.caller)
         page, next_token = page_of(
             names,
             lambda name: name,
@@ -224,7 +224,7 @@ class TubeService:
             request.page_token,
             list_fingerprint("statistics", *request.tubes),
         )
-        queues, waiting = self._reading.queues, self._waiters.waiting_count
+        queues, waiting = self._reader.queues, self._waiters.waiting_count
         shown = [
             statistics_message(counts, waiting(counts.tube), transitions=request.transitions)
             for counts in queues.statistics(page)
@@ -235,20 +235,20 @@ class TubeService:
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=self._total(None if is_whole else names, transitions=request.transitions),
-            now_ms=self._reading.now_ms(),
+            now_ms=self._reader.now_ms(),
             revision=queue.applied_index,
             next_page_token=next_token,
         )
 
     def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
-        """Return the sum over some tubes; None: over all, without asking each of them."""
-        known = self._reading.applied.tube_number
+        """Return the sum over some tubes; None means all tubes, from the running totals."""
+        known = self._reader.applied.tube_number
         waited_on = self._waiters.tubes_with_consumers() if names is None else names
         noted = self._unlogged_calls.tubes() if names is None else names
         waiting = sum(
             self._waiters.waiting_count(name) for name in waited_on if known(name) is not None
         )
-        counts = self._reading.queues.total_statistics(names)
+        counts = self._reader.queues.total_statistics(names)
         total = total_message(counts, waiting, transitions=transitions)
         self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])
         return total

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.state.existence import LinearizableExistenceCheck
+from taskraft_service.api.state.existence import ExistenceCheck
+from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.tubes import CreateTube
@@ -31,23 +32,23 @@ class Reading:
         self.queue.apply(self.barriers, 0, create)
 
 
-def known(reading, *, lenient=False):
-    return LinearizableExistenceCheck(reading, lenient=lambda: lenient)
+def known(reading, *, creates_tubes=False):
+    return ExistenceCheck(reading, creates_tubes=lambda: creates_tubes)
 
 
 async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
     reading = Reading("late")
-    await known(reading).tubes(["late"])
+    await known(reading).check_tubes(["late"])
     assert reading.barriers == 1
-    await known(reading).tubes(["late"])
+    await known(reading).check_tubes(["late"])
     assert reading.barriers == 1, "what is there needs none"
 
 
 async def test_a_tube_that_is_not_there_after_a_barrier_is_refused():
     reading = Reading()
     with pytest.raises(CallRefused):
-        await known(reading).tubes(["missing"])
+        await known(reading).check_tubes(["missing"])
     assert reading.barriers == 1
-    await known(reading, lenient=True).tubes(["missing"])
-    await known(reading).tubes(["mis*"])
+    await known(reading, creates_tubes=True).check_tubes(["missing"])
+    await known(reading).check_tubes(["mis*"])
     assert reading.barriers == 1

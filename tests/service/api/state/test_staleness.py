@@ -28,7 +28,7 @@ class Surroundings:
 
     async def reads_within(self, limit_ms):
         try:
-            await self.freshness.within(limit_ms)
+            await self.freshness.check_staleness(limit_ms)
         except CallRefused:
             return False
         return True
@@ -81,7 +81,7 @@ async def test_an_answer_that_comes_late_does_not_make_a_younger_one_forgotten()
     await second
     gates[0].set()
     await first
-    await freshness.within(10)
+    await freshness.check_staleness(10)
     assert here.asked == 2
 
 
@@ -98,6 +98,6 @@ async def test_what_no_majority_confirms_is_not_shown_as_fresh():
 async def test_without_a_leader_nobody_is_asked():
     here = Surroundings()
     here.silence_ms = 101
-    with pytest.raises(CallRefused, match="known no leader for 101 ms"):
-        await here.freshness.within(100)
+    with pytest.raises(CallRefused, match="no leader known for 101 ms"):
+        await here.freshness.check_staleness(100)
     assert here.asked == 0

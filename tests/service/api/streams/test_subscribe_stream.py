@@ -327,10 +327,10 @@ def subscribe_api(forwarder):
 
 
 class Known:
-    async def tubes(self, sources):
+    async def check_tubes(self, sources):
         pass
 
-    async def session(self, session_id, caller):
+    async def check_session(self, session_id, caller):
         pass
 
 

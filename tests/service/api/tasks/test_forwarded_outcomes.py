@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, *answers):
         self.stage = Stage()
         self.forwarder = Forwarder(*answers)
-        self.api = OutcomeHandlers(Reading(self.stage), self.stage.outcomes, None, self.forwarder)
+        self.api = OutcomeHandlers(Reading(self.stage), self.stage.outcomes, self.forwarder)
 
     async def put(self, *payloads, **fields):
         """Put tasks and wait for their ends; leadership is lost as soon as that waits."""

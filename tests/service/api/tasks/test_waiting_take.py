@@ -1,12 +1,14 @@
 """A call of TakeTasks that waits: no task may get lost between a claim and a caller."""
 
 import asyncio
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.waiting_take import WaitingTake
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, OutcomeUnknown
@@ -19,6 +21,7 @@ from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 
+TASK = SimpleNamespace(token=3)
 Options = tube_service_pb2.TubeOptions
 
 
@@ -48,7 +51,9 @@ class Bench:
             Mutations(), Reading(), None, self.waiters, UnloggedCalls(lambda: False)
         )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
-        self.taker = WaitingTake(request, 0, self.given_back.extend)
+        self.taker = WaitingTake(
+            request, ConsumerSources(request.sources), 0, self.given_back.extend
+        )
 
     def wait(self, seconds):
         return asyncio.ensure_future(self.api._wait(self.taker, seconds))
@@ -69,8 +74,8 @@ async def test_a_claim_without_answer_is_not_joined_by_another():
     claim = await bench.claim()
     bench.waiters.expect_ready("a", 5)
     assert bench.waiters.claims() == []
-    bench.answer(claim, "task")
-    assert (await waiting).result.tasks == ("task",)
+    bench.answer(claim, TASK)
+    assert (await waiting).result.tasks == (TASK,)
     assert len(bench.waiters) == 0
 
 
@@ -80,8 +85,8 @@ async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
     bench.answer(await bench.claim())
     bench.waiters.expect_ready("a", 1)
     (again,) = bench.waiters.claims()
-    bench.answer(again, "task")
-    assert (await waiting).result.tasks == ("task",)
+    bench.answer(again, TASK)
+    assert (await waiting).result.tasks == (TASK,)
 
 
 async def test_a_claim_under_way_decides_when_the_time_is_over():
@@ -89,8 +94,8 @@ async def test_a_claim_under_way_decides_when_the_time_is_over():
     waiting = bench.wait(0.01)
     claim = await bench.claim()
     await turns_until(lambda: len(bench.waiters) == 0)
-    bench.answer(claim, "task")
-    assert (await waiting).result.tasks == ("task",)
+    bench.answer(claim, TASK)
+    assert (await waiting).result.tasks == (TASK,)
 
 
 async def test_when_the_time_is_over_nothing_is_claimed_any_more():
@@ -124,9 +129,9 @@ async def test_tasks_for_a_caller_that_has_gone_are_given_back(request_id):
     claim = await bench.claim()
     waiting.cancel()
     await asyncio.wait((waiting,))
-    bench.answer(claim, "task")
+    bench.answer(claim, TASK)
     # With a request_id the same caller may ask again, and gets the same leases.
-    assert bench.given_back == ([] if request_id else ["task"])
+    assert bench.given_back == ([] if request_id else [TASK.token])
     assert len(bench.waiters) == 0
 
 
@@ -134,10 +139,10 @@ async def test_tasks_that_arrive_in_the_moment_of_the_cancellation_are_given_bac
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
-    bench.answer(claim, "task")
+    bench.answer(claim, TASK)
     waiting.cancel()
     await asyncio.wait((waiting,))
-    assert bench.given_back == ["task"]
+    assert bench.given_back == [TASK.token]
 
 
 @pytest.mark.parametrize("error", [NotProposed("lost"), OutcomeUnknown("lost")])

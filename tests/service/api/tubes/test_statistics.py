@@ -256,7 +256,7 @@ def read(node, request):
         for method in servicer.unary
         if method.name == "GetStatistics"
     )
-    return method.serve(request.SerializeToString(), None, AnonymousCaller(), 0)
+    return method.execute(request.SerializeToString(), None, AnonymousCaller(), 0)
 
 
 def steps_of(call):
