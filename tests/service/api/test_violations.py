@@ -174,7 +174,7 @@ CASES = {
             "to_origin": "not allowed together with move_to",
             "delay_ms": "-1 is less than 0",
             "position": "9 is unknown",
-            "update.delay_ms": "the transition says it",
+            "update.delay_ms": "the transition sets the delay",
             "selector.ids[0]": "0 is less than 1",
         },
     ),

@@ -323,7 +323,9 @@ async def test_a_filter_of_a_stream_that_breaks_limits_is_told_all_of_them(node,
         await stream.drain()
     assert reason_of(caught.value) == "INVALID_FIELD"
     assert "filter.types[0]" in caught.value.details()
-    assert "filter.none: not allowed together with types or priority_bound" in caught.value.details()
+    assert (
+        "filter.none: not allowed together with types or priority_bound" in caught.value.details()
+    )
 
 
 async def test_subscriptions_take_turns(node, stream):
