@@ -25,7 +25,6 @@ from taskraft_service.leader.proposal import (
     NotProposed,
 )
 from taskraft_service.limits import PUT_TASKS_MAX
-from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
 

@@ -18,10 +18,10 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
-from taskraft_service.queue.operations.settlements import SettleResult
-from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, State, TaskView
+from taskraft_service.queue.operations.settlements import SettleResult
+from taskraft_service.queue.operations.take import TakeResult
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
 _ID: Final = wire.tag(task_pb2.Task.ID_FIELD_NUMBER, wire.VARINT)

@@ -13,7 +13,6 @@ from taskraft_service.entries.encoded_command import EncodedCommand, encode_lead
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
-from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
