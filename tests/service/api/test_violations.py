@@ -258,7 +258,7 @@ CASES = {
     "a bound on the staleness of a read that is not stale": (
         "ListTasks",
         listed(staleness_ms_max=5),
-        {"consistency.staleness_ms_max": "LOCAL only"},
+        {"consistency.staleness_ms_max": "allowed only with the level LOCAL"},
     ),
     "a list of sessions of no known freshness": (
         "ListSessions",

@@ -18,7 +18,7 @@ from taskraft_service.entries.encoded_command import (
     encode_request,
     request_hash,
 )
-from taskraft_service.leader.proposal import (
+from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
     LeaderOverloaded,

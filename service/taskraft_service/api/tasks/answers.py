@@ -16,7 +16,7 @@ from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
 from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.api.rpc.status import item_errors
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, State, TaskView

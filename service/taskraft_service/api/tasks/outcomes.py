@@ -23,6 +23,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.command_codecs.selector import selector_of
+from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys

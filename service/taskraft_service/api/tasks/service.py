@@ -34,7 +34,7 @@ from taskraft_service.command_codecs.put import PUT, payload_bytes, specs_of
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
-from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult
 
