@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import TAKEN, EventKind, Operation
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
 from taskraft_service.queue.operations.sessions import end_session
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.read_ahead import read_due
 from taskraft_service.queue.store.keys import (
     DELAY_TIMER,
@@ -17,12 +18,9 @@ from taskraft_service.queue.store.keys import (
     SESSION_TIMER,
     TTL_TIMER,
 )
+from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.store.ordered_index import OrderKey
 
 VOID_DEADLINES_FACTOR: Final = 16
 """So many times more deadlines than may fire are looked at in one entry."""

@@ -6,31 +6,25 @@ nothing here depends on what happens to be in memory, or on when writes are coll
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from taskraft_service.queue.clock import advance
-from taskraft_service.queue.entities.editor import unchanged
-from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
+from taskraft_service.queue.entities.editor import Editor, unchanged
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.dependency_settlement import settle_dependents
 from taskraft_service.queue.operations.execution import execute, execute_together, runs
 from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
+from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.collect import collect
 from taskraft_service.queue.persistence.opening import bare_task, open_ledger
 from taskraft_service.queue.reading.readers import QueueReaders
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin
 from taskraft_service.queue.state.read_ahead import read_ahead
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import remove_surplus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from taskraft_service.queue.entities.editor import Editor
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.tube_driver import TubeDriver
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.operations.registry import Command, Result
-    from taskraft_service.queue.store.store import Store, Write
 
 
 class Queue(QueueReaders):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.dependencies import Awaited, OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.position import Position
@@ -15,9 +16,6 @@ from taskraft_service.queue.entities.task_view import (
     TaskOutcome,
     TaskProgress,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _head = Struct(">HBIqHHQQH")
 """Flags, outcome, times buried, end of the retention, progress, parts of the key, group; of the

@@ -7,16 +7,14 @@ them, attempts, extras. What it leaves out need not be made again for each task 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_extras, write_extras
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
 from taskraft_service.queue.entities.life_cycle import STATES
 from taskraft_service.queue.entities.task import BODY_INLINE_BYTES_MAX, QueueTask, Stored
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTube
 
 _head = Struct(">BBqqqqqIHH")
 """State, flags, priority, lane, rank, created, since, payload, bytes of type and sub-queue."""

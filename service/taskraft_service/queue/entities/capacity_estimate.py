@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.refusal import Refusal
-    from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.tube import QueueTube
 
 
 class CapacityEstimate:

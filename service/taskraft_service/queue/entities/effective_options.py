@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.task import EffectiveTaskOptions
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTube
 
 
 def effective_options(tube: QueueTube, task: NewTask, now_ms: int) -> EffectiveTaskOptions:

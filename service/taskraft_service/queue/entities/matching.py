@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, eq, ge, gt, le, lt
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from taskraft_service.queue.entities.filter import (
     AgeIs,
@@ -26,10 +26,8 @@ from taskraft_service.queue.entities.filter import (
     TextField,
     TextIs,
 )
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import Extras
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import Extras
 
 Predicate: TypeAlias = "Callable[[QueueTask], bool]"
 

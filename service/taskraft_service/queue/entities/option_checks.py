@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
 """Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 PRECISION: Final = 16
 """A slot is at most so small a part of the age of the tasks in it: the age told is at most 1/16 too

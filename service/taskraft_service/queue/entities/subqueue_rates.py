@@ -8,23 +8,20 @@ be taken changes with entries of the log only, and is the same whatever is in me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.token_bucket import TokenBucket
+from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.store.keys import (
     SUBQUEUE_RATE,
     subqueue_of_rate,
     subqueue_rate_key,
     tube_range,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 LOOKED_AT: Final = 2
 """So many buckets, those not used for longest, are looked at with each use: are they full?"""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import IntEnum, unique
 from itertools import accumulate
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from taskraft_service.queue.entities.life_cycle import FINISHED, GONE, STATES, EventKind
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 STATE_COUNT: Final = len(STATES)
 KIND_COUNT: Final = max(EventKind) + 1

@@ -7,8 +7,9 @@ docs/migration.md has a table for each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.option_checks import (
@@ -20,9 +21,6 @@ from taskraft_service.queue.entities.option_checks import (
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DAY_MS: Final = 86_400_000
 

@@ -7,9 +7,10 @@ sequence numbers, never chunks, are part of the replicated state.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task import QueueTask
@@ -23,16 +24,11 @@ from taskraft_service.queue.feed.chunk import (
     events_of,
     read_header,
 )
+from taskraft_service.queue.feed.event import EntryStamp, Event
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
-from taskraft_service.queue.store.store import RangeDeletion
+from taskraft_service.queue.store.store import RangeDeletion, Store, Write
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from taskraft_service.queue.feed.event import EntryStamp, Event
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store, Write
 
 TUBE_STRIDE: Final = 0x9E3779B1
 """Spreads the tubes over the partitions; the tasks of one tube go to all partitions in turn."""

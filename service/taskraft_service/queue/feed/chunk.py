@@ -11,15 +11,12 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from taskraft_service.queue.feed.event import Event
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
 
 COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("revision", "q", 8),

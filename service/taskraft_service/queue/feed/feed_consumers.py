@@ -7,17 +7,14 @@ bound of the feed's bytes holds for all of them, so that a dead one cannot fill 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
 from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 _record: Final = Struct(">QQH")
 _position: Final = Struct(">HQ")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
@@ -12,10 +13,13 @@ from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.option_checks import is_period
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.refusals import invalid, together
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import OnAck
 from taskraft_service.queue.operations.settlements import Ack, Keep
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.working_set import by_tube
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import transition
@@ -25,13 +29,6 @@ from taskraft_service.queue.transitions.updating import (
     unsuitable_to_tube,
     update_task,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 PROCESSED: Final = TaskOutcome.PROCESSED
 ACK: Final = Operation.ACK

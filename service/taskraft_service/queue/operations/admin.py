@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
@@ -23,22 +23,18 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import delay_unsuitable, wrong_state
 from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.uniqueness import reclaim
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

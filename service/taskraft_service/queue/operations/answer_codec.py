@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import QueueState
 
 R = TypeVar("R")
 KIND_BYTES: Final = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final, assert_never
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.dependencies import TaskReference
@@ -21,7 +21,12 @@ from taskraft_service.queue.operations import put as put_module
 from taskraft_service.queue.operations import settle as settle_module
 from taskraft_service.queue.operations import update_tasks as update_module
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
-from taskraft_service.queue.operations.batch_checks import BATCH_BRANCHES, BatchChecks
+from taskraft_service.queue.operations.batch_checks import (
+    BATCH_BRANCHES,
+    BatchChecks,
+    BatchOperation,
+    BatchOutcome,
+)
 from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
 from taskraft_service.queue.operations.kick_bury_delete import (
     Bury,
@@ -39,10 +44,6 @@ from taskraft_service.queue.operations.settlements import Settle, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, update_tasks
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.operations.batch_checks import BatchOperation, BatchOutcome
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

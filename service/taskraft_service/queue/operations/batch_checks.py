@@ -8,16 +8,18 @@ for all of them together, and of the keys it is known which are given and which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.dependencies import ItemReference
+from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY
-from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import at_item, first_of, wrong_state
 from taskraft_service.queue.entities.selector import ByFilter
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
 from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference
 from taskraft_service.queue.operations.key_claims import KeyClaims
@@ -39,23 +41,15 @@ from taskraft_service.queue.operations.put import (
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.operations.settle_checks import leases_of, refusal_of_settlement
 from taskraft_service.queue.operations.settlement_capacity import add_settlement
-from taskraft_service.queue.operations.settlements import Ack, Settle, SettleResult
+from taskraft_service.queue.operations.settlements import Ack, Settle, Settlement, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, refusal_of_update
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.updating import (
     growth,
     unsuitable_content,
     unsuitable_to_tube,
     unsuitable_transition,
 )
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.dependencies import Dependencies
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.operations.settlements import Settlement
-    from taskraft_service.queue.state.queue_state import QueueState
-
 
 BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks | Move
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import READY, Operation
+from taskraft_service.queue.entities.ready_order import Offers
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.read_ahead import soon_needed
+from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from taskraft_service.queue.entities.ready_order import Offers
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.store.ordered_index import OrderKey
 
 
 class Candidates:

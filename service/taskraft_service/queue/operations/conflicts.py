@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, Operation
-from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependency_references import waiting_of
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
+from taskraft_service.queue.transitions.uniqueness import Conflict
 from taskraft_service.queue.transitions.updating import replace_body
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.transitions.uniqueness import Conflict
 
 
 def settle_conflict(ledger: QueueState, tube: QueueTube, conflict: Conflict) -> None:

@@ -6,27 +6,25 @@ names a task that is gone cannot know whether it ended well, so that is refused.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from taskraft_service.queue.entities.dependencies import (
     Awaited,
+    Dependencies,
     ItemReference,
+    OnDependencyFailure,
     TaskReference,
     Waiting,
 )
 from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.entities.life_cycle import FINISHED
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from taskraft_service.queue.entities.dependencies import Dependencies, OnDependencyFailure
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 class Placed(NamedTuple):

@@ -7,21 +7,18 @@ bounded number of tasks per entry, in the order in which the tasks have ended.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from taskraft_service.queue.entities.dependencies import OnDependencyFailure
+from taskraft_service.queue.entities.dependencies import OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import HELD, Operation
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.operations.groups import settle_groups
+from taskraft_service.queue.state.dependents import TaskEnding
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import unhold_if_clear
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.dependencies import Waiting
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.dependents import TaskEnding
-    from taskraft_service.queue.state.queue_state import QueueState
 
 FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
 

@@ -8,21 +8,23 @@ per task.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.acknowledge import is_plain
-from taskraft_service.queue.operations.registry import ANSWERS, DEFINITIONS, EXECUTE
+from taskraft_service.queue.operations.registry import (
+    ANSWERS,
+    DEFINITIONS,
+    EXECUTE,
+    Command,
+    Result,
+)
 from taskraft_service.queue.operations.settle import settle_each
 from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take, TakeResult, take_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from taskraft_service.queue.operations.registry import Command, Result
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import QueueState
 
 Likeness: TypeAlias = tuple[str, int | None] | None
 """Equal for commands that may be done together; None: alone."""

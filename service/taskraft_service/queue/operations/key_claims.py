@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import FINISHED
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import at_item, invalid, key_taken
-from taskraft_service.queue.entities.selector import ByKeys
+from taskraft_service.queue.entities.selector import ByIds, ByKeys
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.move import refusal_of_key
 from taskraft_service.queue.operations.put_plan import existing_task
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.selector import ByIds
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import QueueState
 
 _PUT_TWICE: Final = Refusal(
     Reason.INVALID_FIELD, "a unique key is put twice in one batch", {"field": "unique_key"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
@@ -18,8 +18,10 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import wrong_state
 from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (
@@ -30,6 +32,7 @@ from taskraft_service.queue.operations.command_definition import (
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury as bury_task
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
@@ -40,11 +43,6 @@ from taskraft_service.queue.transitions.updating import (
     update_task,
 )
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

@@ -7,8 +7,9 @@ its unique key goes along; whatever stands in the way of one task refuses that o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.position import Position
@@ -16,7 +17,9 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import invalid, key_taken, wrong_state
 from taskraft_service.queue.entities.selector import Selector, at_most
 from taskraft_service.queue.entities.side import ACROSS, Side, SideLookup
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (
@@ -26,6 +29,7 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
 from taskraft_service.queue.transitions.transition import leave_order
@@ -37,12 +41,6 @@ from taskraft_service.queue.transitions.updating import (
     update_task,
 )
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.count_result import CountResult
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

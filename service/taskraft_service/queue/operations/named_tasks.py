@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task import QueueTask
 
 
 class NamedTasks:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
@@ -16,6 +17,7 @@ from taskraft_service.queue.entities.refusals import at_item, first_of
 from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_profiles import suitable_task
 from taskraft_service.queue.operations.answer_codec import (
@@ -36,17 +38,11 @@ from taskraft_service.queue.operations.dependency_references import join_depende
 from taskraft_service.queue.operations.put_plan import PutPlan
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.suitability import refusal_of_task
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from taskraft_service.queue.entities.dependencies import TaskReference
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

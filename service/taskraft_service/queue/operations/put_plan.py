@@ -5,27 +5,22 @@ Ids are given in order to what is new, so they are known beforehand.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
-from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import key_taken
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.dependency_references import Placed, resolved
 from taskraft_service.queue.operations.suitability import refusal_of_task
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.uniqueness import Conflict, holder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
-
 
 WAITING: Final = (HELD, READY, DELAYED)
 """States that a task may have right after its put."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.keys import SESSION_TIMER
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 DEPENDENTS_MAX: Final = 16
 """Maximum number of dependents of a task that are looked at to predict which become ready."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy
 from taskraft_service.queue.operations.settlements import Release
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import transition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
     EventKind.RELEASE: (Operation.RELEASE, Operation.RELEASE_DELAYED),

@@ -10,21 +10,19 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
 from taskraft_service.queue.operations.settlements import Release
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dead_letters_of
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
 SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")

@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import OPEN
@@ -20,6 +20,7 @@ from taskraft_service.queue.entities.schedule_view import (
     ScheduleView,
 )
 from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.command_definition import (
@@ -31,14 +32,10 @@ from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
 from taskraft_service.queue.operations.put import Put, PutResult, put
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, predict_nothing
 from taskraft_service.queue.operations.suitability import refusal_of_stored
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import TaskSchedule
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.schedule_view import ScheduleSpec
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

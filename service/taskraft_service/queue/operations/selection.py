@@ -8,21 +8,17 @@ memory or not, so the bound falls on the same task on all replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.matching import matcher
+from taskraft_service.queue.entities.matching import Predicate, matcher
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.refusals import no_task, no_task_of_key
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.matching import Predicate
-    from taskraft_service.queue.entities.selector import Selector
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys, Selector
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 
 Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"
 """Does something to a task; tells whether that changed anything, or why it may not be."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import NEVER_MS, after
@@ -25,10 +25,8 @@ from taskraft_service.queue.operations.ready_prediction import (
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.retrying import SESSION_LOST, hand_back
 from taskraft_service.queue.operations.settings import session_ttr_ms
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import (
@@ -26,6 +26,7 @@ from taskraft_service.queue.entities.side import (
     side_of_tokens,
     union_of_sides,
 )
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import (
@@ -64,16 +65,11 @@ from taskraft_service.queue.operations.settlements import (
     Touch,
     TouchedLease,
 )
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury
 from taskraft_service.queue.transitions.moving import move_to
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.updating import update_task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 RELEASE: Final = EventKind.RELEASE
 ALL_SETTLED: Final = SettleResult()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterator
+from typing import assert_never
 
 from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -13,6 +14,8 @@ from taskraft_service.queue.entities.refusals import (
     together,
     unsuitable_to_kind,
 )
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.acknowledge import refusal_of_ack, stale
 from taskraft_service.queue.operations.settlement_capacity import add_settlement
 from taskraft_service.queue.operations.settlements import (
@@ -25,16 +28,10 @@ from taskraft_service.queue.operations.settlements import (
     Settlement,
     Touch,
 )
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.transitions.moving import refusal_to_receive
 from taskraft_service.queue.transitions.updating import unsuitable_content, unsuitable_to_tube
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:

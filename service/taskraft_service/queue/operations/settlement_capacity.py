@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.retry_policy import Exhausted
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack
 from taskraft_service.queue.operations.retrying import is_last_attempt, policy_of
-from taskraft_service.queue.operations.settlements import Ack, BuryTaken, Reject, Release, Touch
+from taskraft_service.queue.operations.settlements import (
+    Ack,
+    BuryTaken,
+    Reject,
+    Release,
+    Settlement,
+    Touch,
+)
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.moving import dead_letters_of
 from taskraft_service.queue.transitions.updating import growth
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.operations.settlements import Settlement
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 def add_settlement(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.option_checks import retry_violations
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import (
     invalid,
     means_nothing,
@@ -12,15 +15,9 @@ from taskraft_service.queue.entities.refusals import (
     together,
     within,
 )
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.refusal import Refusal
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import QueueState
 
 _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
 """What only tasks of tubes with priorities and times may wish for."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import no_task, wrong_state
+from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.answer_codec import AnswerCodec, read_numbers, write_numbers
 from taskraft_service.queue.operations.choosing import choose, choose_living
@@ -21,18 +24,11 @@ from taskraft_service.queue.operations.command_definition import CommandDefiniti
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.operations.throttling import choose_within, open_tubes
 from taskraft_service.queue.orders.offers import ScanBudget
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.working_set import by_tube
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from taskraft_service.queue.entities.session import QueueSession
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
 from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
@@ -23,13 +24,10 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.orders.tube_orders import emptied_tube, new_tube
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

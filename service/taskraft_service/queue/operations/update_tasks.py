@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import NEVER_MS, after
@@ -18,6 +18,7 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import wrong_state
 from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.operations.admin import hide
@@ -25,6 +26,7 @@ from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
     no_room_to_grow,
@@ -33,14 +35,6 @@ from taskraft_service.queue.transitions.updating import (
     update_task,
 )
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_update import TaskUpdate
-    from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.tubes import TUBE_ANSWER, TubeResult
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import across
 from taskraft_service.queue.transitions.endings import note_surplus
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 @value

@@ -6,16 +6,12 @@ So the views stack, and what a take passes by stays where it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.ready_order import Offers
-from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from taskraft_service.queue.store.ordered_index import OrderedIndex
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 
 LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
 """Above every entry in order (of lane 0), below those at the back (of lanes from 1)."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.orders.typed_orders import TypedOrders
-    from taskraft_service.queue.store.ordered_index import OrderedIndex
-    from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube_options import TubeOptions
+from taskraft_service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Write
 
 
 class PlainOrder:

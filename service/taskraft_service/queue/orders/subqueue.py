@@ -7,13 +7,11 @@ weights, its turn lies with the place of the task that is offered.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.store.keys import ready_key, subqueue_prefix, typed_prefix, waiting_key
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store, Write
 
 _turn: Final = Struct(">Q")
 

@@ -7,19 +7,14 @@ so that one that was forgotten can be met again at any time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.subqueue import Subqueue
+from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
 from taskraft_service.queue.store.keys import place_scan, subqueue_prefix
-from taskraft_service.queue.store.ordered_index import OrderedIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store, Write
 
 
 class SubqueueMemory:

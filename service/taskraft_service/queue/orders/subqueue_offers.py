@@ -8,23 +8,18 @@ follows from the places of its tasks, from how many of them are taken and from i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from taskraft_service.queue.orders.subqueue import stored_turn, write_offer
+from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.tube_options import TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.subqueue import Subqueue, stored_turn, write_offer
+from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.keys import READY_ORDER, order_scan
-from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.subqueue import Subqueue
-    from taskraft_service.queue.orders.typed_orders import TypedOrders
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store, Write
 
 STRIDE: Final = 1 << 20
 """Virtual time between two turns of a sub-queue of weight 1; the greatest useful weight."""

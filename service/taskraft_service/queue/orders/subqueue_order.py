@@ -7,24 +7,20 @@ knows, and of which it holds places (``subqueue_memory.py``), changes no order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
+from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube_options import TubeOptions
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.subqueue_memory import SubqueueMemory
 from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
-from taskraft_service.queue.store.ordered_index import NOTHING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.orders.typed_orders import TypedOrders
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
+from taskraft_service.queue.store.store import Store, Write
 
 BY_SUBQUEUE: Final = attrgetter("subqueue")
 

@@ -8,19 +8,14 @@ forgets it with the next batch of writes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from taskraft_service.queue.codecs.task_codec import read_type
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import place_scan, task_key, typed_prefix
-from taskraft_service.queue.store.ordered_index import OrderedIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store
 
 
 class TypedOrders:

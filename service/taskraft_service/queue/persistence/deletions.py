@@ -7,23 +7,18 @@ that they make in the store, and of the markers that later walks would have to p
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import NOTHING
 from taskraft_service.queue.entities.life_cycle import READY
-from taskraft_service.queue.entities.task import place_key, typed_key
+from taskraft_service.queue.entities.task import QueueTask, place_key, typed_key
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.store.keys import OUTSIDE_TUBES, body_key, task_key, timer_key
-from taskraft_service.queue.store.store import RangeDeletion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.store.store import RangeDeletion, Write
 
 NEIGHBOURS_MIN: Final = 32
 """So many neighbours at least are deleted as a range: each range is something for reads to heed."""

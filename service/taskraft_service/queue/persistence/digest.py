@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.feed.change_feed import low_and_high
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.tube_codec import write_tube
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 def digest_of(ledger: QueueState) -> bytes:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from taskraft_service.queue.codecs.settings_codec import read_settings
-from taskraft_service.queue.entities.editor import unchanged
+from taskraft_service.queue.entities.editor import Editor, unchanged
 from taskraft_service.queue.entities.life_cycle import TAKEN
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.collect import FORMAT, META_HEAD
 from taskraft_service.queue.persistence.task_writes import HOLDER
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState
 from taskraft_service.queue.state.timers import Timers
 from taskraft_service.queue.state.tube_codec import read_tube
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop
+from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.transitions.endings import note_surplus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from taskraft_service.queue.entities.editor import Editor
-    from taskraft_service.queue.entities.tube_driver import TubeDriver
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store
 
 
 class UnknownFormatError(Exception):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import CURRENT, NOTHING, write_task
 from taskraft_service.queue.entities.life_cycle import READY, TAKEN
-from taskraft_service.queue.entities.task import BODY_INLINE_BYTES_MAX, Stored, place_key, typed_key
+from taskraft_service.queue.entities.task import (
+    BODY_INLINE_BYTES_MAX,
+    QueueTask,
+    Stored,
+    StoredPosition,
+    place_key,
+    typed_key,
+)
 from taskraft_service.queue.store.keys import body_key, task_key, timer_key
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask, StoredPosition
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.store.store import Write
 
 HOLDER: Final = Struct(">IQ")
 """Value of a lease: tube and task."""

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from taskraft_service.queue.entities.life_cycle import READY
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.operations.registry import predict_ready_tubes
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.selector import ByIds, ByKeys
+from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import State, TaskView
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube_options import TubeView
+from taskraft_service.queue.feed.change_feed import ChangeFeed
+from taskraft_service.queue.operations.registry import Command, predict_ready_tubes
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.persistence.digest import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
-from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, scan
-from taskraft_service.queue.state.tube_statistics import statistics_of, total_statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-    from taskraft_service.queue.entities.selector import ByIds, ByKeys
-    from taskraft_service.queue.entities.session_view import SessionView
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import TaskView
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.entities.tube_options import TubeView
-    from taskraft_service.queue.feed.change_feed import ChangeFeed
-    from taskraft_service.queue.operations.registry import Command
-    from taskraft_service.queue.reading.task_listing import Listing, Rest
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.state.tube_statistics import TubeStatistics
+from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan
+from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.tube_statistics import (
+    TubeStatistics,
+    statistics_of,
+    total_statistics,
+)
 
 
 class QueueReaders(LeaderReaders):

@@ -7,17 +7,15 @@ put or comes back to a place that was passed is left out, and so is what is put 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from taskraft_service.queue.entities.filter import Filter
 from taskraft_service.queue.entities.matching import matcher
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.filter import Filter
-    from taskraft_service.queue.entities.task_view import TaskView
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.store.ordered_index import OrderKey
 
 
 class Window(NamedTuple):

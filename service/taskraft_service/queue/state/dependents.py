@@ -8,21 +8,18 @@ begins anew afterwards has no set. All of it is in the store; memory has what is
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, prefix_stop
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_sets import FIRST, SetMember, TaskSetIndex
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.store.store import Store, Write
 
 _meta: Final = Struct(">QQQ")
 _record: Final = Struct(">QBQIQ")

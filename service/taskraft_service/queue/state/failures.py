@@ -8,11 +8,15 @@ leaves nothing. Only what the store does not know yet is in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras, Failure, State, TaskOutcome, TaskView
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import (
     FAILURE,
     failed_key_key,
@@ -20,14 +24,7 @@ from taskraft_service.queue.store.keys import (
     failure_key,
     prefix_stop,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 _record: Final = Struct(">IQQQIBBH")
 """Tube, task, when it was put and when it ended, attempts, outcome, fatal, parts of the key."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappush
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.group_codec import read_group, write_group
 from taskraft_service.queue.entities.group import TaskGroup, wrong_state
 from taskraft_service.queue.entities.group_view import GroupState
 from taskraft_service.queue.entities.life_cycle import FINISHED, GONE, OPEN, EventKind
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_sets import FIRST, TaskSetIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.store.store import Store, Write
 
 _number: Final = Struct(">Q")
 _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)

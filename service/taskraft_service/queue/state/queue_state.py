@@ -7,12 +7,21 @@ as a working set, the tasks in memory. It decides nothing and does nothing: oper
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from taskraft_service.queue.entities.editor import Editor
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.event import EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
@@ -25,21 +34,9 @@ from taskraft_service.queue.state.tube_registry import TubeRegistry
 from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
 from taskraft_service.queue.store.idempotency import IdempotencyTable
+from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.store.unique_keys import UniqueKeys
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from taskraft_service.queue.entities.editor import Editor
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.session import QueueSession
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import TaskOutcome
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.entities.tube_driver import TubeDriver
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store
 
 
 @value

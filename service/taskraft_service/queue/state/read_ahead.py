@@ -7,19 +7,16 @@ those behind it as well, and after each batch of writes the tubes in use read on
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from taskraft_service.queue.entities.ready_order import Offers
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.keys import TASK_TIMERS, task_id_of, task_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from taskraft_service.queue.entities.ready_order import Offers
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.store.ordered_index import OrderKey
 
 SCANNED_MIN: Final = 8
 """So many neighbours at least are read by a scan, which is dear to begin and cheap to go on."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec, ScheduleView
 from taskraft_service.queue.store.keys import SCHEDULE, prefix_stop, schedule_key
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_sets import SetMember
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.store.store import Store, Write
 
 _record: Final = Struct(">QqqqqQQQQBBBH")
 _TEXTS: Final = 6

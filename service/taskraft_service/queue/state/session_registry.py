@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession, read_session
 from taskraft_service.queue.state.timers import write_timer
 from taskraft_service.queue.store.keys import SESSION, prefix_stop, session_key, timer_key
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 
 class SessionRegistry(dict[str, QueueSession]):

@@ -6,17 +6,12 @@ its own, in the memory of the leader, so nothing that is applied here may bring 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.tube_options import Durability
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube_options import Durability, TubeOptions
+from taskraft_service.queue.state.queue_state import QueueState
 
 
 def out_of_reach(tube: QueueTube) -> Refusal:

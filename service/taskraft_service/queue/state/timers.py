@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import timer_key, timer_scan
-from taskraft_service.queue.store.ordered_index import OrderedIndex
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.session import QueueSession
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store, Write
 
 
 class Timed(Protocol):

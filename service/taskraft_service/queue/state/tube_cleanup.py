@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.tube_orders import new_tube
 from taskraft_service.queue.store.keys import INSIDE_TUBES, tube_range
-from taskraft_service.queue.store.store import RangeDeletion
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import RangeDeletion, Store, Write
 
 _count: Final = Struct(">I")
 _removal: Final = Struct(">IQH")

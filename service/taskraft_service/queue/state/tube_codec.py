@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.codecs.options_codec import read_options, write_options
@@ -11,13 +11,11 @@ from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeView
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.tube_orders import ready_order
 from taskraft_service.queue.store.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.store.ordered_index import OrderedIndex
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store
+from taskraft_service.queue.store.store import Store
 
 _table: Final = FieldTable(
     (

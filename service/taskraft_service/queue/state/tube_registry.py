@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.tube_driver import driver_of
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube_driver import TubeDriver, driver_of
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.state.tube_totals import TubeTotals
 from taskraft_service.queue.store.keys import tube_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.entities.tube_driver import TubeDriver
-    from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.store.store import Write
 
 
 class TubeRegistry(dict[str, "QueueTube"]):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from taskraft_service.queue.entities.life_cycle import GONE, STATES
 from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import STATE_COUNT, OperationCounts, TubeCounters
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from taskraft_service.queue.entities.tube import QueueTube
 
 
 @value

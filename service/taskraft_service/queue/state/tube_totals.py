@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
 
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
-from taskraft_service.queue.state.tube_statistics import statistics_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.tube_statistics import TubeStatistics
+from taskraft_service.queue.state.tube_statistics import TubeStatistics, statistics_of
 
 
 class TubeTotals:

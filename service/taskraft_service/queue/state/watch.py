@@ -7,17 +7,13 @@ into an empty dictionary per run of tasks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
 
 
 @value

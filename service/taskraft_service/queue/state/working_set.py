@@ -7,21 +7,18 @@ here, and need not know where it was.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import read_task
 from taskraft_service.queue.entities.life_cycle import GONE
+from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.store.keys import body_key, task_id_of, task_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from taskraft_service.queue.entities.session import QueueSession
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.store.store import Store
+from taskraft_service.queue.store.store import Store
 
 _tube_of: Final = attrgetter("tube")
 

@@ -8,17 +8,12 @@ writes has taken along is looked up in the store; only newer ids are in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import REQUEST, prefix_stop, request_key
-from taskraft_service.queue.store.store import RangeDeletion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import RangeDeletion, Store, Write
 
 _hash = Struct(">Q")
 _record = Struct(">QqQQ")

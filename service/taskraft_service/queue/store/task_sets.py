@@ -7,15 +7,12 @@ never written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import merge
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from taskraft_service.queue.store.keys import member_key, member_of, prefix_stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 SetMember: TypeAlias = tuple[int, int]
 """Number of a tube, and id of a task in it."""

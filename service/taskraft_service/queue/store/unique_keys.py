@@ -8,15 +8,12 @@ does not know yet is in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.store.keys import UNIQUE, prefix_stop, unique_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.store.store import Store, Write
 
 _holder = Struct(">Q")
 NOBODY: Final = 0

@@ -9,18 +9,21 @@ of ``settle`` does the same in place, for a whole run of tasks.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, GONE, LIFE_CYCLE, Operation
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.life_cycle import (
+    BURIED,
+    FINISHED,
+    GONE,
+    LIFE_CYCLE,
+    EventKind,
+    Operation,
+)
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import transition
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.life_cycle import EventKind
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import Failure
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 SURPLUS: Final = "BURIED_MAX"
 """Reason in the feed of a deletion that makes room for another burial."""

@@ -7,7 +7,7 @@ the tube that gave it up until it is there again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import GONE, LIFE_CYCLE, TAKEN, EventKind, Operation
@@ -16,15 +16,13 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import refused_by_driver
 from taskraft_service.queue.entities.task import EffectiveTaskOptions, QueueTask
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.endings import leave_failure
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
 
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:

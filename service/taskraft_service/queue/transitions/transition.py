@@ -7,9 +7,10 @@ unique keys and the change feed. It decides nothing: callers check first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.entities.life_cycle import (
@@ -25,21 +26,16 @@ from taskraft_service.queue.entities.life_cycle import (
     EventKind,
     Operation,
 )
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, State, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import (
     MEMORY_BYTES_MAX,
     RANK_MAX,
     RANK_MIN,
     arriving_task,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_view import State
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import QueueState
 
 IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
 """Kinds of events that change a task without a new stay in its state."""

@@ -6,17 +6,15 @@ is finished and kept. That one lives on without the key; to live again it needs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from taskraft_service.queue.entities.life_cycle import FINISHED
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import key_taken
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.new_task import NewTask
-    from taskraft_service.queue.entities.refusal import Refusal
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 
 
 class Conflict(NamedTuple):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.refusals import delay_unsuitable, together, unsuitable_to_kind
-from taskraft_service.queue.entities.task import Stored
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.editor import Edited
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.task_update import TaskUpdate
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.entities.task import QueueTask, Stored
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.state.queue_state import QueueState
 
 
 def unsuitable_transition(
