@@ -83,21 +83,21 @@ async def test_the_address_to_join_at_is_asked_first_and_pauses_grow_to_a_limit(
     assert cluster.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0]
 
 
-async def test_a_refusal_is_the_end_of_it(monkeypatch):
+async def test_a_refusal_stops_the_announcer(monkeypatch):
     cluster = Cluster(monkeypatch, grpc.StatusCode.PERMISSION_DENIED)
     await cluster.move.announce()
     assert cluster.asked == ["one:2"]
 
 
 @pytest.mark.parametrize("own", [("new:1", "new:2"), None])
-async def test_who_is_where_the_roster_says_or_has_not_joined_yet_asks_nobody(monkeypatch, own):
+async def test_a_node_with_the_roster_s_addresses_announces_nothing(monkeypatch, own):
     cluster = Cluster(monkeypatch, own=own)
     with pytest.raises(EndOfTest):
         await cluster.move.announce()
     assert cluster.asked == []
 
 
-async def test_who_turns_out_to_be_known_elsewhere_tells_again(monkeypatch):
+async def test_a_node_announces_again_when_the_roster_changes(monkeypatch):
     """It had moved away and back: what it is to apply again after its start says where to."""
     cluster = Cluster(monkeypatch, own=("new:1", "new:2"))
     cluster.changes = [("away:1", "away:2"), ("new:1", "new:2")]

@@ -60,5 +60,5 @@ def test_settings_that_agree_are_taken(monkeypatch, variables):
         (CLIENT | {"ACCESS_FILE": "f", "REFLECTION": "true"}, True),
     ],
 )
-def test_the_contract_is_told_unless_there_are_rights(monkeypatch, variables, reflects):
+def test_reflection_is_served_unless_there_is_access_control(monkeypatch, variables, reflects):
     assert read(monkeypatch, **variables).reflects is reflects

@@ -17,7 +17,7 @@ def test_a_node_without_peers_is_a_cluster_of_its_own():
     assert config.client_address == "127.0.0.1:7401"
 
 
-def test_a_node_that_joins_says_where_it_is(monkeypatch):
+def test_a_joining_node_must_advertise_its_addresses(monkeypatch):
     monkeypatch.setenv("TASKRAFT_JOIN", "a:1, b:2")
     monkeypatch.setenv("TASKRAFT_PEER_LISTEN", "0.0.0.0:7402")
     with pytest.raises(ConfigInvalid, match="peer_advertise is needed"):
@@ -71,7 +71,7 @@ def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, setting, part):
     assert "\n" not in str(caught.value)
 
 
-def test_the_environment_outweighs_the_file(monkeypatch, tmp_path):
+def test_the_environment_overrides_the_file(monkeypatch, tmp_path):
     file = tmp_path / "node.toml"
     file.write_text('listen = "127.0.0.1:1"\npeer_listen = "127.0.0.1:2"\n')
     monkeypatch.setenv("TASKRAFT_CONFIG", str(file))

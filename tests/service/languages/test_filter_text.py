@@ -113,7 +113,7 @@ def test_reads(text, meant):
         (f"type = {'a' * FILTER_CHARACTERS_MAX}", FILTER_CHARACTERS_MAX, "longer than"),
     ],
 )
-def test_names_the_position_of_what_is_wrong(text, position, problem):
+def test_an_error_has_its_position_and_problem(text, position, problem):
     with pytest.raises(FilterMalformed) as caught:
         read_filter(text)
     assert caught.value.position == position

@@ -30,7 +30,7 @@ async def lined_up(node, puts):
     await turns_until(lambda: len(node.server.parts.capacity_waiters) == puts)
 
 
-async def test_a_put_with_room_does_not_wait(node):
+async def test_a_put_within_capacity_does_not_wait(node):
     await create(node, capacity_tasks=2)
     assert list((await putting(node, b"1", b"2")).task_ids) == [1, 2]
 
@@ -49,7 +49,7 @@ async def test_puts_that_wait_are_served_in_order_of_their_arrival(node):
     assert len(node.server.parts.capacity_waiters) == 0
 
 
-async def test_a_large_put_waits_for_room_for_all_of_it(node):
+async def test_a_large_put_waits_for_capacity_for_all_its_tasks(node):
     await create(node, capacity_bytes=10)
     await put(node, b"12345", b"67890")
     large, small = putting(node, b"1234567890"), None
@@ -66,7 +66,7 @@ async def test_a_large_put_waits_for_room_for_all_of_it(node):
     assert list((await small).task_ids) == [4]
 
 
-async def test_when_the_time_is_over_what_fits_is_put(node):
+async def test_a_put_that_times_out_puts_the_tasks_that_fit(node):
     await create(node, capacity_tasks=2)
     await put(node, b"0")
     answer = await putting(node, b"1", b"2", room_wait_ms=1)
@@ -84,7 +84,7 @@ async def test_a_repeated_put_that_waited_has_one_effect(node):
     assert list(first.task_ids) == list(again.task_ids) == [1]
 
 
-async def test_who_goes_leaves_the_line_to_the_others(node):
+async def test_cancelled_put_leaves_the_queue(node):
     await create(node, capacity_bytes=4)
     await put(node, b"123")
     big = putting(node, b"1234")
@@ -97,7 +97,7 @@ async def test_who_goes_leaves_the_line_to_the_others(node):
     assert list((await small).task_ids) == [2]
 
 
-async def test_a_tube_that_is_dropped_is_no_reason_to_wait(node):
+async def test_waiting_put_fails_when_its_tube_is_dropped(node):
     await create(node, capacity_tasks=1)
     await put(node, b"0")
     waiting = putting(node, b"1")
@@ -126,7 +126,7 @@ async def test_a_put_that_waits_follows_the_leader(tmp_path):
         assert {*(await here).task_ids, *(await there).task_ids} == {2, 3}
 
 
-async def test_what_a_put_has_waited_at_a_leader_before_is_part_of_its_wait(node):
+async def test_the_wait_at_an_earlier_leader_counts_towards_the_wait_of_a_put(node):
     """A leader that was told how long a call has been under way does not begin its wait anew."""
     await create(node, capacity_tasks=1)
     await put(node, b"0")

@@ -73,7 +73,7 @@ async def bench():
     return Bench()
 
 
-async def test_calls_are_told_once(bench):
+async def test_calls_are_logged_once(bench):
     assert not await bench.keeping.log_calls()
     bench.note()
     assert await bench.keeping.log_calls()
@@ -84,7 +84,7 @@ async def test_calls_are_told_once(bench):
 
 
 @pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
-async def test_calls_that_were_not_told_are_told_in_the_next_round(bench, error):
+async def test_counts_that_were_not_proposed_are_logged_at_the_next_interval(bench, error):
     bench.note()
     bench.outcome = error
     assert not await bench.keeping.log_calls()
@@ -93,14 +93,14 @@ async def test_calls_that_were_not_told_are_told_in_the_next_round(bench, error)
     assert [one.peeks for one in bench.proposed[-1].tubes] == [2]
 
 
-async def test_what_may_have_been_told_is_not_told_again(bench):
+async def test_counts_with_unknown_outcome_are_not_logged_again(bench):
     bench.note()
     bench.outcome = OutcomeUnknown("x")
     assert await bench.keeping.log_calls()
     assert not await bench.keeping.log_calls()
 
 
-async def test_telling_that_is_given_up_counts_as_told(bench):
+async def test_a_cancelled_command_counts_as_logged(bench):
     bench.note()
     bench.outcome = None
     telling = asyncio.ensure_future(bench.keeping.log_calls())
@@ -111,13 +111,13 @@ async def test_telling_that_is_given_up_counts_as_told(bench):
     assert not await bench.keeping.log_calls()
 
 
-async def test_whoever_parts_tells_everything(bench):
+async def test_all_counts_are_logged_before_a_transfer(bench):
     bench.note(TUBES_PER_COMMAND_MAX + 1)
     await bench.keeping.before_transfer()
     assert [len(command.tubes) for command in bench.proposed] == [TUBES_PER_COMMAND_MAX, 1]
 
 
-async def test_whoever_parts_does_not_wait_long(bench, monkeypatch):
+async def test_logging_counts_delays_a_transfer_only_briefly(bench, monkeypatch):
     monkeypatch.setattr(module, "TRANSFER_DELAY_MS_MAX", 1)
     bench.note()
     bench.outcome = None
@@ -125,14 +125,14 @@ async def test_whoever_parts_does_not_wait_long(bench, monkeypatch):
     assert len(bench.proposed) == 1
 
 
-async def test_whoever_parts_and_is_not_heard_parts_all_the_same(bench):
+async def test_a_transfer_proceeds_if_counts_cannot_be_logged(bench):
     bench.note()
     bench.outcome = NotProposed("x")
     await bench.keeping.before_transfer()
     assert len(bench.proposed) == 1
 
 
-async def test_events_that_are_due_are_removed_and_nothing_is_said_if_none_are(bench):
+async def test_old_events_are_trimmed_and_nothing_is_proposed_without_any(bench):
     await bench.keeping.trim_feed()
     assert not bench.proposed
     feed = Machine.queue.feed

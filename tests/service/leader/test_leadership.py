@@ -75,21 +75,21 @@ async def test_a_deposed_leader_ends_and_waits(bench):
     assert bench.leadership.address == "c2:1"
 
 
-async def test_a_leadership_that_ends_before_it_began_never_serves(bench):
+async def test_a_leadership_lost_during_startup_never_serves(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     await bench.says(RaftRole.FOLLOWER, OTHER, 2)
     assert bench.lead.begun[0].cancelled()
     assert NodePhase.RUNNING not in bench.entered
 
 
-async def test_a_startup_that_fails_leaves_the_rest_to_raft(bench):
+async def test_a_failed_startup_changes_no_phase(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     bench.lead.begun[0].set_exception(NotProposed("lost"))
     await turn()
     assert bench.phases.phase is NodePhase.STARTUP
 
 
-async def test_leading_again_in_a_later_term_begins_anew(bench):
+async def test_leading_again_in_a_later_term_starts_again(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.LEADER, ME, 3)
     assert bench.lead.ended == 1
@@ -100,14 +100,14 @@ async def test_leading_again_in_a_later_term_begins_anew(bench):
     assert bench.leadership.serves
 
 
-async def test_the_same_news_twice_changes_nothing(bench):
+async def test_a_repeated_report_changes_nothing(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.LEADER, ME, 1)
     assert bench.leadership.serves
     assert len(bench.lead.begun) == 1
 
 
-async def test_a_hand_over_that_fails_keeps_the_leader(bench):
+async def test_a_failed_transfer_keeps_the_leader(bench):
     await bench.lead_in(1)
 
     async def transfer():
@@ -119,7 +119,7 @@ async def test_a_hand_over_that_fails_keeps_the_leader(bench):
     assert bench.leadership.serves
 
 
-async def test_who_does_not_serve_hands_over_without_parting(bench):
+async def test_a_node_that_does_not_serve_transfers_without_preparation(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     handed = []
 
@@ -143,18 +143,18 @@ async def fail_to_hand_over(bench, *news):
         await bench.leadership.transfer(transfer)
 
 
-async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
+async def test_a_node_deposed_during_a_failed_transfer_does_not_serve_again(bench):
     await fail_to_hand_over(bench, RaftRole.FOLLOWER, OTHER, 2)
     assert bench.phases.phase is NodePhase.WAITING
     assert bench.lead.parted == 1
 
 
-async def test_a_leader_of_a_later_term_is_not_kept_by_the_hand_over_of_the_one_before(bench):
+async def test_a_failed_transfer_does_not_affect_a_leadership_of_a_later_term(bench):
     await fail_to_hand_over(bench, RaftRole.LEADER, ME, 2)
     assert bench.phases.phase is NodePhase.STARTUP
 
 
-async def test_a_hand_over_that_works_never_serves_again(bench):
+async def test_after_a_successful_transfer_the_node_does_not_serve(bench):
     await bench.lead_in(1)
 
     async def transfer():
@@ -182,13 +182,13 @@ async def test_waiting_for_a_leader_ends_when_one_is_found(bench):
     assert await waiting
 
 
-async def test_waiting_for_a_leader_ends_when_the_time_is_over(bench):
+async def test_waiting_for_a_leader_times_out(bench):
     loop = asyncio.get_running_loop()
     assert not await bench.leadership.wait_until_settled(loop.time() + 0.01)
     assert not await bench.leadership.wait_until_settled(loop.time() - 1)
 
 
-async def test_a_waiter_that_is_cancelled_disturbs_nobody(bench):
+async def test_a_cancelled_wait_does_not_affect_the_others(bench):
     loop = asyncio.get_running_loop()
     waiting = asyncio.ensure_future(bench.leadership.wait_until_settled(loop.time() + 10))
     await turn()

@@ -30,7 +30,7 @@ def roles_in(phase):
 
 @pytest.mark.parametrize("phase", NodePhase)
 @pytest.mark.parametrize("happening", PhaseEvent)
-def test_a_phase_knows_the_moves_of_the_table_and_no_others(phase, happening):
+def test_a_phase_allows_only_the_events_of_the_table(phase, happening):
     phases = roles_in(phase)
     if (phase, happening) in PHASE_TRANSITIONS:
         assert phases.apply(happening) is PHASE_TRANSITIONS[phase, happening]
@@ -45,7 +45,7 @@ def test_only_a_running_leader_serves():
     assert [phase for phase in NodePhase if roles_in(phase).serves] == [NodePhase.RUNNING]
 
 
-def test_listeners_hear_of_changes_only():
+def test_listeners_are_called_only_for_changes():
     phases = roles_in(NodePhase.ENDING)
     heard = []
     phases.listen(heard.append)

@@ -49,7 +49,7 @@ async def stage():
     return Stage()
 
 
-async def test_what_ends_before_the_put_is_answered_is_remembered(stage):
+async def test_outcomes_before_the_put_is_answered_are_kept(stage):
     with stage.outcomes.expecting("t") as expectation:
         ids = stage.put(b"1", b"2", ttl_ms=5)
         stage.do()
@@ -70,7 +70,7 @@ async def test_only_new_tasks_of_the_tube_are_remembered(stage):
         assert expectation is None
 
 
-async def test_tubes_nobody_waits_on_are_not_watched(stage):
+async def test_tubes_without_waiting_calls_are_not_watched(stage):
     stage.put(b"1", b"2")
     stage.put(b"1", tube="other")
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
@@ -82,7 +82,7 @@ async def test_tubes_nobody_waits_on_are_not_watched(stage):
     assert not stage.queue.watch.tubes
 
 
-async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
+async def test_two_calls_that_wait_for_one_task_both_get_its_outcome(stage):
     stage.put(b"1")
     waits = [stage.outcomes.begin(OutcomeQuery("t", [1])) for _ in range(2)]
     assert len(stage.outcomes) == 2
@@ -92,9 +92,7 @@ async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
 
 
 @pytest.mark.parametrize("is_buried", [True, False])
-async def test_a_task_that_moves_and_ends_in_one_entry_is_heard_of_where_it_has_gone(
-    stage, is_buried
-):
+async def test_the_outcome_of_a_task_that_moves_and_ends_in_one_entry_is_found(stage, is_buried):
     stage.put(b"1")
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     ends = [Bury("other", ByIds([1]))] if is_buried else []
@@ -106,7 +104,7 @@ async def test_a_task_that_moves_and_ends_in_one_entry_is_heard_of_where_it_has_
     assert len(stage.outcomes) == 0
 
 
-async def test_a_tube_made_again_is_another_one(stage):
+async def test_a_recreated_tube_is_another_tube(stage):
     stage.put(b"1")
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     stage.do(DropTube("t"), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -114,7 +112,7 @@ async def test_a_tube_made_again_is_another_one(stage):
     assert await stage.finish(wait) == [TaskOutcome.DELETED]
 
 
-async def test_loss_of_leadership_sends_everybody_away(stage):
+async def test_losing_leadership_redirects_all_waiting_calls(stage):
     stage.put(b"1")
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     finishing = asyncio.ensure_future(stage.outcomes.finish(wait, 5.0))

@@ -14,7 +14,7 @@ async def pending():
     return PendingCommands(LIMITS, asyncio.get_running_loop())
 
 
-async def test_what_a_lost_leadership_dropped_takes_no_room_in_the_next(pending):
+async def test_dropped_commands_do_not_count_towards_the_limit(pending):
     lost = pending.add(command("x" * 1_900), None)
     pending.drop_all("leadership was lost")
     with pytest.raises(NotProposed, match="leadership was lost"):
@@ -25,7 +25,7 @@ async def test_what_a_lost_leadership_dropped_takes_no_room_in_the_next(pending)
     pending.add(command("x" * 1_900), None)
 
 
-async def test_what_went_into_an_entry_takes_no_room(pending):
+async def test_proposed_commands_do_not_count_towards_the_limit(pending):
     for _ in range(3):
         pending.add(command("x" * 1_900), None)
         assert pending.fills_an_entry
@@ -34,7 +34,7 @@ async def test_what_went_into_an_entry_takes_no_room(pending):
         assert not pending.fills_an_entry
 
 
-async def test_what_nobody_waits_for_takes_no_room(pending):
+async def test_cancelled_commands_do_not_count_towards_the_limit(pending):
     late = pending.add(command("x" * 1_900), asyncio.get_running_loop().time() - 1)
     assert pending.gather() == []
     with pytest.raises(NotProposed, match="the deadline passed"):

@@ -145,7 +145,7 @@ async def bench():
     one.proposer.stop()
 
 
-async def test_commands_of_one_moment_share_an_entry(bench):
+async def test_commands_of_one_loop_turn_share_an_entry(bench):
     futures = [bench.proposer.submit(command(name)) for name in "abc"]
     await turn()
     assert len(bench.raft.entries) == 2
@@ -158,7 +158,7 @@ async def test_commands_of_one_moment_share_an_entry(bench):
     assert {outcome.index for outcome in outcomes} == {2}
 
 
-async def test_while_an_entry_is_on_its_way_commands_gather(bench):
+async def test_commands_accumulate_while_an_entry_is_in_flight(bench):
     bench.proposer.submit(command("a"))
     await turn()
     for name in "bcd":
@@ -210,7 +210,7 @@ async def test_a_command_larger_than_an_entry_stands_alone(bench):
     assert len(bench.names(1)) == 1
 
 
-async def test_too_much_is_refused(bench):
+async def test_too_many_commands_are_refused(bench):
     for _ in range(50):
         bench.proposer.submit(command("a"))
     with pytest.raises(LeaderOverloaded):
@@ -224,7 +224,7 @@ async def test_too_many_bytes_are_refused(bench):
     bench.proposer.submit(command("x"))
 
 
-async def test_a_command_whose_caller_gave_up_is_never_proposed(bench):
+async def test_a_cancelled_command_is_never_proposed(bench):
     loop = asyncio.get_running_loop()
     late = bench.proposer.submit(command("late"), loop.time() - 1)
     gone = bench.proposer.submit(command("gone"))
@@ -247,7 +247,7 @@ async def test_a_command_whose_caller_gave_up_is_never_proposed(bench):
         (OSError(), OutcomeUnknown),
     ],
 )
-async def test_callers_learn_whether_a_failed_command_may_have_had_an_effect(bench, failure, error):
+async def test_a_failure_tells_whether_the_command_may_have_had_an_effect(bench, failure, error):
     future = bench.proposer.submit(command())
     await turn()
     bench.raft.entries[1][1].set_exception(failure)
@@ -255,7 +255,7 @@ async def test_callers_learn_whether_a_failed_command_may_have_had_an_effect(ben
         await future
 
 
-async def test_who_does_not_lead_proposes_nothing(bench):
+async def test_a_node_that_does_not_lead_proposes_nothing(bench):
     waiting = bench.proposer.submit(command())
     bench.proposer.stop()
     with pytest.raises(NotProposed):
@@ -280,7 +280,7 @@ async def test_nothing_is_served_before_the_startup_is_applied():
     bench.proposer.stop()
 
 
-async def test_takes_go_into_the_entry_that_feeds_them():
+async def test_takes_are_appended_to_the_entry_that_serves_them():
     bench = Bench(Board(a=0))
     await bench.lead()
     consumer = Subscriber("a", wanted_tasks=2, one_shot=False)
@@ -367,7 +367,7 @@ async def test_an_entry_is_measured_when_it_is_applied(bench):
     assert 0 < first < second
 
 
-async def test_what_was_proposed_makes_room_for_others(bench):
+async def test_proposed_commands_free_their_place(bench):
     for _ in range(3):
         for _ in range(50):
             bench.proposer.submit(command("a"))
@@ -382,7 +382,7 @@ async def test_what_was_proposed_makes_room_for_others(bench):
     bench.proposer.submit(command("x" * 1_900))
 
 
-async def test_whoever_rests_wakes_for_nothing(bench):
+async def test_a_stopped_proposer_never_wakes(bench):
     bench.core.deadline_ms = 1_000
     bench.proposer.wake()
     bench.proposer.stop()
@@ -409,7 +409,7 @@ async def test_the_timer_never_waits_long(bench, monkeypatch):
     assert len(bench.raft.entries) == 2
 
 
-async def test_a_deadline_that_an_entry_on_its_way_reaches_is_not_looked_at_over_and_over(bench):
+async def test_a_deadline_that_an_entry_in_flight_reaches_causes_no_polling(bench):
     bench.proposer.submit(command())
     await turn()
     bench.core.deadline_ms = 1_000

@@ -39,7 +39,7 @@ def planned(shown, minutes):
 
 
 @pytest.mark.parametrize("catch_up", [SKIP, ONE, ALL])
-def test_a_time_on_time_is_put_whatever_happens_to_missed_ones(catch_up):
+def test_a_punctual_time_is_put_under_every_catch_up(catch_up):
     assert planned(view(catch_up), 9.9) == ([], 0, 10, 10)
     assert planned(view(catch_up), 10) == ([10], 10, 20, 20)
     # A change of leader made it late.
@@ -51,7 +51,7 @@ def test_missed_times_are_left_out():
     assert planned(view(SKIP), 40.5) == ([40], 40, 50, 50)
 
 
-def test_one_task_stands_for_all_missed_times():
+def test_one_task_is_put_for_all_missed_times():
     assert planned(view(ONE), 35) == ([30], 34 - 1 / MINUTE, 40, 40)
     assert planned(view(ONE), 40.5) == ([30, 40], 40, 50, 50)
 
@@ -60,7 +60,7 @@ def test_each_missed_time_has_its_task():
     assert planned(view(ALL), 35) == ([10, 20, 30], 30, 40, 40)
 
 
-def test_many_missed_times_come_in_steps():
+def test_many_missed_times_are_put_in_batches():
     slots, until, following, due = planned(view(ALL), 100_000)
     assert slots == [10 * number for number in range(1, SLOTS_PER_RUN_MAX + 1)]
     assert (until, following, due) == (1_000, 1_010, 1_010)
@@ -120,7 +120,7 @@ def test_times_whose_jitter_crosses_are_put_in_order():
     assert until == len(expected)
 
 
-def test_a_time_that_newer_zone_data_does_not_know_is_put_as_promised():
+def test_a_stored_time_is_put_although_newer_zone_data_lacks_it():
     shown = view(cron="0 0 1 1 *", following=10)
     assert planned(shown, 10)[0] == [10]
 

@@ -102,7 +102,7 @@ async def unhandled():
     return raised
 
 
-async def test_a_time_is_proposed_once_when_it_has_come(bench):
+async def test_a_due_time_is_proposed_once(bench):
     bench.now_ms = FIRST - 1
     assert bench.look() == []
     bench.now_ms = FIRST
@@ -132,7 +132,7 @@ async def test_the_timer_waits_for_the_next_time_and_never_long(bench):
     assert bench.waits[-1] == 0
 
 
-async def test_the_first_time_of_all_is_waited_for_whatever_the_schedules_are_called(bench):
+async def test_the_timer_waits_for_the_earliest_time_of_all_schedules(bench):
     later = replace(view(), name="a", next_ms=SECOND)
     bench.queue.views = {"a": later, "b": replace(view(), name="b", next_ms=FIRST)}
     bench.now_ms = FIRST - 500
@@ -141,7 +141,7 @@ async def test_the_first_time_of_all_is_waited_for_whatever_the_schedules_are_ca
 
 
 @pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x"), LeaderOverloaded("x")])
-async def test_a_run_that_was_not_done_is_tried_again_later(bench, error):
+async def test_a_run_that_failed_is_retried(bench, error):
     bench.look()
     await bench.end(error=error)
     assert bench.waits[-1] == RETRY_MS / 1000
@@ -151,7 +151,7 @@ async def test_a_run_that_was_not_done_is_tried_again_later(bench, error):
 
 
 @pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
-async def test_a_run_that_cannot_be_proposed_is_tried_again_later(bench, error):
+async def test_a_run_that_cannot_be_proposed_is_retried(bench, error):
     bench.refusal = error
     bench.look()
     bench.refusal = None
@@ -161,7 +161,7 @@ async def test_a_run_that_cannot_be_proposed_is_tried_again_later(bench, error):
     assert bench.look() == ["s"]
 
 
-async def test_nothing_is_put_while_the_disk_has_no_room(bench):
+async def test_nothing_is_put_while_disk_space_is_low(bench):
     bench.has_room = False
     assert bench.look() == []
     bench.has_room = True
@@ -171,7 +171,7 @@ async def test_nothing_is_put_while_the_disk_has_no_room(bench):
     assert bench.look() == ["s"]
 
 
-async def test_a_defect_is_not_taken_for_a_failure(bench, unhandled):
+async def test_a_bug_is_raised_and_not_retried(bench, unhandled):
     bench.look()
     defect = KeyError()
     await bench.end(error=defect)
@@ -205,7 +205,7 @@ async def test_nothing_is_set_anew_if_no_schedule_has_changed(bench):
     assert len(bench.waits) == before
 
 
-async def test_times_that_are_out_of_date_and_schedules_that_are_gone_are_passed_over(bench):
+async def test_outdated_times_and_deleted_schedules_are_skipped(bench):
     bench.queue.views["s"] = replace(bench.queue.views["s"], next_ms=SECOND)
     bench.queue.changed = ["s"]
     bench.scheduler.applied(0)
@@ -238,14 +238,14 @@ async def test_paused_schedules_and_those_without_times_left_are_not_waited_for(
     assert bench.scheduler._due == {"s": FIRST}
 
 
-async def test_what_changed_before_a_leadership_is_not_looked_at_twice(bench):
+async def test_changes_before_a_leadership_are_planned_once(bench):
     bench.queue.changed = ["s"]
     bench.scheduler.begin()
     bench.scheduler.applied(0)
     assert bench.scheduler._due == {"s": FIRST}
 
 
-async def test_whoever_leads_no_more_runs_nothing(bench, unhandled):
+async def test_a_deposed_leader_runs_nothing(bench, unhandled):
     bench.look()
     bench.queue.changed = ["s"]
     bench.scheduler.applied(0)

@@ -19,7 +19,7 @@ def noted():
     return unlogged_calls
 
 
-def test_what_is_being_told_counts_until_it_is_known():
+def test_counts_in_flight_are_included_until_they_are_applied():
     unlogged_calls = noted()
     message = unlogged_calls.fetch()
     assert [one.tube for one in message.tubes] == ["fax", "mail"]
@@ -30,7 +30,7 @@ def test_what_is_being_told_counts_until_it_is_known():
     assert shown(unlogged_calls) == (0, 1, 0)
 
 
-def test_what_was_not_told_is_told_the_next_time():
+def test_counts_that_were_not_applied_are_fetched_again():
     unlogged_calls = noted()
     unlogged_calls.fetch()
     unlogged_calls.count_peeks("mail", 1, payload_omit=False)
@@ -40,7 +40,7 @@ def test_what_was_not_told_is_told_the_next_time():
     assert (mail.take_timeouts, mail.peeks, mail.metas) == (1, 3, 3)
 
 
-def test_a_node_that_does_not_lead_notes_nothing():
+def test_a_node_that_does_not_lead_counts_nothing():
     unlogged_calls = UnloggedCalls(lambda: False)
     unlogged_calls.count_take_timeout(["mail"])
     unlogged_calls.count_peeks("mail", 2, payload_omit=False)

@@ -54,13 +54,13 @@ def taken(claims):
     return [(claim.consumer, *claim.encoded.command.tubes, claim.tasks_max) for claim in claims]
 
 
-def test_nobody_takes_when_nothing_is_ready():
+def test_no_claim_is_made_when_nothing_is_ready():
     waiters = Waiters(Board(a=0))
     waiters.add(Consumer("a"))
     assert waiters.claims() == []
 
 
-def test_what_is_ready_goes_to_those_who_came_first():
+def test_ready_tasks_go_to_the_consumers_that_came_first():
     waiters = Waiters(Board(a=2))
     first, second, third = Consumer("a"), Consumer("a"), Consumer("a")
     for consumer in (first, second, third):
@@ -77,7 +77,7 @@ def test_an_entry_that_puts_tasks_feeds_consumers_at_once():
     assert taken(waiters.claims()) == [(consumer, "a", 3)]
 
 
-def test_tasks_on_their_way_to_somebody_are_not_promised_twice():
+def test_tasks_of_an_unanswered_claim_are_not_claimed_twice():
     board = Board(a=0)
     waiters = Waiters(board)
     first, second = Consumer("a", wanted_tasks=5), Consumer("a", wanted_tasks=5)
@@ -136,7 +136,7 @@ def test_subscriptions_take_turns():
     assert served == [one, two, one, two]
 
 
-def test_a_subscription_without_credit_stands_in_nobodys_way():
+def test_a_subscription_without_credit_does_not_block_others():
     waiters = Waiters(Board(a=2))
     broke, rich = Consumer("a", wanted_tasks=0, one_shot=False), Consumer("a")
     waiters.add(broke)
@@ -172,7 +172,7 @@ def test_a_claim_names_only_tubes_that_have_something():
     assert claim.tasks_max == 5
 
 
-def test_patterns_match_tubes_of_today_and_tomorrow():
+def test_patterns_match_existing_and_later_tubes():
     waiters = Waiters(Board(**{"mail.a": 1, "post": 1}))
     consumer = Consumer("mail.*", wanted_tasks=9, one_shot=False)
     waiters.add(consumer)
@@ -189,7 +189,7 @@ def test_a_tube_named_twice_is_joined_once():
     assert waiters.waiting_count("a") == 1
 
 
-def test_consumers_that_have_gone_leave_nothing_behind():
+def test_removed_consumers_leave_nothing_behind():
     waiters = Waiters(Board(a=1))
     consumer = Consumer("a", "b")
     waiters.add(consumer)
@@ -204,7 +204,7 @@ def test_consumers_that_have_gone_leave_nothing_behind():
 
 
 @pytest.mark.parametrize("is_selective", [False, True])
-def test_the_claim_of_a_consumer_that_has_gone_is_answered_whoever_else_waits(is_selective):
+def test_the_claim_of_a_removed_consumer_is_answered(is_selective):
     waiters = Waiters(Board(a=1))
     consumer = Consumer("a", is_selective=is_selective)
     waiters.add(consumer)
@@ -244,7 +244,7 @@ def test_a_claim_takes_no_more_than_one_take_may():
     assert claim.tasks_max == TAKE_TASKS_MAX
 
 
-def test_those_who_wait_on_a_tube_hear_that_it_is_gone():
+def test_consumers_are_told_that_their_tube_was_dropped():
     waiters = Waiters(Board(a=0, b=0))
     one, two, other = Consumer("a", "b"), Consumer("a"), Consumer("b")
     for consumer in (one, two, other):
@@ -254,7 +254,7 @@ def test_those_who_wait_on_a_tube_hear_that_it_is_gone():
     assert [consumer.sources for consumer in (one, two, other)] == [("b",), (), ("b",)]
 
 
-def test_estimates_that_were_announced_to_a_tube_forgotten_since_do_no_harm():
+def test_estimates_for_a_forgotten_tube_are_ignored():
     waiters = Waiters(Board(a=0))
     consumer = Consumer("a")
     waiters.add(consumer)
@@ -265,7 +265,7 @@ def test_estimates_that_were_announced_to_a_tube_forgotten_since_do_no_harm():
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
 
 
-def test_a_tube_is_remembered_while_an_entry_that_feeds_it_is_on_its_way():
+def test_a_tube_is_kept_while_an_entry_with_its_tasks_is_in_flight():
     waiters = Waiters(Board(a=0))
     consumer, later = Consumer("a"), Consumer("a")
     waiters.add(consumer)
@@ -276,7 +276,7 @@ def test_a_tube_is_remembered_while_an_entry_that_feeds_it_is_on_its_way():
     waiters.forget_expected("a", 1)
 
 
-def test_every_task_finds_a_consumer_in_the_end():
+def test_every_task_is_taken_eventually():
     """However estimates go wrong: while tasks are ready and somebody wants them, one claims."""
     board = Board(a=0)
     waiters = Waiters(board)
@@ -320,7 +320,7 @@ def test_takes_are_made_only_from_the_tubes_that_are_served():
     assert taken([other]) == [(consumer, "a", 1)]
 
 
-def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
+def test_the_listener_is_called_when_a_consumer_wants_more():
     waiters = Waiters(Board(a=2, b=0))
     told = []
     waiters.listen(lambda: told.append(True))
@@ -336,7 +336,7 @@ def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
     assert taken(waiters.claims(lambda tube: tube == "b")) == [(consumer, "b", 1)]
 
 
-def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
+def test_a_pattern_excludes_tubes_that_the_consumer_may_not_take_from():
     waiters = Waiters(Board(a1=1, a2=1))
     consumer = Consumer("a*", wanted_tasks=5, one_shot=False)
     consumer.allows = {"a2", "a4"}.__contains__
@@ -347,7 +347,7 @@ def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
     assert [set(claim.encoded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
 
 
-def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothing():
+def test_a_consumer_with_a_changed_filter_claims_again():
     waiters = Waiters(Board(a=1))
     consumer = Consumer("a", one_shot=False)
     waiters.add(consumer)
@@ -362,7 +362,7 @@ def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothin
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
 
 
-def test_nobody_waits_for_those_who_want_some_tasks_only():
+def test_selective_consumers_do_not_block_others():
     """A task of a type that few consumers handle is theirs in one entry, whoever else waits."""
     waiters = Waiters(Board(a=1))
     choosy = [Consumer("a", is_selective=True) for _ in range(100)]

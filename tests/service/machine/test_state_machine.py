@@ -165,7 +165,7 @@ def test_changes_are_collected_when_they_are_many(tmp_path):
     machine.abandon()
 
 
-def test_a_store_that_would_make_us_wait_is_written_later_but_not_never(tmp_path):
+def test_a_batch_is_postponed_while_the_store_would_block(tmp_path):
     choked = True
 
     class Choked(RocksStore):
@@ -186,7 +186,7 @@ def test_a_store_that_would_make_us_wait_is_written_later_but_not_never(tmp_path
     machine.abandon()
 
 
-def test_what_changed_is_written_after_a_while_however_little_it_is(tmp_path):
+def test_few_changes_are_written_after_a_while(tmp_path):
     clock = Clock()
     machine = machine_in(tmp_path / "state", clock, entries=1_000)
     machine.apply(story())

@@ -44,7 +44,7 @@ def are_free(port):
     )
 
 
-def test_a_port_that_somebody_has_is_not_taken_for_that_of_a_node(tmp_path, capsys):
+def test_a_port_in_use_stops_the_start(tmp_path, capsys):
     """Whoever listens there would answer, and seem to be ready."""
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     with socket.create_server(("127.0.0.1", port + 10)):
@@ -95,7 +95,7 @@ def test_a_development_cluster_runs_until_it_is_told_to_stop(development, tmp_pa
 
 
 @pytest.mark.cluster
-def test_no_node_outlives_a_development_cluster_that_is_killed(development):
+def test_no_node_survives_a_killed_development_cluster(development):
     process, port, _ = development
     process.kill()
     process.stdout.read()  # the nodes have it too, so it ends with the last of them

@@ -64,7 +64,7 @@ async def bench(monkeypatch):
     return Bench()
 
 
-async def test_a_node_waits_once_it_has_what_its_leader_had_committed(bench):
+async def test_a_node_is_waiting_once_it_applied_what_its_leader_had_committed(bench):
     await bench.hears_of(LEADER, 1)
     assert bench.phases.phase is NodePhase.INIT
     await bench.is_answered()
@@ -72,7 +72,7 @@ async def test_a_node_waits_once_it_has_what_its_leader_had_committed(bench):
     assert len(bench.node.reads) == 1
 
 
-async def test_what_a_node_catches_up_with_does_not_set_its_clock_back(bench):
+async def test_replayed_entries_do_not_set_the_clock_back(bench):
     """It may be asked to lead before anything newer comes, and all deadlines would be late."""
     await bench.hears_of(LEADER, 1)
     assert bench.applies(400_000) == 1_000_000
@@ -94,14 +94,14 @@ async def test_a_member_that_was_cut_off_has_to_catch_up_again(bench, leader, te
     assert bench.leadership.is_caught_up
 
 
-async def test_news_of_the_same_leader_changes_nothing(bench):
+async def test_a_repeated_report_of_the_same_leader_changes_nothing(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered()
     await bench.hears_of(LEADER, 1)
     assert bench.leadership.is_caught_up
 
 
-async def test_an_answer_that_was_asked_for_under_another_leader_does_not_count(bench):
+async def test_a_read_index_of_an_earlier_leader_does_not_count(bench):
     await bench.hears_of(LEADER, 1)
     await bench.hears_of(OTHER, 2)
     await bench.is_answered()
@@ -118,7 +118,7 @@ async def test_a_leader_that_does_not_answer_is_asked_again(bench):
     assert bench.phases.phase is NodePhase.WAITING
 
 
-async def test_a_leader_that_is_lost_meanwhile_is_not_asked_again(bench):
+async def test_a_lost_leader_is_not_asked_again(bench):
     await bench.hears_of(LEADER, 1)
     await bench.hears_of(NO_MEMBER, 1)
     await bench.is_answered(ReadUnconfirmed("no"))
@@ -134,7 +134,7 @@ async def test_a_node_that_stops_asks_no_more(bench):
     assert bench.phases.phase is NodePhase.INIT
 
 
-async def test_a_defect_while_catching_up_is_heard_of_at_once(bench):
+async def test_a_bug_while_catching_up_stops_the_node(bench):
     """A node that waited for nothing would never serve, and nobody would know why."""
     heard = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))

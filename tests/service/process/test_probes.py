@@ -70,7 +70,7 @@ async def test_the_metrics_count_what_happens(node):
     assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
 
 
-async def test_the_metrics_name_the_largest_tubes_and_look_closely_at_no_others(node, monkeypatch):
+async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
     monkeypatch.setattr(taskraft_service.process.metrics.tubes, "TUBES_MAX", 2)
     for tasks in (1, 4, 2, 3):
         await create(node, f"tube{tasks}")

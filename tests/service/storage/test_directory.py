@@ -30,7 +30,7 @@ def test_a_switch_makes_the_fresh_database_the_current_one(tmp_path):
 
 
 @pytest.mark.parametrize("identity", [("other", 1), ("c", 2)])
-def test_the_state_of_another_is_refused(tmp_path, identity):
+def test_the_state_of_another_member_is_refused(tmp_path, identity):
     make(StateDirectory(tmp_path, "c", 1).current)
     with pytest.raises(StateForeign):
         StateDirectory(tmp_path, *identity)
@@ -55,20 +55,20 @@ def test_a_flipped_bit_in_the_pointer_is_noticed_wherever_it_is(tmp_path):
             StateDirectory(tmp_path, "c", 1)
 
 
-def test_a_database_that_nobody_names_is_not_taken_for_nothing(tmp_path):
+def test_a_database_without_a_pointer_is_refused(tmp_path):
     make(StateDirectory(tmp_path, "c", 1).current)
     (tmp_path / "current").unlink()
     with pytest.raises(StateMissing, match="current is missing although"):
         StateDirectory(tmp_path, "c", 1)
 
 
-def test_a_database_that_is_named_but_gone_is_missed(tmp_path):
+def test_a_missing_current_database_is_refused(tmp_path):
     StateDirectory(tmp_path, "c", 1).current.rmdir()
     with pytest.raises(StateMissing, match="00000001 is missing"):
         StateDirectory(tmp_path, "c", 1)
 
 
-def test_a_crash_before_the_first_pointer_leaves_nothing_that_hinders(tmp_path):
+def test_a_crash_before_the_first_pointer_does_not_prevent_a_start(tmp_path):
     (tmp_path / "00000001").mkdir()
     (tmp_path / "current.new").write_text("half")
     assert StateDirectory(tmp_path, "c", 1).current == tmp_path / "00000001"
@@ -111,7 +111,7 @@ def test_a_database_is_removed_when_it_is_not_current_and_only_then(tmp_path):
     assert directory.current.exists()
 
 
-def test_what_an_earlier_attempt_has_left_is_not_built_upon(tmp_path):
+def test_remains_of_an_earlier_attempt_are_deleted(tmp_path):
     directory = StateDirectory(tmp_path, "c", 1)
     make(directory.fresh())
     assert not directory.fresh().exists()

@@ -31,7 +31,7 @@ def volume(monkeypatch) -> Volume:
     return made
 
 
-def test_an_answer_holds_for_a_moment(volume, tmp_path):
+def test_a_measurement_is_reused_for_a_moment(volume, tmp_path):
     watch = DiskMonitor(tmp_path, 50, lambda: volume.now_ms)
     assert watch.free_bytes == 70
     volume.free_blocks = 3
@@ -51,5 +51,5 @@ def test_the_disk_is_low_below_its_mark(volume, tmp_path, free_blocks, is_low):
     assert DiskMonitor(tmp_path, 50, lambda: volume.now_ms).is_low is is_low
 
 
-def test_a_real_volume_has_room(tmp_path):
+def test_a_real_volume_has_free_space(tmp_path):
     assert not DiskMonitor(tmp_path, 1, lambda: 0).is_low

@@ -22,7 +22,7 @@ def manifest(tmp_path_factory):
     return database_in(tmp_path_factory.mktemp("small") / "db", 3)
 
 
-def test_what_rocksdb_has_written_is_good_also_over_blocks(tmp_path):
+def test_manifests_of_rocksdb_are_valid_across_blocks(tmp_path):
     manifest = database_in(tmp_path / "db", 300)
     assert manifest.stat().st_size > BLOCK_BYTES
     check_manifest(manifest.parent)

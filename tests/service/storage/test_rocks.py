@@ -49,7 +49,7 @@ def test_a_scan_backwards_has_the_same_pairs(tmp_path_factory, keys, start, data
     store.close()
 
 
-def test_a_scan_does_not_depend_on_who_keeps_its_bounds(store):
+def test_a_scan_keeps_its_bounds_alive(store):
     """The library frees a bound that nobody keeps; scans ended after one pair then."""
     store.write([(b"l" + os.urandom(8), b"x") for _ in range(50)])
     store.write([(b"z%02d" % number, b"x") for number in range(50)])
@@ -92,7 +92,7 @@ os._exit(9)
     store.close()
 
 
-def test_damage_is_told_in_one_error(tmp_path):
+def test_damage_raises_one_kind_of_error(tmp_path):
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.write([(b"%d" % number, b"x" * 100) for number in range(1000)])
     store.flush()
@@ -119,7 +119,7 @@ def damaged(tmp_path, places):
     return RocksStore(tmp_path / "db", MIB, MIB)
 
 
-def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
+def test_damage_found_by_a_read_raises_the_same_error(tmp_path):
     store = damaged(tmp_path, lambda size: range(0, size // 2, 1000))
     with pytest.raises(StateDamaged, match=str(tmp_path)):
         store.get(b"0001")
@@ -140,7 +140,7 @@ def test_a_walk_of_any_length_has_each_pair_once(store, pairs):
     assert list(store.scan_back(b"0", b"y")) == expected[::-1]
 
 
-def test_damage_far_into_a_walk_is_no_end(tmp_path):
+def test_damage_far_into_a_scan_is_not_taken_for_its_end(tmp_path):
     store = damaged(tmp_path, lambda size: [size // 2])
     for walk in (store.scan(b"0000", b"9"), store.scan_back(b"0000", b"9")):
         found = []
@@ -150,7 +150,7 @@ def test_damage_far_into_a_walk_is_no_end(tmp_path):
     store.close()
 
 
-def test_a_store_that_was_closed_is_not_called_damaged(tmp_path):
+def test_a_closed_store_is_not_reported_as_damaged(tmp_path):
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.close()
     with pytest.raises(StateClosed):

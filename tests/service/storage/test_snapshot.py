@@ -90,7 +90,7 @@ def test_only_files_of_a_database_are_taken(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_comes_once(tmp_path):
+def test_a_repeated_file_is_refused(tmp_path):
     with pytest.raises(SnapshotDamaged, match="twice"):
         build(tmp_path / "db", [archive(FILES[0], FILES[0])])
 
