@@ -100,7 +100,7 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def bodies(count: int, **wishes: str | int) -> list[NewTask]:
+def bodies(count: int, **options: str | int) -> list[NewTask]:
     """Return new tasks of 100 bytes."""
     body = b"x" * 100
-    return [NewTask(body, len(body), **wishes) for _ in range(count)]  # type: ignore[arg-type]  # names of fields
+    return [NewTask(body, len(body), **options) for _ in range(count)]  # type: ignore[arg-type]  # names of fields

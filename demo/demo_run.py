@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,21 @@ from demo.consumer_processes import ConsumerProcesses
 from demo.delivery_records import DeliveryRecord, check_records, read_records
 from demo.event_log import EventLog
 from demo.feed_check import check_feed, read_feed
-from demo.producer import put_files
 from demo.progress_watcher import ProgressWatcher
 from demo.report import ReportFailed, make_report
 from demo.results_check import check_results, read_results
 from demo.source_files import SourceFile, source_files, standard_library
 from demo.verdict import Verdict
-from taskraft import Client
+from taskraft import AsyncClient, Client
 from tools.local_cluster import LocalCluster
 
 TUBE: Final = "files"
+
+PUTS_AT_ONCE: Final = 25
+"""Number of concurrent puts; few, so that puts are in flight when the leader is killed."""
+
+PUT_TIMEOUT: Final = "30s"
+"""Longer than any failover, so that no outcome stays unknown."""
 
 NODES_THAT_SURVIVE_ONE: Final = 3
 """Minimum number of nodes for killing one; smaller clusters would stop."""
@@ -104,6 +109,22 @@ def _work(
         report=report,
         is_report_missing=is_report_missing,
     )
+
+
+async def put_files(target: str, tube: str, files: Sequence[SourceFile]) -> Mapping[int, str]:
+    """Put the files, and return the path of each acknowledged task by its id.
+
+    Each put is its own call; the client sends concurrent puts in one message.
+    """
+    paths: dict[int, str] = {}
+    async with AsyncClient(target, name="producer", timeout=PUT_TIMEOUT) as client:
+        handle = client.tube(tube)
+        for start in range(0, len(files), PUTS_AT_ONCE):
+            part = files[start : start + PUTS_AT_ONCE]
+            puts = (handle.put(str(file.path), priority=file.size_bytes) for file in part)
+            ids = await asyncio.gather(*puts)
+            paths.update(zip(ids, (str(file.path) for file in part), strict=True))
+    return paths
 
 
 def duration_ms(records: Sequence[DeliveryRecord]) -> int:
