@@ -58,4 +58,4 @@ def test_without_java_spark_is_left_out_and_the_reader_told(tmp_path, monkeypatc
     monkeypatch.setattr(environment, "link_distributions", lambda _: steps.append("own"))
     environment.set_up(tmp_path)
     assert steps == ["dev", "own"]
-    assert "No Java 17" in capsys.readouterr().out
+    assert "Java 17 or later was not found" in capsys.readouterr().out

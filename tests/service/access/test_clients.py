@@ -40,7 +40,7 @@ async def test_a_client_with_a_token_works_with_sessions_and_streams(node, tmp_p
                 await one.ack()
                 break
         path.write_text(token_of("nobody"))
-        with pytest.raises(errors.NotAllowed, match='"nobody" may not put'):
+        with pytest.raises(errors.NotAllowed, match='"nobody" lacks the permission to put'):
             await tube.put({"n": 3})
 
 

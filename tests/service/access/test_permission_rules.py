@@ -141,4 +141,4 @@ def test_no_answer_is_kept_beyond_what_is_remembered(monkeypatch):
         False,
         True,
     ]
-    assert len(rights._answers) <= 2
+    assert len(rights._decisions) <= 2

@@ -65,7 +65,7 @@ def test_json_of_the_same_shape_is_read_as_well(tmp_path):
         ("[principals]", "principals: Dictionary should have at least 1 item"),
         ("[principals.x]\nsecret = 'a'", "principals.x.secret: Extra inputs"),
         ("[principals.x]\ntokens = ['hunter2']", "principals.x.tokens.0: String should match"),
-        ('[principals."x y"]', '"x y" is no name of a principal'),
+        ('[principals."x y"]', '"x y" is not a valid principal name'),
         (
             "[[principals.x.grants]]\nrole = 'owner'\ntubes = ['*']",
             "principals.x.grants.0.role: Input should be",

@@ -56,4 +56,4 @@ def test_sighup_brings_new_rights_into_force(tmp_path, authority):
         assert node.stop() == 0
     finally:
         cluster.close()
-    assert "new rights are in force" in node.log.read_text()
+    assert "the access file was reloaded" in node.log.read_text()

@@ -211,5 +211,5 @@ async def test_a_node_joins_by_its_own_certificate_and_under_no_other_name(three
     state = await root.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
     assert [member.name for member in state.members if member.joined] == ["n0", "n1", "n2", "n7"]
     other = config.model_copy(update={"node_name": "n6", "data_dir": three.path / "n6"})
-    with pytest.raises(JoinRefused, match="may not manage everywhere"):
+    with pytest.raises(JoinRefused, match="lacks the permission to manage on all tubes"):
         await resolve_member_identity(other, node.server.security.peer)

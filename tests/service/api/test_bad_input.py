@@ -435,7 +435,7 @@ async def test_every_method_refuses_what_is_not_a_message(node):
         error = await refusal(node, method, b"\xff\xff\xff")
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, method
         assert reason_of(error) == "INVALID_FIELD"
-        assert "not a taskraft.v1." in error.details()
+        assert "not a valid taskraft.v1." in error.details()
         assert node.queue.digest() == before
 
 

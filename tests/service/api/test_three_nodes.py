@@ -152,14 +152,14 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
 
 async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
     await create(three.leader)
-    surface = three.leader.server.parts.endpoint
-    answer, seen = surface._answer, []
+    endpoint = three.leader.server.parts.endpoint
+    execute, seen = endpoint._execute, []
 
-    async def noting(path, rpc, raw, context, caller):
+    async def noting(path, method, raw, context, caller):
         seen.append(dict(context.invocation_metadata()).get("traceparent"))
-        return await answer(path, rpc, raw, context, caller)
+        return await execute(path, method, raw, context, caller)
 
-    monkeypatch.setattr(surface, "_answer", noting)
+    monkeypatch.setattr(endpoint, "_execute", noting)
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     request = pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(payload=b"x")])
     await three.followers[0].tasks.PutTasks(request, metadata=(("traceparent", parent),))
@@ -284,7 +284,7 @@ async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatc
     await create(old)
     tubes = {node: lister(node) for node in three.nodes}
     with monkeypatch.context() as cut:
-        cut.setattr(old.server.node._performer, "send", lambda _: None)
+        cut.setattr(old.server.node._effects, "send", lambda _: None)
         cut.setattr(old.server.node._driver, "receive", lambda _: None)
         others = three.followers
         asked = asyncio.ensure_future(tubes[old]())
