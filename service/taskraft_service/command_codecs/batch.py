@@ -1,4 +1,4 @@
-"""Make the command of several operations; each is made as if it had come alone."""
+"""Decode a batch; each operation is decoded like a command of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CODECS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
 
 
 def _operation(raw: bytes) -> BatchOperation:
-    """Return one operation; as in any message, the last one that is written counts."""
+    """Return one operation; the last operation in the message counts, as in any oneof."""
     found = [(number, content) for number, _, content in wire.fields(raw) if number in _CODECS]
     if not found:
         raise wire.WireMalformed("a batch holds an operation of an unknown kind")

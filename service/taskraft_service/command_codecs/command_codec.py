@@ -1,4 +1,4 @@
-"""Say how one kind of command stands in the log."""
+"""Define the codec of one kind of command in the log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from taskraft_service.queue.operations.registry import Command
 M = TypeVar("M", bound=Message)
 
 LOG_FIELDS: Final = log_pb2.Command
-"""Where the numbers of the kinds come from."""
+"""The message whose field numbers identify the kinds of commands."""
 
 
 @dataclass(slots=True, frozen=True)
 class CommandCodec(Generic[M]):
-    """How one kind of command stands in the log: under which number, as which message."""
+    """Field number, protobuf message and decoder of one kind of command."""
 
     number: int
     message: type[M]
     build: Callable[[M, bytes, int], Command]
-    """Makes the command from the message, the bytes in which it came, and its hash."""
+    """Builds the command from the message, the received bytes, and the request hash."""
 
     def decode(self, raw: bytes, request_hash: int) -> Command:
-        """Return the command that ``raw`` stands for."""
+        """Return the command that ``raw`` encodes."""
         return self.build(self.message.FromString(raw), raw, request_hash)

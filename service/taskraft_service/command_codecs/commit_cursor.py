@@ -1,4 +1,4 @@
-"""Make what consumers of the feed say of themselves from their messages."""
+"""Decode the commit of a feed consumer's cursor."""
 
 from __future__ import annotations
 

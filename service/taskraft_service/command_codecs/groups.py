@@ -1,4 +1,4 @@
-"""Make the commands about groups."""
+"""Decode the commands on groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a put from the client's request; the tasks in it stay as they came."""
+"""Decode a put; the TaskSpecs stay as received."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ POSITIONS: Final[Mapping[int, Position]] = {position.value: position for positio
 
 @value
 class Specs:
-    """The TaskSpecs of a put as they came, and what their first bytes tell.
+    """The TaskSpecs of a put as received.
 
-    ``plain_bytes`` has the size of the payload of each that says nothing else, None for the others.
+    ``plain_bytes`` has the payload size of each spec that contains only a payload, None for the
+    others.
     """
 
     bodies: Sequence[bytes]
@@ -46,7 +47,7 @@ class Specs:
 
     @property
     def are_plain(self) -> bool:
-        """Tell whether all of them are payloads and nothing else."""
+        """Whether all specs contain only a payload."""
         return None not in self.plain_bytes
 
 
@@ -54,7 +55,7 @@ class Specs:
 def specs_of(raw: bytes) -> Specs:
     """Return the TaskSpecs of a PutTasksRequest.
 
-    The last answer is kept: the check, the hash and the command of a call each need it.
+    The last result is cached, because the checks, the hash and the command of a call need it.
 
     Raises:
         wire.WireMalformed: ``raw`` is not a message.
@@ -73,9 +74,9 @@ def specs_of(raw: bytes) -> Specs:
 
 
 def plain_payload_bytes(body: bytes) -> int | None:
-    """Return the size of the payload if a TaskSpec, as it came, has nothing else; otherwise None.
+    """Return the payload size of a TaskSpec that contains only a payload, otherwise None.
 
-    Most tasks are like that; they are recognised by their first bytes and not parsed.
+    Most tasks are like that; their first bytes show it without parsing.
     """
     prefix = wire.sole_field_prefix(_PAYLOAD, len(body))
     if prefix and body.startswith(prefix):
@@ -84,13 +85,13 @@ def plain_payload_bytes(body: bytes) -> int | None:
 
 
 def payload_bytes(body: bytes) -> int:
-    """Return the size of the payload of a TaskSpec as it came."""
+    """Return the payload size of a TaskSpec as received."""
     plain = plain_payload_bytes(body)
     return len(task_pb2.TaskSpec.FromString(body).payload) if plain is None else plain
 
 
 def new_task(body: bytes) -> NewTask:
-    """Return one task of a put from its TaskSpec as it came."""
+    """Return the new task of a TaskSpec as received."""
     return _new_task(body, plain_payload_bytes(body))
 
 
@@ -121,7 +122,7 @@ def _new_task(body: bytes, plain_bytes: int | None) -> NewTask:
 
 
 def _dependencies(spec: task_pb2.TaskSpec) -> Dependencies:
-    """Return what a new task depends on."""
+    """Return the dependencies of a new task."""
     references = tuple(
         TaskReference(one.task.tube, one.task.id)
         if one.HasField("task")
@@ -133,7 +134,7 @@ def _dependencies(spec: task_pb2.TaskSpec) -> Dependencies:
 
 
 def _unique_among(spec: task_pb2.TaskSpec) -> UniqueAmong:
-    """Return among which tasks the key of a new one is unique."""
+    """Return the tasks among which the key of a new task is unique."""
     states = tuple(map(State, spec.unique_states)) or AMONG_UNFINISHED.states
     ms = spec.unique_ms if spec.HasField("unique_ms") else FOREVER_MS
     return UniqueAmong(states, ms)

@@ -1,7 +1,7 @@
-"""List the kinds of commands in the log, and make each from the client's request.
+"""List the decoders of all commands by their number in the log.
 
-The same function makes a command on the leader, before it is proposed, and on the followers, from
-the log; so all replicas see equal commands. Requests have been checked by the API before.
+The leader decodes a command before it proposes it, and each replica decodes it from the log, with
+the same function; so all replicas see equal commands. The API has checked the requests before.
 """
 
 from __future__ import annotations
@@ -87,4 +87,4 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     NOTE_CALLS.number: NOTE_CALLS.decode,
     COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
-"""How to make a command from its bytes and its hash, by number."""
+"""Decoders by field number; each takes the bytes and the request hash."""

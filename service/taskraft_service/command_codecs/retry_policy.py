@@ -1,4 +1,4 @@
-"""Read failures, and the policies that say what follows from them."""
+"""Decode failures and retry policies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failure_of(
         | task_service_pb2.BuryTasksRequest
     ),
 ) -> Failure | None:
-    """Return why an attempt failed, where a message says so."""
+    """Return the failure in a message, or None."""
     if not message.HasField("failure"):
         return None
     failure = message.failure

@@ -1,4 +1,4 @@
-"""Make the commands about schedules; the leader has added the times that it reckoned."""
+"""Decode the commands on schedules; the leader has added the computed times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskraft_service.queue.operations.schedules import (
 )
 
 SLOT_HEADER: Final = "taskraft-slot-ms"
-"""Header in which a task of a schedule carries its time, in decimal digits."""
+"""Header with the scheduled time of a task, in ms as decimal digits."""
 
 _SPEC: Final = pb.Schedule.SPEC_FIELD_NUMBER
 _HEADERS: Final = task_pb2.TaskSpec.HEADERS_FIELD_NUMBER
@@ -31,7 +31,7 @@ _OVERLAPS: Final = {
 
 
 def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
-    """Return what a client says about a schedule; the times stay text."""
+    """Return the definition of a schedule; the times stay text."""
     shown = pb.Schedule()
     shown.CopyFrom(schedule)
     for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error"):
@@ -47,9 +47,9 @@ def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
 
 
 def slot_mark(at_ms: int) -> bytes:
-    """Return what makes a TaskSpec carry the time of its slot when it is appended.
+    """Return the bytes that add the header with the scheduled time when appended to a TaskSpec.
 
-    In protobuf's wire format, appending a field of a map sets that entry.
+    In protobuf's wire format, appending a map entry sets the entry.
     """
     entry = wire.length_delimited(1, SLOT_HEADER.encode()) + wire.length_delimited(
         2, str(at_ms).encode()

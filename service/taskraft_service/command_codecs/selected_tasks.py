@@ -1,4 +1,4 @@
-"""Make what moves tasks that nobody settles from the client's request."""
+"""Decode the commands on selected tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, hash_: in
 
 
 def _move(request: task_service_pb2.MoveTasksRequest, _raw: bytes, hash_: int) -> Move:
-    """A request that goes back names no tube."""
+    """Return the command; a request without a target returns dead letters."""
     return Move(
         tube=request.tube,
         selector=selector_of(request.selector),

@@ -1,4 +1,4 @@
-"""Read which tasks a request is about."""
+"""Decode task selectors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TASKS_MAX_DEFAULT: Final = 1_000
 
 
 def selector_of(selector: task_pb2.TaskSelector) -> Selector:
-    """Return what a checked selector names; without ids and keys it is by filter.
+    """Return a checked selector; without ids and keys it is a filter.
 
     Raises:
-        FilterMalformed: the filter does not parse; in the log, it is one of a later version.
+        FilterMalformed: the filter does not parse; in the log, it is a filter of a later version.
     """
     if selector.ids:
         return ByIds(list(selector.ids))
@@ -29,5 +29,5 @@ def selector_of(selector: task_pb2.TaskSelector) -> Selector:
 
 
 def names_nothing(selector: task_pb2.TaskSelector) -> bool:
-    """Tell whether a selector names nothing: what that means depends on the request."""
+    """Return whether a selector is empty; its meaning depends on the request."""
     return not (selector.ids or selector.keys or selector.filter)

@@ -1,4 +1,4 @@
-"""Make what is about sessions and leaderships from the messages of clients and leaders."""
+"""Decode the commands on sessions, leaderships, the feed and counted calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make settlements from the client's request."""
+"""Decode settlements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a take from the client's request."""
+"""Decode a take."""
 
 from __future__ import annotations
 

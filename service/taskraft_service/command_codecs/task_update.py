@@ -1,4 +1,4 @@
-"""Read what of a task is to change."""
+"""Decode updates of tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from taskraft_service.queue.entities.task_update import TaskUpdate
 
 
 def task_update(update: task_pb2.TaskUpdate) -> TaskUpdate:
-    """Return the changes; those of the body stay in the client's words."""
+    """Return an update; the changes of the body stay encoded."""
     has = update.HasField
     content = task_pb2.TaskUpdate(
         headers_set=update.headers_set, headers_remove=update.headers_remove
@@ -34,11 +34,11 @@ def update_of(
         | task_service_pb2.UpdateTasksRequest
     ),
 ) -> TaskUpdate | None:
-    """Return the changes, where a message has some."""
+    """Return the update in a message, or None."""
     return task_update(message.update) if message.HasField("update") else None
 
 
 def new_payload(payload: bytes) -> TaskUpdate:
-    """Return the change that replaces the payload and leaves all else."""
+    """Return an update that replaces the payload only."""
     content = task_pb2.TaskUpdate(payload=payload)
     return TaskUpdate(content=content.SerializeToString(deterministic=True))

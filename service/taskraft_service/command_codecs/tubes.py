@@ -1,4 +1,4 @@
-"""Make what creates, empties and removes tubes from the client's request."""
+"""Decode the commands on tubes, and the replicated settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Options = tube_service_pb2.TubeOptions
 def tube_options(
     options: tube_service_pb2.TubeOptions, kind: TubeKind, profile: TubeProfile
 ) -> TubeOptions:
-    """Return the options of a new tube; what is absent is as its profile says."""
+    """Return the options of a new tube; absent options get the defaults of its profile."""
     merged = merged_options(options, defaults_of(profile, kind))
     if profile.ttr_is_ttl and not options.HasField("ttr_ms"):
         merged = replace(merged, ttr_ms=merged.ttl_ms)
@@ -42,7 +42,7 @@ def tube_options(
 
 
 def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) -> TubeOptions:
-    """Return the options with defaults for what is absent."""
+    """Return the options; absent ones are taken from ``plain``."""
     has = options.HasField
     order = options.priority_order
     return TubeOptions(
@@ -100,11 +100,11 @@ OPTION_NAMES: Final = {
     name: "higher_first" if name == "priority_order" else name
     for name in _Options.DESCRIPTOR.fields_by_name
 }
-"""What the contract's options are called in the core."""
+"""Names of the options in the core by their names in the contract."""
 
 
 def update_tube(request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int) -> UpdateTube:
-    """Return the command of an update whose options are all known."""
+    """Return the command of an update that names only known options."""
     given = {field.name for field, _ in request.options.ListFields()}
     paths = dict.fromkeys(request.update_mask.paths)
     return UpdateTube(

@@ -1,1 +1,1 @@
-"""Write commands as entries of the log, and read them back."""
+"""Encode commands as log entries, and decode them."""

@@ -1,7 +1,7 @@
-"""Change the TaskSpec that a producer sent, field by field in the wire format.
+"""Change the TaskSpec of a task field by field in protobuf's wire format.
 
-The libraries' own writer promises no fixed order between versions; nodes of two versions must write
-the same bytes, so the fields that stay are copied as they came.
+Protobuf libraries do not promise a field order across versions, but nodes of different versions
+must write the same bytes. Unchanged fields are therefore copied as received.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _CONTENT_TYPE: Final = task_pb2.TaskSpec.CONTENT_TYPE_FIELD_NUMBER
 _HEADERS: Final = task_pb2.TaskSpec.HEADERS_FIELD_NUMBER
 _NAME: Final = 1
 _CONTENT: Final = 2
-"""Numbers of the fields of a map's element."""
+"""Field numbers of a map entry."""
 
 
 def edit_body(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Return a TaskSpec with the changes of a TaskUpdate; an ``Editor`` of the queue.
+    """Return a TaskSpec with the changes of a TaskUpdate; the ``Editor`` of the queue.
 
-    Changes payload, media type and headers. The payload stands first, and headers follow all else,
+    Changes payload, media type and headers. The payload is the first field; the headers are last,
     in order of their names.
     """
     update = task_pb2.TaskUpdate.FromString(changes)
@@ -69,7 +69,7 @@ def _too_large(headers_bytes: int) -> Refusal:
 
 
 def _field(number: int, wire_type: int, content: bytes | int) -> bytes:
-    """Return a field as it came."""
+    """Return a field as received."""
     if isinstance(content, int):
         return wire.tag(number, wire_type) + wire.varint(content)
     if wire_type == wire.LENGTH:
@@ -78,13 +78,13 @@ def _field(number: int, wire_type: int, content: bytes | int) -> bytes:
 
 
 def _optional(number: int, content: bytes) -> Iterator[bytes]:
-    """Yield a field unless it has the default, which is not written."""
+    """Yield a field unless it has the default value, which is not written."""
     if content:
         yield wire.length_delimited(number, content)
 
 
 def _header(element: bytes) -> tuple[bytes, bytes]:
-    """Return name and content of an element of the map."""
+    """Return name and content of a map entry."""
     name = value = b""
     for number, _, content in wire.fields(element):
         if number == _NAME and isinstance(content, bytes):

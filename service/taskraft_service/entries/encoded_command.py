@@ -1,7 +1,7 @@
-"""Write the commands of one moment as a log entry, and read them back.
+"""Keep a command together with its bytes in the log.
 
-A request enters the log as the bytes in which it came, under the number that tells its kind, so
-that nothing is encoded twice.
+A request enters the log as the received bytes, after the field number of its kind, so it is not
+encoded again.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MAPPED: Final = (
     task_service_pb2.MoveTasksRequest,
     task_service_pb2.UpdateTasksRequest,
 )
-"""Requests that hold a map; puts and settlements may hold some too."""
+"""Requests that contain a map; puts and settlements may contain one too."""
 
 
 @value
 class EncodedCommand:
-    """A command and the bytes that stand for it in the log: ``head``, then ``raw``."""
+    """A command with its log encoding: ``head`` (request hash, field tag, length), then ``raw``."""
 
     command: Command
     head: bytes
@@ -54,18 +54,18 @@ class EncodedCommand:
 
     @property
     def record_bytes(self) -> int:
-        """How many bytes it adds to an entry."""
+        """Size of the command in an entry, in bytes."""
         return len(self.head) + len(self.raw)
 
 
 def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
-    """Return what tells a repetition from another request under the same request_id; never 0.
+    """Return a hash that detects another request under the same request_id; never 0.
 
-    It is another for another principal and for another method: nobody gets the answer to somebody
-    else's request, and a deletion not that of the burial which looked the same.
+    The hash covers the method and the principal: a principal never gets the answer to a request of
+    another one, and a delete never gets the answer to a bury with the same fields.
 
-    Messages with maps are hashed in a fixed order of their keys, since some languages write a map
-    in a new order each time, also when they repeat a request.
+    Messages with maps are hashed with sorted keys, because some languages write a map in a new
+    order each time, even when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
     # No name of a method has a NUL, nor has a principal: what follows cannot pass for one of them.
@@ -76,7 +76,7 @@ def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
 
 
 def _has_maps(request: Message, raw: bytes) -> bool:
-    """Tell whether a request may hold a map."""
+    """Return whether a request may contain a map."""
     if isinstance(request, task_service_pb2.PutTasksRequest):
         return not specs_of(raw).are_plain
     if isinstance(request, task_service_pb2.SettleTasksRequest):
@@ -90,7 +90,7 @@ def _has_maps(request: Message, raw: bytes) -> bool:
 def encode_request(
     codec: CommandCodec[M], message: M, raw: bytes, hash_of_request: int = 0
 ) -> EncodedCommand:
-    """Return a checked request as a command with its bytes."""
+    """Return a checked request as a command with its log encoding."""
     command = codec.build(message, raw, hash_of_request)
     head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
     if hash_of_request:
@@ -101,5 +101,5 @@ def encode_request(
 def encode_leader_command(
     codec: CommandCodec[M], message: M, hash_of_request: int = 0
 ) -> EncodedCommand:
-    """Return a message that the leader itself wrote as a command with its bytes."""
+    """Return a message of the leader as a command with its log encoding."""
     return encode_request(codec, message, message.SerializeToString(), hash_of_request)

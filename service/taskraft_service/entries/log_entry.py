@@ -16,7 +16,7 @@ _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LE
 
 
 def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
-    """Return the log entry (taskraft.log.v1.LogEntry) of these commands at this time."""
+    """Return the log entry (taskraft.log.v1.LogEntry) of the commands and their timestamp."""
     parts = [_ENTRY_NOW, wire.varint(now_ms)]
     for one in encoded:
         head, raw = one.head, one.raw
@@ -25,10 +25,10 @@ def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
 
 
 def decode_entry(data: bytes) -> tuple[int, list[Command]]:
-    """Return the time and the commands of a log entry.
+    """Return the timestamp and the commands of a log entry.
 
     Raises:
-        wire.WireMalformed: the bytes are not an entry, or hold a command of a later version.
+        wire.WireMalformed: the bytes are not an entry, or contain a command of a later version.
     """
     if not data.startswith(_ENTRY_NOW):
         raise wire.WireMalformed("a log entry does not begin with its time")
@@ -46,7 +46,7 @@ def decode_entry(data: bytes) -> tuple[int, list[Command]]:
 
 
 def _decode_command(data: bytes, at: int, stop: int) -> Command:
-    """Return the command between two places of an entry; its bytes are copied once."""
+    """Return the command between two positions of an entry; its bytes are copied once."""
     hash_of_request = 0
     if data.startswith(HASH_TAG, at):
         at += len(HASH_TAG)

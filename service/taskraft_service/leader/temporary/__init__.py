@@ -1,1 +1,1 @@
-"""Temporary tubes: what is in them lives in the memory of the leader, and goes with it."""
+"""Temporary tubes: their tasks are in the memory of the leader and are lost with the leadership."""

@@ -1,6 +1,6 @@
-"""Send each command where its tasks are: into the log, to the temporary tubes, or to both.
+"""Route each command to the replicated log, to the temporary tubes, or to both.
 
-As long as there is no temporary tube, everything goes straight into the log.
+While there is no temporary tube, every command goes to the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 
 
 class CommandRouter:
-    """Satisfies ``proposal.CommandSubmitter``.
+    """Submits commands to the side of their tasks; implements ``CommandSubmitter``.
 
     Args:
         log: the proposer.
@@ -40,11 +40,11 @@ class CommandRouter:
         self._temporary = temporary
         self._memory_first = False
         self._counts: dict[str, int] = {}
-        """Tasks that went with a tube or a session in memory, for those who wait to hear it."""
+        """Temporary tasks that were removed with a tube or session, by its name or id."""
         temporary.listen_emptied(self._count)
 
     def wake(self) -> None:
-        """Look at those who wait."""
+        """Serve the waiting consumers of both sides."""
         self._log.wake()
         self._temporary.wake()
 
@@ -76,10 +76,10 @@ class CommandRouter:
     def _take_from_both(
         self, encoded: EncodedCommand, command: Take, deadline: float | None
     ) -> Submitted:
-        """Take from one side, and where that has nothing from the other; they begin in turns.
+        """Take from one side, then from the other if nothing was found; sides alternate.
 
-        With a request_id the log is asked first, unless the temporary tubes know the request: so a
-        repetition finds what it was answered, wherever that was.
+        With a request id the log comes first, unless the temporary tubes know the request id. A
+        repetition therefore finds the answer on the side that gave it.
         """
         logged, temporary = split_take(encoded, self._temporary.side_of)
         if command.request_id:
@@ -100,7 +100,7 @@ class CommandRouter:
         )
 
     def _settle_both(self, encoded: EncodedCommand, deadline: float | None) -> Submitted:
-        """Settle on both sides; what the log does not take is not done in memory either."""
+        """Settle on both sides; not in memory if the proposer rejects the command."""
         parted = SplitSettle(encoded)
         proposed = self._log.submit(parted.logged, deadline)
         here = self._temporary.submit(parted.temporary).result
@@ -116,9 +116,9 @@ class CommandRouter:
         return _after(proposed, join)
 
     def _note_on_both(self, command: NoteCalls, deadline: float | None) -> Submitted:
-        """Count calls on both sides, each those of its tubes; what the log does not take, neither.
+        """Count calls on both sides; in memory only after the log has applied its part.
 
-        For it is told again then, and would count twice here.
+        Otherwise the calls would be reported again and counted twice in memory.
         """
         logged, temporary = split_notes(command, self._temporary.side_of)
 
@@ -138,7 +138,7 @@ class CommandRouter:
     def _submit_end(
         self, encoded: EncodedCommand, command: DropTube | CloseSession, deadline: float | None
     ) -> Submitted:
-        """Drop a tube or close a session in the log; count what goes with it in memory."""
+        """Drop a tube or close a session in the log; add the temporary tasks to the count."""
         what = command.name if isinstance(command, DropTube) else command.session_id
         if isinstance(command, DropTube):
             refusal = self._temporary.refusal_to_drop(command)
@@ -167,12 +167,12 @@ class CommandRouter:
 
 
 def _is_empty(outcome: AppliedCommand) -> bool:
-    """Tell whether a take found nothing."""
+    """Return whether a take found nothing."""
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
 
 
 def _behind(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
-    """Return what came of a take on the second side, after it found nothing on the first."""
+    """Return the result of the second side of a take, after the first side had nothing."""
     first, second = nothing.result, outcome.result
     if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
         return AppliedCommand(
@@ -188,7 +188,7 @@ def _done(outcome: AppliedCommand) -> Submitted:
 
 
 def _after(proposed: Submitted, follow: Callable[[AppliedCommand], AppliedCommand]) -> Submitted:
-    """Return a future of what follows from an outcome; who gives it up gives up the proposal."""
+    """Return a future of ``follow`` applied to a result; cancelling it cancels the proposal."""
     future: Submitted = asyncio.get_running_loop().create_future()
 
     def go_on(_done: Submitted) -> None:
@@ -216,7 +216,7 @@ def _after(proposed: Submitted, follow: Callable[[AppliedCommand], AppliedComman
 
 
 def _refusal_of_side(command: Command, side: Side, side_lookup: SideLookup) -> Refusal | None:
-    """Return a refusal that lists all fields which would connect both sides, or None."""
+    """Return a refusal with all fields that would connect both sides, or None."""
     violations = [*DEFINITIONS[type(command)].side_violations(command, side, side_lookup, "")]
     if not violations:
         return None

@@ -1,7 +1,7 @@
-"""Hold the contents of temporary tubes: the queue's core once more, on a store in memory.
+"""Hold the contents of temporary tubes in a second instance of the queue, on a store in memory.
 
-It is the same core as that of the replicated queue, so tasks, leases, deadlines, statistics and
-waiting work alike. There is no log, so each command is applied at once, and no change feed.
+Tasks, leases, deadlines, statistics and waiting work as in the replicated queue. There is no log,
+so each command is applied at once, and there is no change feed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from taskraft_service.storage.memory import MemoryStore
 
 COLLECT_TASKS: Final = 1_000
 COLLECT_BYTES: Final = 4 * 1024 * 1024
-"""Changes are brought to the store when so many tasks, or about so many bytes, are concerned."""
+"""Changes are written to the store after this many tasks or approximately this many bytes."""
 RESERVE_SHARE: Final = 8
-"""One part in so many above the bound is left to whatever is not a put, so that work can go on."""
+"""Fraction (one n-th) of the memory limit that commands other than puts may use beyond it."""
 LIMITS: Final = Limits(requests_max=100_000, resident_bytes_max=16 * 1024 * 1024)
-"""Other bounds than the replicated queue's where disks would have to do with memory."""
+"""Limits that differ from those of the replicated queue, because everything is in memory."""
 
 
 class MemoryQueue:
-    """A queue that is lost with the process.
+    """A queue that is lost when the process ends.
 
     Args:
-        origin: from where it counts.
-        bytes_max: what it may take of the memory; puts beyond it are refused.
-        drivers: the kinds of tubes that others have written, by name.
+        origin: first numbers, ids and tokens.
+        bytes_max: maximum memory in bytes; puts beyond it are refused.
+        drivers: installed tube drivers by name.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class MemoryQueue:
         self._store = MemoryStore()
         self._bytes_max = bytes_max
         self._fresh_bytes = 0
-        """About what was added since the last collect."""
+        """Approximate bytes that were added since the last collect."""
         self.queue = Queue(self._store, LIMITS, new_task, edit_body, drivers, origin)
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the contents take."""
+        """Approximate memory of the contents, in bytes."""
         return self._store.memory_bytes + self._fresh_bytes
 
     def apply(self, now_ms: int, commands: Sequence[Command]) -> list[Result]:
-        """Do commands at a time, deadlines first; one result for each.
+        """Apply due deadlines, then the commands; return one result per command.
 
-        A command for which there is no memory is refused.
+        A command that would exceed the memory limit is refused.
         """
         results: list[Result] = []
         for command in commands:
@@ -80,7 +80,7 @@ class MemoryQueue:
         self._fresh_bytes = 0
 
     def _without_room(self, command: Command) -> Refusal | None:
-        """Return why there is no memory for what a command may bring, or None."""
+        """Return why a command would exceed the memory limit, or None."""
         growth = growth_bytes(command)
         if not growth:
             return None
@@ -99,7 +99,7 @@ class MemoryQueue:
 
 
 def _puts(command: Command) -> bool:
-    """Tell whether a command has new tasks, alone or in a batch."""
+    """Return whether a command puts tasks, alone or in a batch."""
     if isinstance(command, ExecuteBatch):
         return any(map(_puts, command.operations))
     return isinstance(command, Put)

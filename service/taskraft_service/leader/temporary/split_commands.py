@@ -1,4 +1,4 @@
-"""Part what is about both sides (a take, a settle, counted calls), and join what these answer."""
+"""Split a command on both sides (take, settle, counted calls) into two, and join the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskraft_service.queue.operations.settlements import SettleResult, TouchedL
 
 
 def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
-    """Return the same take from the tubes of the log, and from the temporary ones."""
+    """Return the take for the replicated tubes, and the take for the temporary tubes."""
     logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
     logged.ParseFromString(encoded.raw)
     temporary.CopyFrom(logged)
@@ -28,7 +28,7 @@ def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedComma
 
 
 def split_notes(command: NoteCalls, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
-    """Return the counted calls of the log's tubes, and those of the temporary ones."""
+    """Return the counted calls on replicated tubes, and those on temporary tubes."""
     logged, temporary = log_pb2.NoteCalls(), log_pb2.NoteCalls()
     for one in command.tubes:
         message = temporary if where(one.tube) is Side.MEMORY else logged
@@ -39,10 +39,10 @@ def split_notes(command: NoteCalls, where: SideLookup) -> tuple[EncodedCommand, 
 
 
 class SplitSettle:
-    """A settle in two parts; items of the whole are counted over all its tokens."""
+    """A settle in two parts; items are counted over all tokens of the whole."""
 
     def __init__(self, encoded: EncodedCommand) -> None:
-        """Part the tokens of each settlement."""
+        """Split the tokens of each settlement."""
         whole = pb.SettleTasksRequest.FromString(encoded.raw)
         requests = [pb.SettleTasksRequest(request_id=whole.request_id) for _ in range(2)]
         self._places: tuple[list[int], list[int]] = ([], [])
@@ -69,7 +69,7 @@ class SplitSettle:
         )
 
     def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:
-        """Return the answer to the whole, in order of its items."""
+        """Return the result of the whole, in order of its items."""
         refused: list[ItemRefusal] = []
         touched: list[TouchedLease] = []
         for places, result in zip(self._places, (logged, temporary), strict=True):

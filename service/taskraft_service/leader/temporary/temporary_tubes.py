@@ -1,7 +1,7 @@
-"""Keep the temporary tubes while this node leads: begin, follow what is replicated, serve, end.
+"""Manage the temporary tubes of the leader.
 
-A leadership begins with empty tubes and ends without them. Meanwhile their definitions follow the
-replicated ones, and a session that ends in the log ends its leases here too.
+A leadership begins with empty tubes and ends without them. The tubes follow their replicated
+definitions, and a session that ends in the log also ends its leases here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 
 TIMER_MAX_MS: Final = 60_000
-"""The timer is set anew at least so often, since the cluster's clock may run at another rate."""
+"""Maximum wait of the timer, in ms; the cluster's clock may run at another rate."""
 Emptied = Callable[[str, int], None]
-"""Hears that a tube was dropped, or a session ended (by its id), and of how many tasks that was."""
+"""Called when a tube was dropped or a session ended: its name or id, its number of tasks."""
 
 
 class TemporaryTubes:
@@ -40,10 +40,10 @@ class TemporaryTubes:
     Args:
         queues: the queues of this node.
         clock: the cluster's clock.
-        waiters: the consumers that wait.
-        bytes_max: what the contents may take of the memory.
-        drivers: the kinds of tubes that others have written, by name.
-        defect_met: hears of an exception of the core, after which its state means nothing.
+        waiters: the waiting consumers.
+        bytes_max: maximum memory of the contents, in bytes.
+        drivers: installed tube drivers by name.
+        defect_met: called with an exception of the core; the state is then undefined.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TemporaryTubes:
         self._defect_met = defect_met
         self._memory: MemoryQueue | None = None
         self._numbers: dict[str, int] = {}
-        """By name of a tube, the number of its replicated definition."""
+        """Number of the replicated definition, by name of the tube."""
         self._listeners: list[Callable[[int], None]] = []
         self._emptied: list[Emptied] = []
         self._serving: asyncio.Handle | None = None
@@ -76,11 +76,11 @@ class TemporaryTubes:
         return len(self._numbers)
 
     def holds(self, tube: str) -> bool:
-        """Tell whether the contents of a tube are here."""
+        """Return whether a tube is temporary and its contents are here."""
         return tube in self._numbers
 
     def side_of(self, tube: str) -> Side:
-        """Return where the contents of a tube are."""
+        """Return the side of a tube."""
         if tube in self._numbers:
             return Side.MEMORY
         is_known = self._queues.replicated.tube_number(tube) is not None
@@ -88,13 +88,14 @@ class TemporaryTubes:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the contents take."""
+        """Approximate memory of the contents, in bytes."""
         return self._memory.memory_bytes if self._memory is not None else 0
 
     def refusal_to_drop(self, command: DropTube) -> Refusal | None:
-        """Return why a tube may not be dropped, or None.
+        """Return why a tube cannot be dropped, or None.
 
-        A repetition may: it gets the answer of before, and does not touch what has the name now.
+        A repeated request is not refused: it gets its first answer and does not affect a new tube
+        of the same name.
         """
         is_repeated = self._queues.replicated.remembers(command.request_id)
         if self._memory is None or command.force or is_repeated:
@@ -103,7 +104,7 @@ class TemporaryTubes:
         return self._memory.queue.refusal_to_drop(command.name)
 
     def remembers(self, request_id: str) -> bool:
-        """Tell whether a request with this id has been answered here."""
+        """Return whether the answer of a request id is kept here."""
         return self._memory is not None and self._memory.queue.remembers(request_id)
 
     def listen(self, listener: Callable[[int], None]) -> None:
@@ -111,20 +112,20 @@ class TemporaryTubes:
         self._listeners.append(listener)
 
     def listen_emptied(self, listener: Emptied) -> None:
-        """Tell ``listener`` of tasks that go with their tube, and of leases with their session."""
+        """Call ``listener`` when tasks are removed with their tube or session."""
         self._emptied.append(listener)
 
     # ------------------------------------------------------------------------------ leadership
 
     def begin(self, term: int) -> None:
-        """Begin a leadership: everything before it is applied."""
+        """Begin a leadership, after all earlier entries are applied."""
         self.end()
         self._memory = MemoryQueue(origin_of(term), self._bytes_max, self._drivers)
         self._queues.set_temporary(self._memory.queue)
         self._follow_definitions(self._queues.replicated.temporary_tubes())
 
     def end(self) -> None:
-        """End a leadership: what is in the tubes is gone."""
+        """End a leadership and discard the contents."""
         self._memory = None
         self._queues.set_temporary(None)
         self._numbers.clear()
@@ -150,7 +151,7 @@ class TemporaryTubes:
                 self._empty(session_id, CloseSession(session_id, uncounted))
 
     def _follow_definitions(self, names: Iterable[str]) -> None:
-        """Make tubes what their replicated definitions say."""
+        """Create, change or drop tubes according to their replicated definitions."""
         replicated = self._queues.replicated
         for name in names:
             view, number = replicated.tube(name), replicated.tube_number(name)
@@ -165,7 +166,7 @@ class TemporaryTubes:
                 self._numbers[name] = number
 
     def _define(self, view: TubeView, *, is_new: bool) -> None:
-        """Create a tube, or give it the options of its definition."""
+        """Create a tube, or set its options, according to its definition."""
         # Here it is a tube as others: that it is temporary concerns the replicated queue.
         options = replace(view.options, durability=Durability.REPLICATED)
         names = [field.name for field in fields(TubeOptions)]
@@ -185,7 +186,7 @@ class TemporaryTubes:
         assert not isinstance(result, Refusal), f"a definition that was accepted: {result}"
 
     def _empty(self, what: str, command: DropTube | CloseSession) -> None:
-        """Let a tube or a session go, and tell of how many tasks that was."""
+        """Drop a tube or close a session, and report its number of tasks."""
         (result,) = self._apply((command,))
         assert isinstance(result, CountResult), f"a tube or session that was there: {result}"
         for listener in self._emptied:
@@ -194,7 +195,7 @@ class TemporaryTubes:
     # ------------------------------------------------------------------------------ commands
 
     def submit(self, encoded: EncodedCommand) -> AppliedCommand:
-        """Do a command at once.
+        """Execute a command at once.
 
         Raises:
             NotProposed: this node does not lead.
@@ -212,7 +213,7 @@ class TemporaryTubes:
         return AppliedCommand(self._queues.replicated.applied_index, self._queues.now_ms, result)
 
     def _without_session(self, session_id: str) -> Refusal | None:
-        """Open a session here too, until it ends; refuse where there is none."""
+        """Open the session of a take here too; return a refusal if it does not exist."""
         assert self._memory is not None
         if self._memory.queue.session(session_id) is not None:
             return None
@@ -225,7 +226,7 @@ class TemporaryTubes:
         return None
 
     def _apply(self, commands: Sequence[Command]) -> Sequence[Result]:
-        """Do commands, and let those know who wait for what they bring."""
+        """Apply commands and signal the waiting consumers of the tubes with ready tasks."""
         memory = self._memory
         assert memory is not None
         queue, now_ms = memory.queue, self._clock.now_ms()
@@ -246,7 +247,7 @@ class TemporaryTubes:
     # ------------------------------------------------------------------------------ who waits
 
     def wake(self) -> None:
-        """Serve those who wait soon: after what else arrives at this moment."""
+        """Serve the waiting consumers in the next turn of the event loop."""
         if self._numbers and self._serving is None:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
@@ -282,5 +283,5 @@ class TemporaryTubes:
         self.advance()
 
     def advance(self) -> None:
-        """Let happen what is due by now."""
+        """Apply the deadlines that are due."""
         self._apply(())

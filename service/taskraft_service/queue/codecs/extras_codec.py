@@ -1,4 +1,7 @@
-"""Write the rare attributes of a task, and the retry policy of a tube, as bytes."""
+"""Encode and decode the extras of a task and a retry policy.
+
+Written by hand instead of with a ``FieldTable``: tasks with extras are read and written one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ from taskraft_service.queue.entities.task_view import (
 )
 
 _head = Struct(">HBIqHHQQH")
-"""Flags, outcome, times buried, end of the retention, progress, parts of the key, group; of the
-origin: id, parts of the key."""
+"""Flags, outcome, times buried, end of retention, progress, parts of the key, group number; origin:
+task id, parts of the key.
+"""
 _retry = Struct(">IqIqBBB")
 _text = Struct(">I")
 _dependents = Struct(">Q")
 _waiting = Struct(">BqH")
-"""What a failure does, delay, tasks that are waited for."""
+"""Action on failure, delay, number of open dependencies."""
 _awaited = Struct(">QQ")
 
 RETRY_BYTES: Final = _retry.size
@@ -39,11 +43,11 @@ _DEPENDENTS: Final = 128
 _WAITING: Final = 256
 
 _TEXTS: Final = 7
-"""Texts before the parts of the keys."""
+"""Number of texts before the parts of the keys."""
 
 
 def write_retry(policy: RetryPolicy) -> bytes:
-    """Return a retry policy as it is written; always ``RETRY_BYTES`` long."""
+    """Return a retry policy as bytes; always ``RETRY_BYTES`` long."""
     return _retry.pack(
         policy.attempts_max,
         policy.backoff_ms,
@@ -56,7 +60,7 @@ def write_retry(policy: RetryPolicy) -> bytes:
 
 
 def read_retry(record: bytes, at: int) -> RetryPolicy:
-    """Return the retry policy that stands at a place of a record."""
+    """Return the retry policy that begins at ``at``."""
     attempts, backoff_ms, factor, backoff_ms_max, jitter, exhausted, place = _retry.unpack_from(
         record, at
     )
@@ -72,14 +76,14 @@ def read_retry(record: bytes, at: int) -> RetryPolicy:
 
 
 def _write_waiting(waiting: Waiting) -> bytes:
-    """Return what a task waits for as it is written."""
+    """Return open dependencies as bytes."""
     parts = [_waiting.pack(waiting.on_failure, waiting.delay_ms, len(waiting.open))]
     parts += [_awaited.pack(awaited.number, awaited.id) for awaited in waiting.open]
     return b"".join(parts) + write_texts([awaited.tube.encode() for awaited in waiting.open])
 
 
 def _read_waiting(record: bytes, at: int) -> tuple[Waiting, int]:
-    """Return what a task waits for, and where that ends."""
+    """Return the open dependencies that begin at ``at``, and the position after them."""
     on_failure, delay_ms, count = _waiting.unpack_from(record, at)
     at += _waiting.size
     end = at + count * _awaited.size
@@ -93,12 +97,12 @@ def _read_waiting(record: bytes, at: int) -> tuple[Waiting, int]:
 
 
 def write_texts(texts: Sequence[bytes]) -> bytes:
-    """Return byte strings behind each other, each with its length."""
+    """Return byte strings one after the other, each with its length in front."""
     return b"".join(part for text in texts for part in (_text.pack(len(text)), text))
 
 
 def read_texts(record: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """Return byte strings and where they end."""
+    """Return ``count`` byte strings that begin at ``at``, and the position after them."""
     texts = []
     for _ in range(count):
         (length,) = _text.unpack_from(record, at)
@@ -109,7 +113,7 @@ def read_texts(record: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 
 
 def write_extras(extras: Extras) -> bytes:
-    """Return the rare attributes as they are written; the same bytes on all replicas."""
+    """Return the extras as bytes, the same on all replicas."""
     failure, progress, result = extras.failure, extras.progress, extras.result
     origin = extras.origin
     origin_key = origin.unique_key if origin is not None else ()
@@ -159,7 +163,7 @@ def write_extras(extras: Extras) -> bytes:
 
 
 def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
-    """Return the rare attributes that stand at a place of a record, and where they end."""
+    """Return the extras that begin at ``at``, and the position after them."""
     (
         flags,
         outcome,

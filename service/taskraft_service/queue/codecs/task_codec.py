@@ -1,7 +1,7 @@
-"""Write tasks as records, and read them again.
+"""Encode and decode the record of a task.
 
-A record has a head and, marked by flags, what most waiting tasks do not have: times that limit
-them, attempts, extras. What it leaves out need not be made again for each task that is read.
+A record has a head and, marked by flags, the parts that most waiting tasks lack: times, attempts,
+extras. Absent parts cost nothing to read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taskraft_service.queue.entities.task_view import NO_EXTRAS
 from taskraft_service.queue.entities.tube import QueueTube
 
 _head = Struct(">BBqqqqqIHH")
-"""State, flags, priority, lane, rank, created, since, payload, bytes of type and sub-queue."""
+"""State, flags, priority, lane, rank, created, since, bytes of payload, type and sub-queue."""
 _times = Struct(">qqqQQ")
 """Visible at, expires at, leased until, time to live, time to run."""
 _attempts = Struct(">IQQ")
@@ -33,7 +33,7 @@ _HAS_ATTEMPTS: Final = 8
 
 
 def write_task(task: QueueTask) -> bytes:
-    """Return a task as it is written under its key; the same bytes on all replicas."""
+    """Return the record of a task, the same bytes on all replicas."""
     extras, body = task.extras, task.body
     lane, rank, _ = task.order
     task_type, subqueue = task.type.encode(), task.subqueue.encode()
@@ -76,9 +76,8 @@ def write_task(task: QueueTask) -> bytes:
 def read_task(tube: QueueTube, task_id: int, record: bytes) -> tuple[QueueTask, int]:
     """Return the task of a record, and the number of its session (0: none).
 
-    The content of a task whose body is kept apart is not read. What waits behind more than memory
-    holds is read one task after the other, so this is a hot path of consumers: the fields go from
-    the record to their places without a stop at ``Task.__init__``.
+    A body that is stored separately is not read. Tasks beyond the memory limit are read one by one,
+    so this is a hot path of consumers: fields are assigned directly, without ``Task.__init__``.
     """
     task = QueueTask.__new__(QueueTask)
     (

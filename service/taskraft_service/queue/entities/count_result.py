@@ -10,9 +10,9 @@ from taskraft_service.queue.values import value
 
 @value
 class CountResult:
-    """How many tasks were affected, and the refused items.
+    """Number of affected tasks, and the refused items.
 
-    ``continue_after_id``: a filter was not done with the tasks above this id; 0: it was.
+    ``continue_after_id``: a filter did not scan the tasks above this id; 0: it scanned all.
     """
 
     count: int

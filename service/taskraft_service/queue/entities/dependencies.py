@@ -1,4 +1,4 @@
-"""Name the tasks that must end before another one may be taken."""
+"""Dependencies of a task: the tasks that must end before it can be taken."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from taskraft_service.queue.values import value
 
 
 class OnDependencyFailure(IntEnum):
-    """What becomes of a task when one that it depends on ends otherwise than acknowledged.
+    """What happens to a task when a dependency ends without being acknowledged.
 
-    Numbers are those of taskraft.v1.TaskSpec.OnDependencyFailure; 0 there is CANCEL.
+    Numbers are those of taskraft.v1.TaskSpec.OnDependencyFailure; 0 there means CANCEL.
     """
 
     CANCEL = 1
@@ -38,7 +38,7 @@ Reference: TypeAlias = TaskReference | ItemReference
 
 @value
 class Dependencies:
-    """The tasks that a new one depends on, and what becomes of it if one of them fails."""
+    """The dependencies of a new task, and what happens if one of them fails."""
 
     on: tuple[Reference, ...]
     on_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
@@ -46,9 +46,9 @@ class Dependencies:
 
 @value
 class Awaited:
-    """A task that another one waits for, as it was named.
+    """One open dependency of a task, by tube and id as the producer named it.
 
-    ``number`` is that of the set of those that wait for it; it stays when the task is moved.
+    ``number`` identifies the set of its dependents; it stays the same when the task is moved.
     """
 
     number: int
@@ -58,12 +58,12 @@ class Awaited:
 
 @value
 class Waiting:
-    """What a held task waits for.
+    """The open dependencies of a held task.
 
     Args:
-        open: the tasks that have not ended, at least one.
-        on_failure: what becomes of the task if one of them fails.
-        delay_ms: how long the task is hidden after the last of them has ended.
+        open: dependencies that have not ended; at least one.
+        on_failure: what happens if one of them fails.
+        delay_ms: delay of the task after the last of them has ended.
     """
 
     open: tuple[Awaited, ...]

@@ -1,4 +1,4 @@
-"""Show a consumer of the change feed to callers."""
+"""A consumer of the change feed as callers see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskraft_service.queue.values import value
 
 @value
 class ConsumerView:
-    """A consumer as it is shown; ``committed_ms``: when it was last heard of."""
+    """A feed consumer as callers see it; ``committed_ms``: instant of the last commit."""
 
     name: str
     next_seq: Mapping[int, int]

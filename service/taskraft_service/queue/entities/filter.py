@@ -1,7 +1,7 @@
-"""Say which tasks a filter chooses.
+"""The parsed form of a task filter.
 
-``taskraft_service.languages.filter_text`` reads the language that filters are written in,
-``taskraft_service.queue.entities.matching`` knows what they mean.
+``taskraft_service.languages.filter_text`` parses the text of a filter, and
+``taskraft_service.queue.entities.matching`` evaluates it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskraft_service.queue.values import value
 
 
 class Relation(Enum):
-    """How two numbers compare. What differs is a ``Negation`` of what is equal."""
+    """Relation between two numbers; "not equal" is a ``Negation`` of EQUAL."""
 
     EQUAL = "="
     BELOW = "<"
@@ -25,7 +25,7 @@ class Relation(Enum):
 
 
 class NumberField(Enum):
-    """Numbers of a task; instants that never come are later than all others."""
+    """Numeric fields of a task; an instant that never comes is larger than all others."""
 
     ID = "id"
     PRIORITY = "priority"
@@ -47,7 +47,7 @@ class AgeField(Enum):
 
 
 class TextField(Enum):
-    """Texts of a task; empty where it has none."""
+    """Text fields of a task; empty if the task has none."""
 
     TYPE = "type"
     SUBQUEUE = "subqueue"
@@ -58,7 +58,7 @@ class TextField(Enum):
 
 
 class Attribute(Enum):
-    """What a task may have or not."""
+    """Attributes that a task may or may not have."""
 
     KEY = "unique_key"
     GROUP = "group"
@@ -72,7 +72,7 @@ class Attribute(Enum):
 
 @value
 class NumberIs:
-    """A number stands in a relation to another."""
+    """A numeric field is in a relation to a number."""
 
     field: NumberField
     relation: Relation
@@ -81,7 +81,7 @@ class NumberIs:
 
 @value
 class AgeIs:
-    """An age in milliseconds stands in a relation to another."""
+    """An age in milliseconds is in a relation to a number."""
 
     field: AgeField
     relation: Relation
@@ -90,7 +90,7 @@ class AgeIs:
 
 @value
 class TextIs:
-    """A text consists of these pieces, with anything in between; one piece: it is equal."""
+    """A text field consists of the pieces with any text between them; one piece: it is equal."""
 
     field: TextField
     pieces: Sequence[str]
@@ -98,7 +98,7 @@ class TextIs:
 
 @value
 class KeyPartIs:
-    """A part of the unique key, counted from 0, consists of these pieces; see ``TextIs``."""
+    """A part of the unique key, counted from 0, consists of the pieces; see ``TextIs``."""
 
     part: int
     pieces: Sequence[str]
@@ -113,35 +113,35 @@ class StateIs:
 
 @value
 class OutcomeIs:
-    """The task has ended, and in this way."""
+    """The task has ended with an outcome."""
 
     outcome: TaskOutcome
 
 
 @value
 class Has:
-    """The task has something that most tasks do not have."""
+    """The task has an attribute."""
 
     attribute: Attribute
 
 
 @value
 class Negation:
-    """The filter does not let the task through."""
+    """The filter does not match the task."""
 
     of: Filter
 
 
 @value
 class Conjunction:
-    """All of the filters let the task through."""
+    """All filters match the task."""
 
     of: Sequence[Filter]
 
 
 @value
 class Disjunction:
-    """At least one of the filters lets the task through."""
+    """At least one filter matches the task."""
 
     of: Sequence[Filter]
 

@@ -1,4 +1,4 @@
-"""Show a task group to callers."""
+"""A task group as callers see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskraft_service.queue.values import value
 
 
 class GroupState(IntEnum):
-    """Where in its life a group is; numbers are those of taskraft.v1.Group.State."""
+    """State of a group; numbers are those of taskraft.v1.Group.State."""
 
     HELD = 1
     STARTED = 2
@@ -19,7 +19,7 @@ class GroupState(IntEnum):
 
 @value
 class GroupTask:
-    """A task that a group puts: tube, and the producer's TaskSpec, opaque to the queue."""
+    """A task that a group puts: its tube, and the producer's TaskSpec, opaque to the queue."""
 
     tube: str
     spec: bytes
@@ -27,22 +27,22 @@ class GroupTask:
 
 @value
 class GroupView:
-    """A group as it is shown.
+    """A group as callers see it.
 
     Args:
         name: unique in the cluster.
-        state: where in its life it is.
-        open: tasks that have neither ended nor been buried.
-        processed: tasks that were acknowledged.
-        failed: tasks that failed, expired or are buried.
-        cancelled: tasks that were deleted.
-        end_task: put when all tasks have ended.
-        abort_task: put instead.
-        only_if_processed: when the end task is put.
-        created_ms: when it was created.
-        ended_ms: when its last task ended; 0: not yet.
-        last_task_id: the end or abort task; 0: none was put.
-        refusal: why that one could not be put; None: it could, or there was none.
+        state: state of the group.
+        open: number of tasks that have neither ended nor been buried.
+        processed: number of acknowledged tasks.
+        failed: number of tasks that failed, expired or are buried.
+        cancelled: number of deleted tasks.
+        end_task: task that is put when all tasks have ended.
+        abort_task: task that is put instead if the group was cancelled or a task failed.
+        only_if_processed: put the end task only if every task was acknowledged.
+        created_ms: instant of the creation.
+        ended_ms: instant at which the last task ended; 0: not yet.
+        last_task_id: id of the end or abort task; 0: none was put.
+        refusal: why the end or abort task was refused, or None.
     """
 
     name: str

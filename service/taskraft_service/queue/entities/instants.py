@@ -1,7 +1,7 @@
-"""Reckon with instants and durations that may be without limit.
+"""Arithmetic with instants and durations that may be unlimited.
 
-Both are integers in milliseconds. Arithmetic saturates: nothing overflows, and what is without
-limit stays so (tarantool/queue issue 191 is what happens otherwise).
+Both are integers in milliseconds. The arithmetic saturates: no result overflows, and unlimited
+values stay unlimited (see tarantool/queue issue 191).
 """
 
 from __future__ import annotations
@@ -12,29 +12,26 @@ FOREVER_MS: Final = 100 * 365 * 86_400_000
 """Durations of 100 years (in ms) or more mean "no limit", as in tarantool/queue."""
 
 NEVER_MS: Final = 1 << 62
-"""The instant that does not come.
-
-Later than every other, so that the earliest is found by ``min``.
-"""
+"""The instant that never comes; larger than every other, so that ``min`` finds the earliest."""
 
 
 def after(now_ms: int, duration_ms: int) -> int:
-    """Return the instant ``duration_ms`` after ``now_ms``; negative durations count as 0."""
+    """Return the instant ``duration_ms`` after ``now_ms``; a negative duration counts as 0."""
     if duration_ms >= FOREVER_MS:
         return NEVER_MS
     return now_ms + duration_ms if duration_ms > 0 else now_ms
 
 
 def postponed(instant_ms: int, duration_ms: int) -> int:
-    """Return an instant moved on; the one that does not come stays."""
+    """Return an instant moved by a duration; ``NEVER_MS`` stays."""
     return NEVER_MS if instant_ms >= NEVER_MS else after(instant_ms, duration_ms)
 
 
 def lengthened(duration_ms: int, by_ms: int) -> int:
-    """Return a duration made longer, at most without limit; negative ones count as 0."""
+    """Return the sum of two durations, at most ``FOREVER_MS``; negative ones count as 0."""
     return min(max(duration_ms, 0) + max(by_ms, 0), FOREVER_MS)
 
 
 def shown(instant_ms: int) -> int:
-    """Return an instant as the contract shows it: 0 for the one that does not come."""
+    """Return an instant as the contract shows it: 0 for ``NEVER_MS``."""
     return 0 if instant_ms >= NEVER_MS else instant_ms

@@ -1,4 +1,4 @@
-"""Define one task of a put."""
+"""One task of a put."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from taskraft_service.queue.values import value
 
 
 class OnConflict(IntEnum):
-    """What becomes of a put whose unique key is in use.
+    """What a put does when an existing task has the unique key.
 
-    Numbers are those of taskraft.v1.TaskSpec.OnConflict; 0 there is FAIL.
+    Numbers are those of taskraft.v1.TaskSpec.OnConflict; 0 there means FAIL.
     """
 
     FAIL = 1
@@ -27,11 +27,11 @@ class OnConflict(IntEnum):
 
 @value
 class UniqueAmong:
-    """Which task with its unique key stands in the way of a new one.
+    """Which existing tasks with the same unique key block a new task.
 
     Args:
-        states: one that is in these states.
-        ms: one that was put within so long.
+        states: tasks in these states.
+        ms: tasks that were put within this time.
     """
 
     states: tuple[State, ...] = (
@@ -49,7 +49,7 @@ AMONG_UNFINISHED: Final = UniqueAmong()
 
 @value
 class NewTask:
-    """One task of a put. ``body`` is the producer's TaskSpec as it came: opaque to the queue."""
+    """One task of a put; ``body`` is the producer's TaskSpec as received, opaque to the queue."""
 
     body: bytes
     payload_bytes: int

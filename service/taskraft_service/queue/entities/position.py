@@ -1,4 +1,4 @@
-"""Say where in the order of ready tasks a task goes."""
+"""The position of a task in the order of ready tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Position(IntEnum):
-    """Where a task goes; numbers are those of taskraft.v1.TaskSpec.Position."""
+    """Position of a task; numbers are those of taskraft.v1.TaskSpec.Position."""
 
     IN_ORDER = 0
     FRONT = 1

@@ -1,4 +1,4 @@
-"""Say why a command, or one item of it, had no effect."""
+"""Why a command, or one item of it, had no effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskraft_service.queue.values import value
 
 
 class Reason(IntEnum):
-    """Why something was refused; numbers and names are those of taskraft.v1.Error.Reason."""
+    """Reason of a refusal; numbers and names are those of taskraft.v1.Error.Reason."""
 
     TUBE_NOT_FOUND = 1
     TASK_NOT_FOUND = 2
@@ -41,9 +41,9 @@ class Reason(IntEnum):
 
 @value
 class Refusal:
-    """Says that a command, or one item of it, had no effect.
+    """Result of a command, or of one item, that had no effect.
 
-    ``violations`` are pairs of a field and what is wrong with it, where several things are.
+    ``violations`` are pairs of a field and what is wrong with the field.
     """
 
     reason: Reason
@@ -54,7 +54,7 @@ class Refusal:
 
 @value
 class ItemRefusal:
-    """Says which item of a list was refused; items count from 0."""
+    """Refusal of one item of a list; items are counted from 0."""
 
     item: int
     refusal: Refusal

@@ -1,4 +1,4 @@
-"""Say why something is not done to a task; what several operations refuse alike."""
+"""Build the refusals that several operations share."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def no_task(task_id: int) -> Refusal:
-    """Say that a task does not exist."""
+    """Return the refusal of a task id that does not exist."""
     return Refusal(
         Reason.TASK_NOT_FOUND, "no such task, or not any more", {"task_id": str(task_id)}
     )
 
 
 def no_task_of_key(key: tuple[str, ...]) -> Refusal:
-    """Say that no task has a unique key."""
+    """Return the refusal of a unique key that no task has."""
     return Refusal(Reason.TASK_NOT_FOUND, "no task has this key", {"key": "/".join(key)})
 
 
 def wrong_state(task: QueueTask) -> Refusal:
-    """Say that a task's state does not allow the operation."""
+    """Return the refusal of an operation that the state of the task does not allow."""
     return Refusal(
         Reason.WRONG_STATE,
         f"task {task.id} is {task.state.name}",
@@ -37,7 +37,7 @@ def wrong_state(task: QueueTask) -> Refusal:
 
 
 def key_taken(task_id: int) -> Refusal:
-    """Say that an unfinished task has the unique key."""
+    """Return the refusal of a unique key that an unfinished task has."""
     return Refusal(
         Reason.KEY_TAKEN,
         f"task {task_id} has this key and stands in the way",
@@ -46,14 +46,14 @@ def key_taken(task_id: int) -> Refusal:
 
 
 def invalid(field: str, text: str, metadata: Mapping[str, str]) -> Refusal:
-    """Refuse for a field; the text says what is wrong with it."""
+    """Return the refusal of a field; ``text`` says what is wrong with it."""
     return Refusal(
         Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, **metadata}, ((field, text),)
     )
 
 
 def together(refusals: Sequence[Refusal]) -> Refusal | None:
-    """Return one refusal for all fields that are at fault, or None; the first has the metadata."""
+    """Return one refusal for all invalid fields, with the metadata of the first; None for none."""
     if len(refusals) < 2:
         return refusals[0] if refusals else None
     return replace(
@@ -64,19 +64,19 @@ def together(refusals: Sequence[Refusal]) -> Refusal | None:
 
 
 def first_of(refusals: Sequence[Refusal]) -> Refusal:
-    """Return the first of some refusals, with the fields that are at fault by the others too."""
+    """Return the first refusal with the violations of all."""
     violations = tuple(pair for refusal in refusals for pair in refusal.violations)
     return replace(refusals[0], violations=violations)
 
 
 def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
-    """Return the refusal of a whole request for one of its items, which stands at ``path``."""
+    """Return the refusal of a whole request for one of its items at ``path``."""
     metadata = {**refusal.metadata, "item": str(item)}
     return within(replace(refusal, metadata=metadata), path)
 
 
 def within(refusal: Refusal, path: str) -> Refusal:
-    """Return the refusal of a request for a part of it, which stands at ``path``."""
+    """Return the refusal of a request for a part of it at ``path``."""
     metadata = dict(refusal.metadata)
     if path and "field" in metadata:
         metadata["field"] = path + metadata["field"]
@@ -85,15 +85,15 @@ def within(refusal: Refusal, path: str) -> Refusal:
 
 
 def means_nothing(tube: QueueTube, field: str, wish: object) -> Refusal:
-    """Say that a kind of tube does not know what is wished for."""
+    """Return the refusal of a field that the kind of the tube does not support."""
     text = f"{wish} means nothing in a tube of kind {tube.kind.name}"
     return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
 
 
 def unsuitable_to_kind(tube: QueueTube, wishes: Mapping[str, int | None]) -> Refusal | None:
-    """Return which wishes mean nothing in a tube whose tasks have no priority and times, or None.
+    """Return the refusal of fields that a kind without priorities and times lacks, or None.
 
-    ``wishes`` has them by field; None: not wished for.
+    ``wishes`` has the values by field; None: not set.
     """
     if tube.has_options:
         return None
@@ -103,12 +103,12 @@ def unsuitable_to_kind(tube: QueueTube, wishes: Mapping[str, int | None]) -> Ref
 
 
 def delay_unsuitable(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
-    """Return that tasks of this kind of tube are never delayed, if a delay is asked for."""
+    """Return the refusal of a delay in a kind of tube without delays, or None."""
     return unsuitable_to_kind(tube, {field: delay_ms if delay_ms > 0 else None})
 
 
 def refused_by_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
-    """Return why the driver of a tube does not take a task, or None."""
+    """Return why the driver of a tube does not accept a task, or None."""
     why = tube.custom.refuse(arrival) if tube.custom is not None else ""
     if not why:
         return None

@@ -1,4 +1,4 @@
-"""Define the settings that are part of the replicated state."""
+"""The settings that are part of the replicated state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from taskraft_service.queue.values import value
 
 @value
 class ReplicatedSettings:
-    """Settings of the whole cluster; ``None``: as the leader's own configuration says.
+    """Settings of the cluster; None: the leader's own configuration applies.
 
-    ``session_ttr_ms`` is for sessions that name none.
+    ``session_ttr_ms`` applies to sessions that do not set a time to run.
     """
 
     failover_grace_ms: int | None = None

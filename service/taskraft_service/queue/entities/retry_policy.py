@@ -1,4 +1,4 @@
-"""Say how often and how late a task is tried again."""
+"""The retry policy of a task or a tube."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskraft_service.queue.values import value
 
 
 class Exhausted(IntEnum):
-    """What becomes of a task that is given up; numbers are those of the contract."""
+    """What happens to a task without attempts left; numbers are those of the contract."""
 
     BURY = 1
     DEAD_LETTER = 2
@@ -18,19 +18,19 @@ class Exhausted(IntEnum):
 
 
 BACKOFF_MS_MAX: Final = 86_400_000
-"""Upper limit of the delay where the policy names none: one day."""
+"""Default maximum of the delay, in ms: one day."""
 
 
 @value
 class RetryPolicy:
-    """How often and how late a task is tried again after a counted hand-back.
+    """Number of attempts, and the delay before each.
 
     The delay before attempt n + 1 is ``backoff_ms * (factor_percent / 100) ** (n - 1)``, at most
     ``backoff_ms_max``, shortened by up to ``jitter_percent``.
     """
 
     attempts_max: int = 0
-    """How often the task may be taken; 0: without limit."""
+    """Maximum number of attempts; 0: unlimited."""
     backoff_ms: int = 0
     factor_percent: int = 200
     backoff_ms_max: int = BACKOFF_MS_MAX
@@ -40,4 +40,4 @@ class RetryPolicy:
 
 
 NO_RETRY: Final = RetryPolicy()
-"""Tries for ever and at once."""
+"""Unlimited attempts without a delay."""

@@ -1,4 +1,4 @@
-"""Define a schedule, and show it to callers."""
+"""The definition of a schedule, and a schedule as callers see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskraft_service.queue.values import value
 
 
 class Overlap(IntEnum):
-    """What happens when the task before has not ended; numbers are those of the contract."""
+    """What happens at a scheduled time while the last task is open; numbers of the contract."""
 
     ALLOW = 1
     SKIP = 2
@@ -18,15 +18,15 @@ class Overlap(IntEnum):
 
 @value
 class ScheduleSpec:
-    """What a client says about a schedule.
+    """Definition of a schedule.
 
     Args:
-        tube: where the tasks are put.
-        pattern: the times, opaque to the queue; another pattern begins anew.
-        overlap: what happens when the task before has not ended.
-        paused: puts nothing.
-        spec: the producer's TaskSpec as it came, opaque to the queue.
-        body: the client's message without the spec, kept to be shown.
+        tube: tube into which the tasks are put.
+        pattern: the times, opaque to the queue; a schedule with another pattern starts from now.
+        overlap: what happens while the last task is open.
+        paused: put no tasks.
+        spec: the producer's TaskSpec as received, opaque to the queue.
+        body: the client's message without the spec, kept to be returned.
     """
 
     tube: str
@@ -39,7 +39,7 @@ class ScheduleSpec:
 
 @value
 class ScheduledTime:
-    """A time of a schedule; ``mark`` is appended to the spec, so that the task tells its time."""
+    """A due time of a schedule; ``mark`` is appended to the spec, to tell the task its time."""
 
     at_ms: int
     mark: bytes = b""
@@ -47,19 +47,19 @@ class ScheduledTime:
 
 @value
 class ScheduleView:
-    """A schedule as it is shown.
+    """A schedule as callers see it.
 
     Args:
         name: unique in the cluster.
-        options: what the client said.
+        options: the definition.
         version: grows with each update.
-        since_ms: created, or resumed after a pause; times before were missed.
-        done_ms: times up to here are dealt with.
-        next_ms: the first time after that; 0: none.
-        last_ms: the last time for which a task was put; 0: none yet.
-        last_task_id: that task.
-        left_out: times for which the queue refused a task, or left it out for an overlap.
-        refusal: why the last put was refused; None: it was not.
+        since_ms: instant of the creation, or of the end of the last pause.
+        done_ms: instant up to which all scheduled times are done.
+        next_ms: next scheduled time; 0: none.
+        last_ms: last scheduled time for which a task was put; 0: none yet.
+        last_task_id: id of that task.
+        left_out: number of scheduled times without a task, because of a refusal or an overlap.
+        refusal: why the last put was refused, or None.
     """
 
     name: str

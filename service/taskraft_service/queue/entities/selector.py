@@ -1,4 +1,4 @@
-"""Name tasks of one tube: by id, by unique key, or by a filter."""
+"""Select tasks of one tube: by id, by unique key, or by a filter."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from taskraft_service.queue.values import value
 
 @value
 class ByIds:
-    """The tasks of these ids."""
+    """The tasks with these ids."""
 
     ids: Sequence[int]
 
 
 @value
 class ByKeys:
-    """The tasks that have, or had last, these unique keys."""
+    """The tasks that have these unique keys, or had them last."""
 
     keys: Sequence[tuple[str, ...]]
 
 
 @value
 class ByFilter:
-    """The tasks that a filter lets through, in order of their ids.
+    """The tasks that match a filter, in order of their ids.
 
     Args:
-        filter: None: all.
-        tasks_max: of these at most so many.
-        after_id: only those with greater ids: where an earlier answer ended.
+        filter: None matches all tasks.
+        tasks_max: maximum number of tasks.
+        after_id: only tasks with larger ids; continues an earlier scan.
     """
 
     filter: Filter | None
@@ -42,7 +42,7 @@ Selector: TypeAlias = ByIds | ByKeys | ByFilter
 
 
 def at_most(selector: Selector | None) -> int:
-    """Return how many tasks a selector may name; None names none."""
+    """Return the maximum number of tasks that a selector selects; 0 for None."""
     if selector is None:
         return 0
     if isinstance(selector, ByFilter):

@@ -1,4 +1,4 @@
-"""Show a session to callers."""
+"""A session as callers see it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from taskraft_service.queue.values import value
 
 @value
 class SessionView:
-    """A session as it is shown; ``expires_ms`` 0: a stream of it is open."""
+    """A session as callers see it; ``expires_ms`` 0: a stream of the session is open."""
 
     session_id: str
     name: str

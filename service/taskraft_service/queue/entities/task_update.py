@@ -1,4 +1,4 @@
-"""Say what of a task is to change, alone or together with a transition."""
+"""Changes of one task, alone or together with a transition."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from taskraft_service.queue.values import value
 
 @value
 class TaskUpdate:
-    """Changes of one task; None leaves an attribute as it is, durations count from now.
+    """Changes of one task; None leaves an attribute unchanged; durations count from now.
 
     Args:
-        content: changes of the body, as the client said them: opaque to the queue, for the
-            ``Editor`` that it was opened with. Empty: none.
+        content: changes of the body, opaque to the queue, for its ``Editor``; empty: none.
         priority: the new priority.
-        delay_ms: the new delay; says nothing of a task that is ready.
+        delay_ms: the new delay; ignored for a READY task.
         ttl_ms: the new time to live.
-        ttr_ms: the new time to run, for the next take.
+        ttr_ms: the new time to run, from the next take.
     """
 
     content: bytes = b""

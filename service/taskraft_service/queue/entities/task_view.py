@@ -1,4 +1,4 @@
-"""Name what is known of a task: its state, its end, its rare attributes, and how it is shown."""
+"""The state, outcome and extras of a task, and a task as callers see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskraft_service.queue.values import value
 
 
 class State(IntEnum):
-    """States of a task; numbers are those of taskraft.v1.Task.State. GONE: it does not exist."""
+    """State of a task; numbers are those of taskraft.v1.Task.State. GONE: it does not exist."""
 
     GONE = 0
     READY = 1
@@ -33,13 +33,13 @@ class TaskOutcome(IntEnum):
     EXPIRED = 4
     DELETED = 5
     TIMEOUT = 6
-    """Told to those who waited in vain; no task has it."""
+    """Answer to a wait that timed out; no task has it."""
     DEPENDENCY_FAILED = 7
 
 
 @value
 class Failure:
-    """Why an attempt failed; ``fatal``: another attempt is of no use."""
+    """Why an attempt failed; ``fatal``: further attempts are useless."""
 
     type: str = ""
     message: str = ""
@@ -48,7 +48,7 @@ class Failure:
 
 @value
 class TaskProgress:
-    """How far a taken task has come, in hundredths of a percent, and a word about it."""
+    """Progress of a taken task, in hundredths of a percent, with a note."""
 
     basis_points: int = 0
     note: str = ""
@@ -56,7 +56,7 @@ class TaskProgress:
 
 @value
 class TaskOrigin:
-    """Where a dead letter comes from: the tube that gave it up, its id and its unique key there."""
+    """Origin of a dead letter: the tube that gave it up, its id and its unique key there."""
 
     tube: str
     task_id: int
@@ -65,27 +65,27 @@ class TaskOrigin:
 
 @value
 class Extras:
-    """The attributes of a task that most tasks do not have.
+    """Attributes that most tasks do not have.
 
-    A value: what changes one of them makes a new one. Most tasks share ``NO_EXTRAS``, so that they
-    neither carry nor write any.
+    Immutable: a change creates a new value. Tasks without extras share ``NO_EXTRAS`` and store
+    nothing.
 
     Args:
-        failure: the last one that was reported, or that the server found.
-        times_buried: how often the task was buried.
-        progress: what the last touch told.
-        result: what the acknowledgement stored.
+        failure: the last failure that a consumer or the queue reported.
+        times_buried: number of times the task was buried.
+        progress: the progress of the last touch.
+        result: the result of the acknowledgement.
         result_content_type: media type of the result.
-        outcome: how the task ended, where it is kept.
-        retain_until_ms: when a kept task is removed; 0: never.
-        unique_key: unique among tasks of the tube, as the put said.
-        group: what the task belongs to.
-        group_number: tells that group from others that have had its name.
-        retry: overrides the tube's policy.
-        cancel_requested: somebody asked the holder to stop.
-        origin: where it was given up, as long as it has not gone back.
-        dependents: number of the set of tasks that wait for the end of this one; 0: none does.
-        waiting: what the task waits for itself; None: for no other task.
+        outcome: how a kept task ended.
+        retain_until_ms: instant at which a kept task is removed; 0: never.
+        unique_key: unique among the tasks of the tube that ``UniqueAmong`` names.
+        group: name of the task's group.
+        group_number: number of the group; names can be reused, numbers cannot.
+        retry: overrides the retry policy of the tube.
+        cancel_requested: the holder is asked to stop.
+        origin: origin of a dead letter, until it returns.
+        dependents: number of the set of dependents; 0: no task depends on this one.
+        waiting: open dependencies; None: the task has none.
     """
 
     failure: Failure | None = None
@@ -110,7 +110,7 @@ NO_EXTRAS: Final = Extras()
 
 @value
 class TaskView:
-    """A task as it is shown; times are instants of the cluster's clock, 0 where there is none."""
+    """A task as callers see it; times are instants of the cluster's clock, 0 if not set."""
 
     tube: str
     id: int
@@ -131,7 +131,7 @@ class TaskView:
 
     @property
     def content_bytes(self) -> int:
-        """How many bytes it shows of what producers and consumers said."""
+        """Bytes of payload, result and failure message."""
         extras = self.extras
         if extras is NO_EXTRAS:
             return len(self.body)

@@ -1,4 +1,4 @@
-"""Say how a tube treats its tasks."""
+"""The options of a tube."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TubeKind(IntEnum):
 
 
 class TtlScope(IntEnum):
-    """In which states the time to live ends a task; numbers are those of the contract."""
+    """States in which the time to live ends a task; numbers are those of the contract."""
 
     UNTAKEN = 1
     READY_ONLY = 2
@@ -30,7 +30,7 @@ class TtlScope(IntEnum):
 
 
 class TtlPolicy(IntEnum):
-    """What a release with delay does to the time to live; numbers are those of the contract."""
+    """Effect of a release with delay on the time to live; numbers are those of the contract."""
 
     ADD_DELAY = 1
     KEEP_DEADLINE = 2
@@ -38,7 +38,7 @@ class TtlPolicy(IntEnum):
 
 
 class OnAck(IntEnum):
-    """What becomes of acknowledged tasks; numbers are those of the contract."""
+    """What happens to acknowledged tasks; numbers are those of the contract."""
 
     REMOVE = 1
     KEEP = 2
@@ -46,7 +46,7 @@ class OnAck(IntEnum):
 
 
 class Durability(IntEnum):
-    """Where the content lives; numbers are those of the contract."""
+    """Where the tasks of a tube are stored; numbers are those of the contract."""
 
     REPLICATED = 1
     TEMPORARY = 2
@@ -58,10 +58,11 @@ PRIORITY_MAX: Final = (1 << 63) - 1
 
 @value
 class TubeOptions:
-    """Options of a tube, defaults applied: what taskraft.v1.TubeOptions says.
+    """Options of a tube with all defaults applied, as in taskraft.v1.TubeOptions.
 
-    Counts and bounds of 0 are without limit. ``subqueue_weights`` are pairs of a sub-queue and its
-    weight in order of the names; without any, sub-queues go in order of their first tasks.
+    A count or limit of 0 means unlimited. ``subqueue_weights`` has pairs of a sub-queue and its
+    weight, in order of the names; without weights, sub-queues are served in the order of their
+    first tasks.
     """
 
     higher_first: bool = False
@@ -99,7 +100,7 @@ class TubeOptions:
 
 @value
 class TubeView:
-    """A tube as it is shown. ``profile`` names the older system whose defaults it has, if any."""
+    """A tube as callers see it; ``profile``: the older system whose defaults the tube has."""
 
     name: str
     kind: TubeKind

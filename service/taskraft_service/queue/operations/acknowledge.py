@@ -45,14 +45,14 @@ _BY_OPTION: Final[Mapping[OnAck, Operation]] = {
 
 
 def stale(token: int) -> Refusal:
-    """Say that a lease is not valid; a negative token stands for one that is not the caller's."""
+    """Return the refusal of an invalid lease; a foreign token is given as its negative."""
     return Refusal(
         Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(abs(token))}
     )
 
 
 def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
-    """Return why an acknowledgement does not agree with what the tube does, or None."""
+    """Return why an acknowledgement conflicts with the options of the tube, or None."""
     tube = task.tube
     operation = _operation(tube, settlement)
     if operation is ACK:
@@ -74,19 +74,19 @@ def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refu
 
 
 def leaves_on_ack(tube: QueueTube, settlement: Ack) -> bool:
-    """Tell whether an acknowledged task leaves its tube."""
+    """Return whether an acknowledged task leaves its tube."""
     return _operation(tube, settlement) is ACK
 
 
 def _operation(tube: QueueTube, settlement: Ack) -> Operation:
-    """Return what an acknowledgement does to tasks of a tube: remove, keep or retain them."""
+    """Return whether an acknowledgement removes, keeps or retains tasks of a tube."""
     if settlement.keep is Keep.AS_TUBE:
         return _BY_OPTION[tube.options.on_ack]
     return _BY_WISH[settlement.keep]
 
 
 def _all_bare(tasks: Sequence[QueueTask]) -> bool:
-    """Return whether no task has rare attributes."""
+    """Return whether no task has extras."""
     for task in tasks:  # noqa: SIM110 - faster than a generator
         if task.extras is not NO_EXTRAS:
             return False
@@ -99,7 +99,7 @@ def _retain_ms(tube: QueueTube, settlement: Ack) -> int:
 
 
 def is_plain(settlement: Ack) -> bool:
-    """Tell whether an acknowledgement says nothing but which tasks are done."""
+    """Return whether an acknowledgement sets nothing but its tokens."""
     return (
         settlement.result is None
         and settlement.keep is Keep.AS_TUBE
@@ -111,9 +111,9 @@ def is_plain(settlement: Ack) -> bool:
 def acknowledge(
     ledger: QueueState, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
 ) -> None:
-    """Finish tasks; ``item`` is the place of the first token in the request.
+    """Finish tasks; ``item`` is the position of the first token in the request.
 
-    ``is_checked``: it is known already that nothing stands in the way.
+    ``is_checked``: the settlement was checked before and cannot be refused.
     """
     has_wishes = (
         settlement.keep is not Keep.AS_TUBE
@@ -144,9 +144,9 @@ def acknowledge(
 def acknowledge_each(
     ledger: QueueState, settlements: Sequence[Ack]
 ) -> Sequence[Sequence[ItemRefusal]]:
-    """Do plain acknowledgements at once; return what is refused of each.
+    """Execute plain acknowledgements together; return the refused items of each.
 
-    Nothing: nothing was done, for more may follow from the end of one of the tasks.
+    Empty: nothing was executed, because the end of one of the tasks has further effects.
     """
     leases = ledger.leases
     tasks: dict[int, QueueTask] = {}
@@ -167,7 +167,7 @@ def acknowledge_each(
 
 
 def _finish_all(ledger: QueueState, tasks: Sequence[QueueTask], settlement: Ack) -> None:
-    """Acknowledge taken tasks: at once where nothing else follows from the end of any of them."""
+    """Acknowledge taken tasks; in one run where the end of no task has further effects."""
     for tube, run in by_tube(tasks) if tasks else ():
         operation = _operation(tube, settlement)
         is_plain_end = operation is ACK and tube.number not in ledger.watch.tubes
@@ -188,7 +188,7 @@ def _refusal(
 
 
 def _end(ledger: QueueState, task: QueueTask, operation: Operation, settlement: Ack) -> None:
-    """Acknowledge one task that is kept, or whose end matters to others."""
+    """Acknowledge one task that is kept, or whose end has further effects."""
     retain_until_ms = 0
     if operation is not ACK:
         task.tube.counters.note(CountedOperation.DONE)

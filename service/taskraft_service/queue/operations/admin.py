@@ -1,4 +1,4 @@
-"""Change chosen tasks from outside: snatch, restart, switch and cancel them."""
+"""Administrative changes of selected tasks: snatch, restart, switch and cancel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from taskraft_service.queue.values import value
 
 @value
 class Snatch:
-    """Take leases from their holders; the attempts count. Answer: ``CountResult``."""
+    """Revoke leases; the attempts count. Answer: ``CountResult``."""
 
     tube: str
     selector: Selector
@@ -50,9 +50,9 @@ class Snatch:
 
 @value
 class Restart:
-    """Begin delayed, buried and kept tasks anew. Answer: ``CountResult``.
+    """Start delayed, buried and finished tasks again. Answer: ``CountResult``.
 
-    Ready and taken tasks stay as they are and are not counted.
+    Ready and taken tasks are left unchanged and not counted.
     """
 
     tube: str
@@ -64,9 +64,9 @@ class Restart:
 
 @value
 class Switch:
-    """Move tasks that nobody holds to READY, DELAYED, BURIED, DONE or ZOMBIE.
+    """Move tasks without a lease to READY, DELAYED, BURIED, DONE or ZOMBIE.
 
-    Answer: ``CountResult``. ``duration_ms``: how long a delayed task is hidden, a zombie kept.
+    Answer: ``CountResult``. ``duration_ms``: delay of a DELAYED task, retention of a ZOMBIE.
     """
 
     tube: str
@@ -79,7 +79,7 @@ class Switch:
 
 @value
 class Cancel:
-    """Ask the holders of tasks to stop, and remove the others. Answer: ``CancelResult``."""
+    """Ask the holders of taken tasks to stop, and remove other tasks. Answer: ``CancelResult``."""
 
     tube: str
     selector: Selector
@@ -89,7 +89,7 @@ class Cancel:
 
 @value
 class CancelResult:
-    """How many holders were asked, how many tasks removed; the rest as in ``CountResult``."""
+    """Number of holders that were asked and of removed tasks; the rest as in ``CountResult``."""
 
     asked: int
     removed: int
@@ -111,7 +111,7 @@ SWITCHES: Final[Mapping[State, Operation]] = {
 
 
 def snatch(ledger: QueueState, command: Snatch) -> CountResult | Refusal:
-    """Take leases from their holders: the tasks become ready or delayed, the tokens stale."""
+    """Revoke leases: the tasks become READY or DELAYED, and the tokens become stale."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -132,7 +132,7 @@ def snatch(ledger: QueueState, command: Snatch) -> CountResult | Refusal:
 
 
 def restart(ledger: QueueState, command: Restart) -> CountResult | Refusal:
-    """Begin tasks anew, from their first attempt; ready and taken ones stay as they are."""
+    """Start tasks again from their first attempt; READY and TAKEN tasks are left unchanged."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -153,7 +153,7 @@ def restart(ledger: QueueState, command: Restart) -> CountResult | Refusal:
 
 
 def restart_one(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Begin a delayed, buried or kept task anew; its key must be free, or its own."""
+    """Start a delayed, buried or finished task again; its unique key is free or its own."""
     leave_order(task)
     task.attempt = 0
     _live_again(ledger, task, delay_ms)
@@ -162,9 +162,10 @@ def restart_one(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
 
 
 def switch(ledger: QueueState, command: Switch) -> CountResult | Refusal:
-    """Move tasks that nobody holds to a chosen state.
+    """Move tasks without a lease to the given state.
 
-    A task that is in it already stays as it is; one that is delayed or kept gets the new time.
+    A task that is already in the state is left unchanged, except that a DELAYED or ZOMBIE task gets
+    the new duration.
     """
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -189,7 +190,7 @@ def switch(ledger: QueueState, command: Switch) -> CountResult | Refusal:
 
 
 def _switch_one(ledger: QueueState, task: QueueTask, state: State, duration_ms: int) -> None:
-    """Move a task out of its state into another; it lives anew if it had ended."""
+    """Move a task to a state; a finished task gets a new time to live."""
     leave_order(task)
     delay_ms = duration_ms if state is DELAYED else 0
     if task.state in FINISHED and state not in FINISHED:
@@ -207,7 +208,7 @@ def _switch_one(ledger: QueueState, task: QueueTask, state: State, duration_ms: 
 
 
 def cancel(ledger: QueueState, command: Cancel) -> CancelResult | Refusal:
-    """Ask the holders of tasks to stop, once each, and remove what nobody holds."""
+    """Ask the holders of tasks to stop, once each, and remove tasks without a lease."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -229,9 +230,9 @@ def cancel(ledger: QueueState, command: Cancel) -> CancelResult | Refusal:
 
 
 def ask_to_stop(ledger: QueueState, task: QueueTask) -> bool:
-    """Mark a taken task; its holder hears of it with the next sign of life.
+    """Mark a taken task as cancelled; return whether it was not marked before.
 
-    Tell whether it was not marked yet.
+    The holder learns of the mark with its next touch or heartbeat.
     """
     if task.extras.cancel_requested:
         return False
@@ -241,7 +242,7 @@ def ask_to_stop(ledger: QueueState, task: QueueTask) -> bool:
 
 
 def _live_again(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Forget what came of a task, and let its life begin now, behind the delay."""
+    """Clear the outcome of a task, and restart its time to live after the delay."""
     task.extras = replace(
         task.extras,
         outcome=TaskOutcome.NONE,
@@ -255,9 +256,9 @@ def _live_again(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
 
 
 def hide(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Hide a task that is out of its order for so long from now, instead of what was left.
+    """Delay a task that is out of its order from now on, instead of its remaining delay.
 
-    What it has to live after the delay stays as long as it was.
+    The time to live after the delay stays the same.
     """
     now_ms = ledger.now_ms
     was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms

@@ -1,6 +1,6 @@
-"""Do several operations in one command, all or none: an acknowledgement and what follows from it.
+"""Execute several operations in one command, all or none.
 
-Everything is checked before anything is done, see ``batch_checks.py``.
+All operations are checked before any is executed, see ``batch_checks.py``.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from taskraft_service.queue.values import value
 
 @value
 class ExecuteBatch:
-    """Do operations in order, all or none. Answer: ``BatchResult``.
+    """Execute operations in order, all or none. Answer: ``BatchResult``.
 
-    Each names its tasks by id, key or lease, and each task is named once, so that what one does
-    cannot decide what another may do.
+    Operations name their tasks by id, key or lease. Each task is named once, so no operation
+    depends on the effect of another one.
     """
 
     operations: Sequence[BatchOperation]
@@ -67,7 +67,7 @@ class BatchResult:
 
 
 def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
-    """Do all operations, or say which ones stand in the way of all; the first is told whole."""
+    """Execute all operations, or return the first refusal with the violations of all."""
     check = BatchChecks(ledger)
     refusals = [
         _of_operation(place, operation, refusal)
@@ -84,7 +84,7 @@ def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Re
 
 
 def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Refusal:
-    """Return the refusal of the batch for one of its operations."""
+    """Return the refusal of the batch for the refusal of one of its operations."""
     path = f"operations[{place}]"
     metadata = {**refusal.metadata, "operation": str(place)}
     if refusal.reason is Reason.INVALID_FIELD and "field" not in metadata:
@@ -95,7 +95,7 @@ def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Re
 
 
 def _do(ledger: QueueState, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
-    """Do an operation that was checked; ``placed`` are the tasks of the puts before it."""
+    """Execute a checked operation; ``placed`` has the tasks of the earlier puts."""
     result: BatchOutcome | Refusal
     match operation:
         case Put():
@@ -132,7 +132,7 @@ BATCHABLE: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
         move_module.DEFINITION,
     )
 }
-"""Definitions of the commands that a batch may hold, by their type."""
+"""Definitions of the commands that a batch can hold, by type."""
 _ANSWER_OF: Final[Mapping[type, AnswerCodec[Any]]] = {
     PutResult: put_module.ANSWER,
     SettleResult: settle_module.ANSWER,
@@ -158,7 +158,7 @@ def _side(command: ExecuteBatch, side_lookup: SideLookup) -> Side:
 def _side_violations(
     command: ExecuteBatch, side: Side, side_lookup: SideLookup, _path: str
 ) -> Iterator[Violation]:
-    """Yield the operations on temporary tubes of a batch that also changes replicated tubes."""
+    """Yield the operations on temporary tubes if others address replicated tubes."""
     for place, operation in enumerate(command.operations):
         definition = BATCHABLE[type(operation)]
         of_operation = definition.side(operation, side_lookup)

@@ -1,8 +1,8 @@
-"""Check a batch before anything of it is done, so that nothing of it is refused when it is.
+"""Check all operations of a batch before any is executed, so that none is refused later.
 
-That is exact because each task is named once: no operation of a batch changes a task that another
-one is about. Only room in a tube and unique keys depend on several operations: the room is reckoned
-for all of them together, and of the keys it is known which are given and which are free by then.
+The check is exact because each task is named once: no operation changes a task of another one. Only
+capacity and unique keys depend on several operations. The capacity is estimated for all of them
+together, and the claimed and freed keys are tracked.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ BATCH_BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
     UpdateTasks: "update",
     Move: "move",
 }
-"""What the operations of a batch are called in the contract."""
+"""Names of the operations in the contract."""
 
 
 BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
@@ -74,22 +74,22 @@ ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
 
 
 class BatchChecks:
-    """What the operations that were looked at need and name.
+    """Tasks, keys and capacity that the checked operations need.
 
-    ``room`` is that of all of them together, to be asked for at the end.
+    ``room`` is the capacity estimate of all operations; ask it after the last one.
     """
 
     def __init__(self, ledger: QueueState) -> None:
-        """Look at no operation yet."""
+        """Start without operations."""
         self._ledger = ledger
         self._tasks = NamedTasks()
         self._keys = KeyClaims(ledger)
         self._items = 0
-        """Items of the puts so far."""
+        """Number of items of the puts so far."""
         self.room = CapacityEstimate()
 
     def operation(self, operation: BatchOperation) -> Refusal | None:
-        """Return why an operation cannot be done, or None."""
+        """Return why an operation cannot be executed, or None."""
         match operation:
             case Put():
                 return self._put(operation)
@@ -120,7 +120,7 @@ class BatchChecks:
         return first_of(refusals) if refusals else None
 
     def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
-        """Return why a task of a put cannot depend on what it names, or None."""
+        """Return why a new task cannot depend on a referenced task, or None."""
         for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
             if isinstance(reference, ItemReference):
                 if not 0 <= reference.item < self._items:
@@ -137,7 +137,7 @@ class BatchChecks:
         return None
 
     def _new(self, tube: QueueTube, task: NewTask) -> Refusal | None:
-        """Return why a new task may not have its unique key, or None."""
+        """Return why a new task cannot have its unique key, or None."""
         there = self._keys.put(tube, task)
         if isinstance(there, Refusal):
             return there
@@ -158,7 +158,7 @@ class BatchChecks:
         return first_of(refusals) if refusals else None
 
     def _settle_one(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
-        """Return why a lease cannot be settled like this, or None."""
+        """Return why a lease cannot be settled in this way, or None."""
         refusal = self._tasks.name(task) or refusal_of_settlement(self._ledger, task, settlement)
         if refusal is None:
             if isinstance(settlement, Ack):
@@ -184,7 +184,7 @@ class BatchChecks:
         return None
 
     def _whole(self, command: ChosenOperation, tube: QueueTube) -> Refusal | None:
-        """Return why an operation cannot be done to any task, or None."""
+        """Return why an operation cannot be applied to any task, or None."""
         match command:
             case Kick(delay_ms=delay_ms, update=update):
                 return unsuitable_transition(tube, delay_ms, update)
@@ -198,7 +198,7 @@ class BatchChecks:
                 assert_never(command)
 
     def _one(self, command: ChosenOperation, tube: QueueTube, task: QueueTask) -> Refusal | None:
-        """Return why an operation cannot be done to one task, or None."""
+        """Return why an operation cannot be applied to one task, or None."""
         refusal = self._tasks.name(task)
         if refusal is not None:
             return refusal
@@ -223,7 +223,7 @@ class BatchChecks:
                 assert_never(command)
 
     def _moved(self, command: Move, task: QueueTask) -> Refusal | None:
-        """Return why a task cannot be moved, or None; its key, too, goes from tube to tube."""
+        """Return why a task and its unique key cannot be moved, or None."""
         target = target_of(self._ledger, task, command)
         if target is None or isinstance(target, Refusal):
             return target

@@ -1,4 +1,4 @@
-"""Offer the ready tasks of some tubes one by one, the most urgent first."""
+"""Merge the ready tasks of several tubes, the most urgent first."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from taskraft_service.queue.transitions.transition import leave_order
 
 
 class Candidates:
-    """The tasks that some tubes offer, in the order in which they are to be taken.
+    """The ready tasks of several tubes in the order in which a take leases them.
 
-    ``_heads`` is a heap of the tubes' first tasks: by lane, rank, age, then order of the request;
-    the last number is the tube's place among them. One tube alone needs no comparison.
+    ``_heads`` is a heap of the first task of each tube, ordered by lane, rank, age and the order of
+    the tubes in the request; the last number is the position of the tube. A single tube needs no
+    heap.
     """
 
     __slots__ = ("_heads", "_ledger", "_looked_at", "_offers", "_tubes")
@@ -30,12 +31,12 @@ class Candidates:
     def __init__(
         self, ledger: QueueState, tubes: Sequence[QueueTube], offers: Sequence[Offers]
     ) -> None:
-        """Look at what is offered of each tube."""
+        """Look up the first task of each tube."""
         self._ledger = ledger
         self._tubes = tubes
         self._offers = offers
         self._looked_at: dict[int, QueueTask] = {}
-        """The tasks that were looked at last and not claimed, by the places of their tubes."""
+        """The last task that was looked up and not claimed, by the position of its tube."""
         if len(tubes) == 1:
             self._heads: list[tuple[int, ...]] = [(0,)]
         else:
@@ -44,9 +45,9 @@ class Candidates:
             heapify(self._heads)
 
     def first(self) -> QueueTask | None:
-        """Return the most urgent task; it is to be claimed before ``proceed``.
+        """Return the most urgent task; claim it before ``proceed``.
 
-        A task whose time to live is over is ended instead: its deadline may have to wait its turn.
+        A task whose time to live is over ends instead, because its timer may fire later.
         """
         ledger = self._ledger
         while self._heads:
@@ -64,14 +65,14 @@ class Candidates:
         return None
 
     def proceed(self) -> None:
-        """Let the tube whose first task was claimed compete with its next one."""
+        """Insert the next task of the tube whose first task was claimed."""
         del self._looked_at[self._heads[0][-1]]
         self._compete()
 
     def end(self) -> None:
-        """Let go of what was looked at in vain, where it is so far behind that memory lacks it.
+        """Release tasks that were looked up but not claimed, if only this look-up keeps them.
 
-        To be called where ``offers`` show that: otherwise nothing would ever let go of it.
+        Call this when ``offers`` asks for it; nothing else releases such tasks.
         """
         for task in self._looked_at.values():
             if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
@@ -87,7 +88,7 @@ class Candidates:
             heapreplace(self._heads, head)
 
     def _head(self, place: int) -> tuple[int, ...] | None:
-        """Return how urgent the first task of a tube is, or None where there is none."""
+        """Return the sort key of the first task of a tube, or None if there is none."""
         tube, offers = self._tubes[place], self._offers[place]
         entry = offers.least()
         if entry is None:
@@ -97,7 +98,7 @@ class Candidates:
 
 
 def ready_task(ledger: QueueState, tube: QueueTube, offers: Offers, entry: OrderKey) -> QueueTask:
-    """Return the task that a tube offers under an entry."""
+    """Return the task of an entry of a tube's ready order."""
     task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, offers, [entry])
     assert task.state is READY
     return task
@@ -110,18 +111,18 @@ def expire(ledger: QueueState, task: QueueTask) -> None:
 
 
 STRIDE: Final = 1_000_000
-"""Stride of weight 1; also the largest weight."""
+"""Stride of weight 1; also the maximum weight."""
 LAG_MAX: Final = 2 * STRIDE
-"""How far a tube may be behind the others: one that was empty for long does not make up for it."""
+"""Maximum lag of a tube behind the others: a tube does not accumulate a share while it is empty."""
 
 
 class WeightedCandidates(Candidates):
-    """The tasks that some tubes offer, taken from the tubes in proportion to weights.
+    """The ready tasks of several tubes, in proportion to the weights of the tubes.
 
     Stride scheduling (C. A. Waldspurger, W. E. Weihl: "Stride scheduling: deterministic
-    proportional-share resource management", 1995): each tube has a pass, which grows with every
-    task taken from the tube by a stride in inverse proportion to its weight. The tube with the
-    least pass is next. Within a tube, tasks keep their order.
+    proportional-share resource management", 1995): each tube has a pass. Each task taken from a
+    tube adds the tube's stride to its pass; the stride is inversely proportional to the weight. The
+    tube with the smallest pass is next. Within a tube, tasks keep their order.
     """
 
     __slots__ = ("_passes", "_weights")
@@ -133,19 +134,19 @@ class WeightedCandidates(Candidates):
         offers: Sequence[Offers],
         weights: Sequence[int],
     ) -> None:
-        """Look at what is offered of each tube; ``weights`` are from 1, one for each tube."""
+        """Look up the first tasks; ``weights`` has one weight per tube, each at least 1."""
         self._weights = weights
         furthest = max((tube.share for tube in tubes if tube.ready.least() is not None), default=0)
         self._passes = [max(tube.share, furthest - LAG_MAX) for tube in tubes]
         super().__init__(ledger, tubes, offers)
 
     def proceed(self) -> None:
-        """Charge the tube whose task was claimed, and let it compete with its next one."""
+        """Charge the tube whose task was claimed, and insert its next task."""
         place = self._heads[0][-1]
         self._passes[place] += STRIDE // self._weights[place]
         self._tubes[place].share = self._passes[place]
         super().proceed()
 
     def _head(self, place: int) -> tuple[int, ...] | None:
-        """Return how soon a tube is next, or None where it offers nothing."""
+        """Return the sort key of a tube, or None if it has no ready task."""
         return (self._passes[place], place) if self._offers[place].least() else None

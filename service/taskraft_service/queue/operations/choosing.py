@@ -1,6 +1,6 @@
-"""Choose the tasks of a take: from one tube or from several, by urgency or by weights.
+"""Select the tasks of a take from one or more tubes, by urgency or by weights.
 
-What is chosen is out of its order and counts as taken there; leasing it is the next step.
+A selected task is removed from its ready order; leasing it is the next step.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ def choose(
     bytes_max: int,
     has_some: bool = False,  # noqa: FBT001, FBT002 - see throttling.Choice
 ) -> list[QueueTask]:
-    """Choose up to ``room`` tasks of together ``bytes_max``.
+    """Select up to ``room`` tasks with at most ``bytes_max`` bytes in total.
 
-    The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
-    ``passing`` bounds what is passed by, and tells whether that has cut the choice short.
+    The first task may exceed ``bytes_max``, unless ``has_some`` says that the take already has a
+    task. ``passing`` limits the number of skipped tasks and records whether the limit ended the
+    scan.
     """
     is_filtered = bool(command.types) or command.priority_bound is not None
     if len(tubes) == 1 and not is_filtered:
@@ -59,7 +60,7 @@ def choose(
 
 
 def choose_living(ledger: QueueState, tube: QueueTube, room: int) -> list[QueueTask]:
-    """Choose up to ``room`` tasks of a tube, of any size, up to one whose time to live is over."""
+    """Select up to ``room`` tasks of a tube; stop at a task whose time to live is over."""
     return _first_of_one(ledger, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
 
 
@@ -72,7 +73,7 @@ def _first_of_one(
     has_some: bool,
     ends_expired: bool = True,
 ) -> list[QueueTask]:
-    """Choose the first tasks of one tube: the hot path of consumers.
+    """Select the first tasks of one tube. Hot path of consumers.
 
     ``ends_expired`` False: stop at a task whose time to live is over.
     """
@@ -108,7 +109,7 @@ def _first_of_one(
 
 
 def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
-    """Offer withdrawn entries again."""
+    """Return withdrawn entries to the order."""
     for entry in reversed(entries):
         ready.restore(entry)
 
@@ -116,7 +117,7 @@ def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
 def _candidates(
     ledger: QueueState, command: Take, passing: ScanBudget, tubes: Sequence[QueueTube]
 ) -> Candidates:
-    """Return what tubes offer: by urgency over all of them, or by the weights that they have."""
+    """Return the candidates of the tubes, by urgency or by the weights of the tubes."""
     offers = [_offers(ledger, command, passing, tube) for tube in tubes]
     if len(tubes) < 2 or not command.weights:
         return Candidates(ledger, tubes, offers)
@@ -127,7 +128,7 @@ def _candidates(
 
 
 def _offers(ledger: QueueState, command: Take, passing: ScanBudget, tube: QueueTube) -> Offers:
-    """Return what a tube offers to a take."""
+    """Return the tasks that a tube offers to a take."""
     offers: Offers = tube.ready
     if command.types:
         offers = OfTypes(tube.ready.types.ask(command.types))
@@ -149,12 +150,12 @@ def _offers(ledger: QueueState, command: Take, passing: ScanBudget, tube: QueueT
 
 
 def _has_rank(rank_max: int, entry: OrderKey) -> bool:
-    """Tell whether the task of an entry is urgent enough where the rank is the priority."""
+    """Return whether an entry is urgent enough, in an order where the rank is the priority."""
     return entry[1] <= rank_max
 
 
 def _is_urgent(ledger: QueueState, tube: QueueTube, rank_max: int, entry: OrderKey) -> bool:
-    """Tell whether a task that a driver has placed is urgent enough."""
+    """Return whether a task that a driver has ordered is urgent enough."""
     task = ledger.find(tube, entry[-1])
     assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
     return tube.rank(task.priority) <= rank_max

@@ -1,4 +1,4 @@
-"""Settle what a put does to a task that has its unique key already."""
+"""Apply the conflict policy of a put to the task that already has the unique key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskraft_service.queue.transitions.updating import replace_body
 
 
 def settle_conflict(ledger: QueueState, tube: QueueTube, conflict: Conflict) -> None:
-    """Restart or replace the task that stands in for an item, if the producer wants that."""
+    """Restart or replace the existing task, if the item asks for it."""
     task = ledger.find(tube, conflict.task_id)
     assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
     new = conflict.new
@@ -30,10 +30,9 @@ def settle_conflict(ledger: QueueState, tube: QueueTube, conflict: Conflict) -> 
 
 
 def _replace(ledger: QueueState, task: QueueTask, new: NewTask) -> None:
-    """Make a waiting task what the new one would be, under its own id and in its group.
+    """Replace a waiting task by the new one; the task keeps its id, group and dependencies.
 
-    What it depends on stays too. A buried one comes back into circulation, with its attempts
-    counted from the beginning.
+    A buried task becomes READY or DELAYED, and its attempts start again at 0.
     """
     leave_order(task)
     terms = effective_options(task.tube, new, ledger.now_ms)

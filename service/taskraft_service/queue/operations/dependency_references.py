@@ -1,7 +1,7 @@
-"""Check what a new task depends on, and let it wait for what of that has not ended.
+"""Check the dependencies of a new task, and register it as a dependent.
 
-A task depends on tasks that are there, or on items of the same put or batch before it. Whoever
-names a task that is gone cannot know whether it ended well, so that is refused.
+A task can depend on existing tasks, and on earlier items of the same put or batch. A reference to a
+missing task is refused, because its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 
 
 class Placed(NamedTuple):
-    """Where the items before one are: in a tube, by id; id 0: the item was refused.
+    """Tasks of the earlier items of a put or batch, by tube and id; id 0: the item was refused.
 
-    ``before`` are those of earlier puts of a batch, ``ids`` those of the same put.
+    ``before`` has the tasks of earlier puts of a batch, ``ids`` the ids of the same put.
     """
 
     before: Sequence[TaskReference]
@@ -38,7 +38,7 @@ class Placed(NamedTuple):
     ids: Sequence[int]
 
     def find(self, item: int) -> TaskReference | None:
-        """Return the task of an item, or None: it comes later, or was refused."""
+        """Return the task of an item, or None if the item is later or was refused."""
         if 0 <= item < len(self.before):
             return self.before[item]
         place = item - len(self.before)
@@ -50,7 +50,7 @@ class Placed(NamedTuple):
 def resolved(
     ledger: QueueState, dependencies: Dependencies, placed: Placed
 ) -> Dependencies | Refusal:
-    """Return dependencies with the tasks of all items, or why one of them cannot be."""
+    """Return dependencies whose item references are replaced by tasks, or a refusal."""
     found: dict[TaskReference, None] = {}
     for place, reference in enumerate(dependencies.on):
         if isinstance(reference, ItemReference):
@@ -69,7 +69,7 @@ def resolved(
 def refusal_of_reference(
     ledger: QueueState, place: int, reference: TaskReference
 ) -> Refusal | None:
-    """Return why a task cannot be depended on, or None."""
+    """Return why a task cannot be a dependency, or None."""
     field = f"depends_on[{place}]"
     refusal = refusal_of_target(ledger, reference.tube, f"{field}.task.tube")
     if refusal is not None:
@@ -85,7 +85,7 @@ def refusal_of_reference(
 
 
 def no_item(place: int, reference: ItemReference) -> Refusal:
-    """Say that an item that is depended on is none of those before."""
+    """Return the refusal of a reference to an item that is not an earlier one."""
     field = f"depends_on[{place}]"
     return Refusal(
         Reason.DEPENDENCY_NOT_FOUND,
@@ -97,13 +97,13 @@ def no_item(place: int, reference: ItemReference) -> Refusal:
 def join_dependents(
     ledger: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> Waiting | None:
-    """Let a new task wait for what it depends on; return what it waits for, or None: for nothing.
+    """Register a new task as a dependent; return its open dependencies, or None.
 
     Args:
         ledger: has the tasks.
         task: the new task.
-        new: as it was put; its dependencies are resolved.
-        restarting: tasks that are finished still, but begin anew with the same put.
+        new: the task as it was put, with resolved dependencies.
+        restarting: finished tasks that the same put restarts.
     """
     assert new.dependencies is not None
     member = (task.tube.number, task.id)
@@ -125,9 +125,9 @@ def join_dependents(
 def waiting_of(
     task: QueueTask, new: NewTask, still_open: tuple[Awaited, ...], on_failure: OnDependencyFailure
 ) -> Waiting:
-    """Return how a task waits whose delay begins when it waits no more.
+    """Return the open dependencies of a task; its delay starts after the last of them ends.
 
-    Until then a time that its producer names is the earliest at which it may be taken.
+    An absolute time of the producer stays the earliest time at which the task can be taken.
     """
     delay_ms = task.tube.options.delay_ms if new.delay_ms is None else new.delay_ms
     task.visible_at_ms = NEVER_MS if new.visible_at_ms is None else new.visible_at_ms
@@ -135,7 +135,7 @@ def waiting_of(
 
 
 def _set_of(ledger: QueueState, task: QueueTask) -> int:
-    """Return the number of the set of tasks that wait for one; found it if there is none."""
+    """Return the number of the set of dependents of a task; create the set if needed."""
     if not task.extras.dependents:
         ledger.touch_task(task)
         task.extras = replace(task.extras, dependents=ledger.dependents.new_set())

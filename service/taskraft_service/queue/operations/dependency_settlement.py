@@ -1,7 +1,7 @@
-"""Tell tasks that one which they depend on has ended: the last such word lets them go.
+"""Tell dependents that a dependency has ended; the last ended dependency makes a task available.
 
-Many may wait for one task, and the failure of one may end whole chains. So this goes in steps, a
-bounded number of tasks per entry, in the order in which the tasks have ended.
+A task can have many dependents, and one failure can end a chain of tasks. The work proceeds in
+bounded steps per entry, in the order in which the dependencies ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
 
 
 def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
-    """Tell of the ends that not all have heard of; return how much work that was.
+    """Process ended dependencies; return the number of told dependents.
 
-    What it ends may end more; at most ``tasks_max`` are told, the others with the next call.
+    Ending a dependent can end further tasks. At most ``tasks_max`` dependents are told; the next
+    call continues.
     """
     dependents = ledger.dependents
     done = 0
@@ -50,7 +51,7 @@ def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
 
 
 def _hear(ledger: QueueState, task: QueueTask, ending: TaskEnding) -> None:
-    """Let a held task hear of the end of one that it waits for."""
+    """Tell a held task that one of its dependencies has ended."""
     waiting = task.extras.waiting
     assert task.state is HELD
     assert waiting is not None
@@ -75,7 +76,7 @@ def _hear(ledger: QueueState, task: QueueTask, ending: TaskEnding) -> None:
 
 
 def _begin_delay(ledger: QueueState, task: QueueTask, waiting: Waiting) -> None:
-    """Let the delay of a task begin now; a time that its producer named stays the earliest."""
+    """Start the delay of a task now; an absolute time of the producer stays the earliest."""
     if waiting.delay_ms <= 0:
         return
     due_ms = min(after(ledger.now_ms, waiting.delay_ms), NEVER_MS - 1)

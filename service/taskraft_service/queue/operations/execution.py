@@ -27,21 +27,21 @@ from taskraft_service.queue.operations.take import Take, TakeResult, take_each
 from taskraft_service.queue.state.queue_state import QueueState
 
 Likeness: TypeAlias = tuple[str, int | None] | None
-"""Equal for commands that may be done together; None: alone."""
+"""Equal for commands that can be executed together; None: execute alone."""
 
 SETTLES: Likeness = ("", None)
-"""Likeness of plain acknowledgements; that of takes has the name of a tube, which is not empty."""
+"""Likeness of plain acknowledgements; the likeness of a take has a tube name instead."""
 
 
 def runs(commands: Sequence[Command]) -> Iterable[tuple[Likeness, Sequence[Command]]]:
-    """Cut the commands of an entry into those that are alike."""
+    """Split the commands of an entry into runs of equal likeness."""
     if len(commands) < 2:
         return ((None, commands),)
     return [(likeness, list(run)) for likeness, run in groupby(commands, _likeness)]
 
 
 def _likeness(command: Command) -> Likeness:
-    """Return what makes a command one of several that can be done together."""
+    """Return the likeness of a command."""
     if isinstance(command, Settle):
         if len(command.settlements) == 1 and not command.atomic:
             only = command.settlements[0]
@@ -55,9 +55,9 @@ def _likeness(command: Command) -> Likeness:
 
 
 def execute_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
-    """Do commands that are alike, and answer them.
+    """Execute a run of commands together; return the results of the first commands.
 
-    There may be fewer answers, or none: the other commands have not been done.
+    There may be fewer results than commands, or none; the remaining commands are not executed.
     """
     named = [command.request_id for command in run if command.request_id]
     if named and (len(set(named)) < len(named) or any(map(ledger.requests.find, named))):

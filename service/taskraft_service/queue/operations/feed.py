@@ -1,4 +1,4 @@
-"""Commands of the change feed: commit the cursor of a consumer, and trim old events."""
+"""Commit the cursors of consumers of the change feed, and trim old events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from taskraft_service.queue.values import value
 
 @value
 class CommitCursor:
-    """Store how far a consumer has come, by partition; ``next_seq`` None: forget the consumer.
+    """Store the cursor of a feed consumer, by partition. ``next_seq`` None: remove the consumer.
 
-    ``feed_id`` empty: whatever the feed is. ``idle_ttl_ms``: forget the consumer after so long
-    without another. Answer: ``CountResult``, of consumers that are stored or forgotten.
+    ``feed_id`` empty: do not check the feed. ``idle_ttl_ms``: time without a commit after which the
+    consumer is removed. Answer: ``CountResult``, the number of stored or removed consumers.
     """
 
     consumer: str
@@ -43,7 +43,7 @@ class TrimFeed(Idempotent):
 
 
 def commit_cursor(ledger: QueueState, command: CommitCursor) -> CountResult | Refusal:
-    """Store how far a consumer has come, or forget it; positions never go back."""
+    """Store the cursor of a consumer, or remove the consumer; a cursor never moves back."""
     consumers = ledger.consumers
     consumers.forget_idle(ledger.now_ms)
     if command.next_seq is None:
@@ -61,7 +61,7 @@ def commit_cursor(ledger: QueueState, command: CommitCursor) -> CountResult | Re
 
 
 def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
-    """Return why a position cannot be stored, or None."""
+    """Return why a cursor cannot be stored, or None."""
     feed = ledger.feed
     if command.feed_id and command.feed_id != feed.feed_id:
         text = "the position belongs to another feed"

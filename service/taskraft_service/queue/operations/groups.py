@@ -1,7 +1,7 @@
-"""Create, start and cancel groups, and end them when their last task has ended.
+"""Create, start and cancel task groups, and end them after their last task.
 
-A start or a cancellation of many tasks goes on in steps, one per entry. The last end and the put of
-the end task are in one entry: nobody polls, and nothing can come between.
+Starting or cancelling many tasks proceeds in bounded steps, one per entry. The end of the last task
+and the put of the end task happen in the same entry.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class CreateGroup:
 
     Args:
         name: unique in the cluster.
-        end_task: put when all tasks have ended.
-        abort_task: put instead where the group was cancelled, or not all was well.
-        only_if_processed: the end task is put only if every task was acknowledged.
-        request_id: makes a retry safe.
-        request_hash: tells a repetition from another request.
+        end_task: task that is put when all tasks of the group have ended.
+        abort_task: task that is put instead if the group was cancelled or a task failed.
+        only_if_processed: put the end task only if every task was acknowledged.
+        request_id: idempotency key.
+        request_hash: hash of the request, to detect a reused request id.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CreateGroup:
 
 @value
 class StartGroup:
-    """Let the tasks of a group go, a bounded number per entry. Answer: ``GroupResult``."""
+    """Make the tasks of a group available, in bounded steps. Answer: ``GroupResult``."""
 
     name: str
     request_id: str = ""
@@ -63,9 +63,9 @@ class StartGroup:
 
 @value
 class CancelGroup:
-    """Remove the waiting tasks of a group, a bounded number per entry. Answer: ``GroupResult``.
+    """Remove the waiting tasks of a group, in bounded steps. Answer: ``GroupResult``.
 
-    With ``revoke`` the taken ones too; otherwise their holders are asked to stop.
+    With ``revoke`` taken tasks are removed as well; otherwise their holders are asked to stop.
     """
 
     name: str
@@ -82,7 +82,7 @@ class GroupResult:
 
 
 def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refusal:
-    """Create a group; at the bound, the group that ended first is forgotten for it."""
+    """Create a group; at the maximum number of groups, the one that ended first is removed."""
     groups = ledger.groups
     if groups.get(command.name) is not None:
         text = f"a group is called {command.name!r}"
@@ -119,14 +119,14 @@ def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refu
 
 
 def _unsuitable(ledger: QueueState, following: GroupTask, path: str) -> Refusal | None:
-    """Return why a task cannot follow a group, as far as it is known already, or None."""
+    """Return why a task cannot be the end or abort task, as far as known now, or None."""
     tube, spec = following.tube, following.spec
     refusal = refusal_of_target(ledger, tube, f"{path}.tube")
     return refusal or refusal_of_stored(ledger, tube, spec, f"{path}.spec")
 
 
 def start_group(ledger: QueueState, command: StartGroup) -> GroupResult | Refusal:
-    """Let the held tasks go; a group without tasks ends at once. A second start changes nothing."""
+    """Start the held tasks; a group without tasks ends at once. Repeating it has no effect."""
     group = ledger.groups.find(command.name)
     if isinstance(group, Refusal):
         return group
@@ -140,7 +140,7 @@ def start_group(ledger: QueueState, command: StartGroup) -> GroupResult | Refusa
 
 
 def cancel_group(ledger: QueueState, command: CancelGroup) -> GroupResult | Refusal:
-    """Remove the waiting tasks; a second cancellation may revoke what the first one left."""
+    """Remove the waiting tasks; a second cancellation can revoke the remaining leases."""
     group = ledger.groups.find(command.name)
     if isinstance(group, Refusal):
         return group
@@ -158,7 +158,7 @@ def cancel_group(ledger: QueueState, command: CancelGroup) -> GroupResult | Refu
 
 
 def _sweep(ledger: QueueState, group: TaskGroup) -> None:
-    """Go through the members from the first one on, and make the first step now."""
+    """Start a scan of the members of a group, and execute its first step."""
     group.sweeping = True
     group.cursor = FIRST
     ledger.groups.sweeps[group.number] = group
@@ -166,7 +166,7 @@ def _sweep(ledger: QueueState, group: TaskGroup) -> None:
 
 
 def sweep_groups(ledger: QueueState) -> None:
-    """Make the next step of the oldest start or cancellation that is not done."""
+    """Execute the next step of the oldest unfinished start or cancellation."""
     groups = ledger.groups
     if groups.sweeps:
         group = groups.sweeps[min(groups.sweeps)]
@@ -175,7 +175,7 @@ def sweep_groups(ledger: QueueState) -> None:
 
 
 def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
-    """Deal with the next members of a group."""
+    """Process the next members of a group."""
     groups = ledger.groups
     members = list(islice(groups.members.after(group.number, group.cursor), tasks_max + 1))
     for member in members[:tasks_max]:
@@ -196,7 +196,7 @@ def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
 
 
 def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
-    """Remove a task of a cancelled group; the holder of a taken one may finish, unless revoked."""
+    """Remove a task of a cancelled group; the holder of a lease may finish unless ``revoke``."""
     if task.state is TAKEN and not group.revoke:
         ask_to_stop(ledger, task)
         return
@@ -209,7 +209,7 @@ def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
 
 
 def settle_groups(ledger: QueueState) -> None:
-    """End the groups whose last open task has ended; what they put may end nothing."""
+    """End the groups whose last open task has ended, and put their end or abort tasks."""
     groups = ledger.groups
     while groups.complete:
         group = groups.complete.pop(min(groups.complete))
@@ -219,7 +219,7 @@ def settle_groups(ledger: QueueState) -> None:
 
 
 def _end(ledger: QueueState, group: TaskGroup) -> None:
-    """End a group and put its end or abort task; capacity and pause do not hold that one back."""
+    """End a group and put its end or abort task, regardless of capacity and pause."""
     group.ended_ms = ledger.now_ms
     heappush(ledger.groups.ended, (group.ended_ms, group.number, group.name))
     ledger.groups.touch(group)
@@ -241,7 +241,7 @@ def _end(ledger: QueueState, group: TaskGroup) -> None:
 
 
 def forget_groups(ledger: QueueState) -> None:
-    """Forget groups that ended long ago; called once per entry."""
+    """Remove groups that ended long ago; called once per entry."""
     ended, limits = ledger.groups.ended, ledger.limits
     for _ in range(limits.deadlines_per_entry_max):
         if not ended or ended[0][0] + limits.group_retention_ms > ledger.now_ms:
@@ -250,7 +250,7 @@ def forget_groups(ledger: QueueState) -> None:
 
 
 def _forget_first(ledger: QueueState) -> None:
-    """Forget the group that ended first."""
+    """Remove the group that ended first."""
     groups = ledger.groups
     _, _, name = heappop(groups.ended)
     group = groups.get(name)

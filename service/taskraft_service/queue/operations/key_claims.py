@@ -1,4 +1,4 @@
-"""Know which unique keys the operations of a batch give to tasks, and which they make free."""
+"""Track the unique keys that the operations of a batch claim and free."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _PUT_TWICE: Final = Refusal(
 
 
 class KeyClaims:
-    """The keys that are given so far, by tube, and those that are free by then.
+    """Keys claimed so far, by tube, and keys that are free by then.
 
-    A key that an operation makes free may be given again by a later one; but each is given once.
+    A freed key can be claimed by a later operation; each key is claimed at most once.
     """
 
     __slots__ = ("_freed", "_given", "_ledger")
 
     def __init__(self, ledger: QueueState) -> None:
-        """Begin with none."""
+        """Start without keys."""
         self._ledger = ledger
         self._given: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
-        """The value is the finished task that keeps the key until it is given, 0: it is gone."""
+        """Finished task that keeps the key until it is claimed, by key; 0: the task is gone."""
 
     def free(self, task: QueueTask, *, is_kept: bool) -> None:
-        """Note that an operation ends a task, which may have a key."""
+        """Record that an operation ends a task, which may have a key."""
         place = (task.tube.number, task.extras.unique_key)
         if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
             self._freed[place] = task.id if is_kept else 0
 
     def put(self, tube: QueueTube, new: NewTask) -> QueueTask | Refusal | None:
-        """Give a new task its key, if it has one; or return who has it, or why it may not have it.
+        """Claim the key of a new task, if any; return the task that holds it, or a refusal.
 
-        Who has it: the task that the put meets instead of making one.
+        A returned task is the one that the item is resolved to.
         """
         place = (tube.number, new.unique_key)
         kept = self._freed.get(place, 0)
@@ -64,7 +64,7 @@ class KeyClaims:
         return None
 
     def move(self, tube: QueueTube, key: tuple[str, ...]) -> Refusal | None:
-        """Give a task that is moved its key in a tube; return why it may not have it, or None."""
+        """Claim the key of a moved task in the target tube; return a refusal, or None."""
         place = (tube.number, key)
         if place not in self._freed:
             if place in self._given:
@@ -80,7 +80,7 @@ class KeyClaims:
         self._given.add(place)
 
     def refusal_to_name(self, tube: QueueTube, selector: ByIds | ByKeys) -> Refusal | None:
-        """Return why tasks cannot be named by key, or None: another one has the key by then."""
+        """Return why tasks cannot be named by key, or None: an earlier operation claims it."""
         for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
             if (tube.number, key) in self._given:
                 text = "names a unique key that the batch gives to another task before"

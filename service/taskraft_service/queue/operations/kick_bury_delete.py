@@ -1,4 +1,4 @@
-"""Move tasks that nobody settles: kick, bury and delete them, and release all of a tube."""
+"""Kick, bury and delete tasks, and release all leases of a tube."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ReleaseAll:
 
 @value
 class Kick:
-    """Make buried tasks ready: the first ``count``, or chosen ones. Answer: ``CountResult``."""
+    """Make buried tasks ready: the first ``count``, or selected ones. Answer: ``CountResult``."""
 
     tube: str
     count: int = 1
@@ -89,9 +89,9 @@ class Delete:
 
 
 def kick(ledger: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
-    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones.
+    """Make buried tasks READY or DELAYED: the first by priority and id, or the selected ones.
 
-    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    ``is_owed``: the capacity of the tube is not checked, because a batch has checked it.
     """
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -119,7 +119,7 @@ def kick(ledger: QueueState, command: Kick, *, is_owed: bool = False) -> CountRe
 
 
 def _kick_first(ledger: QueueState, tube: QueueTube, command: Kick) -> CountResult:
-    """Kick the buried tasks that come first by priority and id."""
+    """Kick the first buried tasks by priority and id."""
     count = 0
     wanted = min(command.count, ledger.limits.kick_tasks_max)
     while count < wanted and (order := tube.buried.least()) is not None:
@@ -150,7 +150,7 @@ def _kick(ledger: QueueState, task: QueueTask, command: Kick) -> None:
 
 
 def bury(ledger: QueueState, command: Bury) -> CountResult | Refusal:
-    """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
+    """Bury ready and delayed tasks; tasks that are buried already are not counted."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -170,7 +170,7 @@ def bury(ledger: QueueState, command: Bury) -> CountResult | Refusal:
 
 
 def delete(ledger: QueueState, command: Delete) -> CountResult | Refusal:
-    """Remove tasks in any state; the lease of a taken one becomes stale."""
+    """Remove tasks in any state; the lease of a taken task becomes stale."""
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -184,7 +184,7 @@ def delete(ledger: QueueState, command: Delete) -> CountResult | Refusal:
 
 
 def release_all(ledger: QueueState, command: ReleaseAll) -> CountResult | Refusal:
-    """Release all taken tasks of a tube, in order of their takes."""
+    """Release all taken tasks of a tube, in the order of their takes."""
     tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube

@@ -1,4 +1,4 @@
-"""Commands of the leader: begin a leadership, and count calls that change nothing."""
+"""Begin a leadership, and count calls that change nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from taskraft_service.queue.values import value
 
 @value
 class Startup(Idempotent):
-    """Begin a leadership: detach all sessions and give each a full grace.
+    """Begin a leadership: detach all sessions and give each the full grace period.
 
-    Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
-    cluster only. Answer: ``StartupResult``.
+    Leases without a session keep their deadlines. ``feed_id`` and ``feed_partitions`` are used only
+    by the first Startup of a cluster. Answer: ``StartupResult``.
     """
 
     member_id: int
@@ -34,9 +34,10 @@ class Startup(Idempotent):
 
 @value
 class NotedCalls:
-    """Calls about one tube that change nothing: takes in vain, and tasks that were looked at.
+    """Numbers of calls on one tube that change nothing.
 
-    ``peeks`` with their payloads, ``metas`` without.
+    ``take_timeouts``: takes that found no task. ``peeks`` and ``metas``: tasks that were read with
+    and without payload.
     """
 
     tube: str
@@ -47,20 +48,20 @@ class NotedCalls:
 
 @value
 class NoteCalls(Idempotent):
-    """Count what the leader has seen since it last told. Answer: ``CountResult``."""
+    """Count the calls that the leader answered since the last report. Answer: ``CountResult``."""
 
     tubes: Sequence[NotedCalls]
 
 
 @value
 class StartupResult:
-    """How many leases the new leader released."""
+    """Number of leases that the new leader released."""
 
     released: int
 
 
 def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
-    """Count what the leader has seen since it last told; tubes that are gone count no more."""
+    """Add the calls to the counters of their tubes; tubes that do not exist are skipped."""
     known = 0
     for one in command.tubes:
         tube = ledger.tubes.get(one.tube)
@@ -74,10 +75,10 @@ def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
 
 
 def startup(ledger: QueueState, command: Startup) -> StartupResult:
-    """Begin a leadership: nobody is attached to the new leader, and everybody gets a full grace.
+    """Detach all sessions from the old leader, and give each the full grace period.
 
-    Also sessions without any time to run get it: a change of leader is not the client's fault.
-    Leases without session keep their time. The first Startup of a cluster begins the feed.
+    Sessions with time to run 0 get it too, because a change of leader is not the client's fault.
+    Leases without a session keep their deadlines. The first Startup of a cluster creates the feed.
     """
     if not ledger.feed.partitions and command.feed_partitions > 0:
         ledger.feed.begin(command.feed_id, command.feed_partitions)

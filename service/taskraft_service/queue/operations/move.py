@@ -1,7 +1,7 @@
-"""Move chosen tasks that nobody holds to another tube, and dead letters back to where they failed.
+"""Move selected tasks to another tube, or return dead letters to their original tubes.
 
-What comes of a task there is the same as when its holder moves it (``tasks/moving.py``). Besides,
-its unique key goes along; whatever stands in the way of one task refuses that one alone.
+The effect on a task is that of a release with ``move_to`` (``transitions/moving.py``); in addition
+the unique key moves with the task. A refusal concerns one task only.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Move:
     """Move ready, delayed and buried tasks to another tube. Answer: ``CountResult``.
 
     Args:
-        tube: where they are.
-        selector: which.
-        move_to: where they go; empty: dead letters go back to where they come from, others stay.
-        delay_ms: None: a delayed task stays so until its time, the others become ready.
-        position: of those that become ready.
-        renew_times: they live and run as long as the other tube says, from now on. Dead letters
-            that go back do so anyway.
-        update: changes together with the move, judged by the other tube.
+        tube: current tube of the tasks.
+        selector: the tasks.
+        move_to: target tube; empty: dead letters return to their original tubes, others stay.
+        delay_ms: new delay; None: a delayed task keeps its delay, other tasks become ready.
+        position: position of the tasks that become ready.
+        renew_times: restart TTL and TTR with the defaults of the target tube. Always true for
+            returning dead letters.
+        update: changes that are applied with the move and checked against the target tube.
     """
 
     tube: str
@@ -70,16 +70,16 @@ class Move:
 
 
 MOVABLE: Final = (READY, DELAYED, BURIED)
-"""What nobody holds and has not ended. What its group holds is not in circulation yet."""
+"""States of tasks that can be moved. HELD tasks are not in an order yet."""
 
 
 def move_tasks(
     ledger: QueueState, command: Move, *, is_owed: bool = False
 ) -> CountResult | Refusal:
-    """Move tasks to a tube, or dead letters each to the tube that gave it up.
+    """Move tasks to a tube, or return dead letters to the tubes that gave them up.
 
-    On the way back, those that are no dead letters stay as they are and are not counted. What is
-    owed (a batch has reckoned its room) is not held back by the capacity.
+    Tasks that are no dead letters are not counted when dead letters return. ``is_owed``: the
+    capacity is not checked, because a batch has checked it.
     """
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -106,7 +106,7 @@ def move_tasks(
 
 
 def target_of(ledger: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
-    """Return the tube where a task goes, why it cannot go anywhere, or None: it stays."""
+    """Return the target tube of a task, a refusal, or None if the task stays."""
     if task.state not in MOVABLE:
         return wrong_state(task)
     name = command.move_to or _origin_of(task)
@@ -114,13 +114,13 @@ def target_of(ledger: QueueState, task: QueueTask, command: Move) -> QueueTube |
 
 
 def _origin_of(task: QueueTask) -> str:
-    """Return the name of the tube that gave a task up; empty: none did."""
+    """Return the name of the tube that gave the task up; empty if it is no dead letter."""
     origin = task.extras.origin
     return "" if origin is None else origin.tube
 
 
 def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
-    """Return the unique key that a task has in another tube: its own, or that of before there."""
+    """Return the unique key of a task in another tube: its own, or its former key there."""
     origin = task.extras.origin
     if origin is not None and origin.tube == target.name:
         return origin.unique_key
@@ -128,7 +128,7 @@ def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
 
 
 def refusal_of_move(ledger: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
-    """Return why no task can be moved to the tube that is named, if one is; or None."""
+    """Return why no task can be moved to the named tube, or None."""
     if not command.move_to:
         return None
     target = ledger.tubes.find(command.move_to)
@@ -146,7 +146,7 @@ def refusal_of_move(ledger: QueueState, tube: QueueTube, command: Move) -> Refus
 def refusal_to_move(
     ledger: QueueState, task: QueueTask, target: QueueTube, command: Move
 ) -> Refusal | None:
-    """Return why a task cannot go to a tube, its key and the tube's capacity aside, or None."""
+    """Return why one task cannot be moved; its key and the capacity are not checked."""
     return (
         refusal_to_receive(ledger, target, task)
         or unsuitable_transition(target, command.delay_ms or 0, command.update)
@@ -161,7 +161,7 @@ def refusal_of_key(ledger: QueueState, target: QueueTube, key: tuple[str, ...]) 
 
 
 def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
-    """Move a task for which there is room; its times are right when it arrives."""
+    """Move a task; the capacity was checked. Its times are set on arrival."""
     leave_order(task)
     now_ms, update = ledger.now_ms, command.update
     key = key_there(task, target)
@@ -186,7 +186,7 @@ def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move)
 
 
 def _predict(prediction: ReadyPrediction, command: Move) -> None:
-    """Add both tubes; dead letters that return to their tubes signal these themselves."""
+    """Add both tubes; dead letters that return signal their tubes when they arrive."""
     target = (command.move_to,) if command.move_to else ()
     tubes = (*tubes_of_end(prediction.state, command.tube), *target)
     prediction.add(tubes, at_most(command.selector))

@@ -1,4 +1,4 @@
-"""Know the tasks that the operations of a batch name, so that none is named twice."""
+"""Track the tasks that a batch names, so that no task is named twice."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from taskraft_service.queue.entities.task import QueueTask
 
 
 class NamedTasks:
-    """The tasks that operations change, and those that the puts of the batch depend on.
+    """Tasks that operations change, and tasks that puts of the batch depend on.
 
-    No task is changed twice, and none that is depended on is changed: so each is there, as it was
-    when it was checked, until its operation is done.
+    No task is changed twice, and no dependency is changed. Each task is therefore in the checked
+    state until its operation is executed.
     """
 
     __slots__ = ("_awaited", "_named")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without tasks."""
         self._named: set[tuple[int, int]] = set()
         self._awaited: set[tuple[int, int]] = set()
 
     def name(self, task: QueueTask) -> Refusal | None:
-        """Note that an operation changes a task; return why it may not, or None."""
+        """Record that an operation changes a task; return why it cannot, or None."""
         place = (task.tube.number, task.id)
         if place in self._named:
             return _refusal(task, "is named twice in one batch")
@@ -29,7 +29,7 @@ class NamedTasks:
         return _named_and_awaited(task) if place in self._awaited else None
 
     def depend_on(self, task: QueueTask) -> Refusal | None:
-        """Note that a put depends on a task; return why it may not, or None."""
+        """Record that a put depends on a task; return why it cannot, or None."""
         place = (task.tube.number, task.id)
         self._awaited.add(place)
         return _named_and_awaited(task) if place in self._named else None

@@ -47,9 +47,10 @@ from taskraft_service.queue.values import value
 
 @value
 class Put:
-    """Put tasks, all or each for itself. Answer: ``PutResult``.
+    """Put tasks; with ``atomic`` all or none, otherwise each on its own. Answer: ``PutResult``.
 
-    ``waits_for_room``: refuse all where there is no room for all; the caller tries again.
+    ``waits_for_room``: refuse the put as a whole if the tube lacks capacity for all tasks; the
+    leader retries it later.
     """
 
     tube: str
@@ -62,7 +63,10 @@ class Put:
 
 @value
 class PutResult:
-    """One id per task, 0 where it was refused; ``existing``: places of tasks that were there."""
+    """One task id per item; 0 if the item was refused.
+
+    ``existing``: positions of the items whose unique key belongs to an existing task.
+    """
 
     ids: Sequence[int]
     refused: Sequence[ItemRefusal] = ()
@@ -85,8 +89,9 @@ def put(
 ) -> PutResult | Refusal:
     """Put tasks in order; with ``atomic`` all or none.
 
-    What is owed (the end of a group) is held back neither by a pause nor by the capacity.
-    ``before``: the items of earlier puts of the same batch.
+    ``is_owed``: neither a pause of the tube nor its capacity refuses the tasks; used for the end
+    task of a group and for batches, which check the capacity beforehand. ``before``: the tasks of
+    earlier puts of the same batch.
     """
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -121,9 +126,10 @@ def put(
 
 
 def _has_wishes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
-    """Tell whether a task is to be put otherwise than by the defaults of its tube.
+    """Return whether a task sets an attribute instead of using the tube's default.
 
-    Looks at every task of every put: a loop takes half as long here as a generator in ``any``.
+    A loop, because it runs for each task of each put and takes half the time of a generator in
+    ``any``.
     """
     if tube.custom is not None:
         return True
@@ -147,19 +153,19 @@ def _has_wishes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
 
 
 def has_rare(new: NewTask) -> bool:
-    """Tell whether a new task has an attribute that most tasks do not have."""
+    """Return whether a new task has an attribute that is stored in its extras."""
     return (
         new.retry is not None or bool(new.group or new.unique_key) or new.dependencies is not None
     )
 
 
 def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
-    """Refuse a put for its first item that cannot be; tell what is wrong with the others too."""
+    """Return the refusal of an atomic put: the first refused item, with the violations of all."""
     return first_of([at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused])
 
 
 def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
-    """Return why nothing at all can be put into a tube, or None."""
+    """Return why a tube accepts no task at all, or None."""
     if tube.is_temporary:
         return out_of_reach(tube)
     if is_owed or not tube.options.put_paused:
@@ -168,7 +174,7 @@ def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
 
 
 def refusal_of_new_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
-    """Return why a task cannot be put into a tube, its capacity aside, or None."""
+    """Return why a task cannot be put into a tube, or None; the capacity is not checked."""
     if tube.rules.ignores_unsuitable:
         task = suitable_task(tube.kind, task)
     return refusal_of_task(ledger, tube, task)
@@ -177,7 +183,7 @@ def refusal_of_new_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> R
 def _give_extras(
     ledger: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> bool:
-    """Give a new task its rare attributes; return whether its group or another task holds it."""
+    """Set the extras of a new task; return whether its group or a dependency holds it."""
     group = ledger.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     waiting = None
@@ -203,7 +209,7 @@ def _store(
     *,
     has_wishes: bool,
 ) -> Sequence[int]:
-    """Make the tasks and return their ids. The hot path of producers: see bench/core_cycle.py."""
+    """Create the tasks and return their ids. Hot path of producers: see bench/core_cycle.py."""
     now_ms = ledger.now_ms
     first_id = tube.next_id
     if has_wishes:
@@ -228,7 +234,7 @@ def _store_wished(
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference],
 ) -> None:
-    """Make tasks that may differ in every attribute, in runs that become READY, DELAYED or HELD."""
+    """Create tasks that set attributes of their own, in runs that become READY, DELAYED or HELD."""
     now_ms = ledger.now_ms
     run: list[QueueTask] = []
     operation = PUT

@@ -1,6 +1,6 @@
-"""Decide what becomes of the items of a put, before any of them has an effect.
+"""Decide for each item of a put what happens to it, before any item has an effect.
 
-Ids are given in order to what is new, so they are known beforehand.
+Task ids are assigned in order, so the ids of new tasks are known in advance.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.uniqueness import Conflict, holder
 
 WAITING: Final = (HELD, READY, DELAYED)
-"""States that a task may have right after its put."""
+"""States that a task can have directly after its put."""
 NOT_WAITING: Final = (TAKEN, *FINISHED)
 """States in which a task cannot be replaced."""
 
 
 class PutPlan:
-    """The items of one put, sorted out in order; each sees what those before it will have done.
+    """Decides for each item whether to create a task, refuse the item, or use an existing task.
 
-    ``ids`` has one for each item (0: refused); ``new``, ``refused`` and ``conflicts`` say which are
-    put, which are not, and which are there already. ``over_capacity``: the refusals for which
-    waiting might help.
+    Each decision takes the earlier items of the same put into account. ``ids`` has one id per item,
+    0 for a refused item. ``new`` has the tasks to create, ``refused`` the refused items, and
+    ``conflicts`` the items whose unique key belongs to an existing task. ``over_capacity`` has the
+    refusals that may disappear when the tube has capacity again.
     """
 
     __slots__ = (
@@ -58,14 +59,14 @@ class PutPlan:
         *,
         is_limited: bool,
     ) -> None:
-        """Begin without items; ``is_limited``: the tube's capacity counts."""
+        """Start without items; ``is_limited``: the capacity of the tube is checked."""
         self._ledger = ledger
         self._tube = tube
         self._is_limited = is_limited
         self._payload_bytes = 0
-        """How much the tube will have grown by."""
+        """Bytes by which the planned items grow the tube."""
         self._planned: dict[tuple[str, ...], int] = {}
-        """Keys that items of this put will have brought into use, with the ids of their tasks."""
+        """Unique keys that items of this put claim, with the ids of their tasks."""
         self.ids: list[int] = []
         self.new: list[NewTask] = []
         self.refused: list[ItemRefusal] = []
@@ -74,7 +75,7 @@ class PutPlan:
         self._placed = Placed(before, tube.name, self.ids)
 
     def add(self, wished: NewTask) -> None:
-        """Decide what becomes of the next item."""
+        """Decide about the next item."""
         task = self._validated(wished)
         if isinstance(task, Refusal):
             self._refuse(task)
@@ -90,7 +91,7 @@ class PutPlan:
             self._accept(task)
 
     def restarting(self) -> Collection[TaskReference]:
-        """Return the tasks there already that begin anew if they are finished."""
+        """Return the existing tasks that items of this put restart if they are finished."""
         return {
             TaskReference(self._tube.name, conflict.task_id)
             for conflict in self.conflicts
@@ -98,7 +99,7 @@ class PutPlan:
         }
 
     def _validated(self, task: NewTask) -> NewTask | Refusal:
-        """Return a task with what it depends on found, or why it cannot be put."""
+        """Return the task with resolved dependencies, or why it cannot be put."""
         refusal = refusal_of_task(self._ledger, self._tube, task)
         if refusal is not None:
             return refusal
@@ -114,7 +115,7 @@ class PutPlan:
         self.ids.append(0)
 
     def _has_capacity(self, tasks: int, more_bytes: int) -> bool:
-        """Tell whether the tube can have so much more than before the put; if not, refuse."""
+        """Return whether the tube can grow by this much; refuse the item if it cannot."""
         refusal = self._tube.full(tasks, more_bytes) if self._is_limited else None
         if refusal is None:
             return True
@@ -123,7 +124,7 @@ class PutPlan:
         return False
 
     def _accept(self, task: NewTask) -> None:
-        """Let a task be new, if there is room."""
+        """Plan a new task, if the tube has capacity for it."""
         payload_bytes = self._payload_bytes + task.payload_bytes
         if not self._has_capacity(len(self.new) + 1, payload_bytes):
             return
@@ -135,7 +136,10 @@ class PutPlan:
         self.ids.append(task_id)
 
     def _resolve_conflict(self, conflict: Conflict) -> None:
-        """Let an item meet a task, which may be one of this put, if there is room for it."""
+        """Resolve an item whose unique key belongs to an existing task or to an earlier item.
+
+        The item is refused if replacing the task's payload would exceed the tube's capacity.
+        """
         task = conflict.new
         more = self._growth(conflict)
         if more > 0 and not self._has_capacity(0, self._payload_bytes + more):
@@ -151,14 +155,14 @@ class PutPlan:
         self.conflicts.append(conflict)
 
     def _changes(self, conflict: Conflict) -> bool:
-        """Return whether the task that an item meets will be waiting because of this item."""
+        """Return whether the existing task will be waiting because of this item."""
         if conflict.new.on_conflict is not OnConflict.RESTART_IF_FINISHED:
             return conflict.new.on_conflict is OnConflict.REPLACE_IF_WAITING
         there = self._ledger.find(self._tube, conflict.task_id)
         return there is not None and there.state in FINISHED
 
     def _growth(self, conflict: Conflict) -> int:
-        """Return how many bytes an item adds to the task that it meets; negative: it takes some."""
+        """Return by how many bytes an item grows the existing task; negative if it shrinks."""
         if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
             return 0
         place = conflict.task_id - self._tube.next_id
@@ -169,7 +173,7 @@ class PutPlan:
 def existing_task(
     ledger: QueueState, tube: QueueTube, task: NewTask, planned: Mapping[tuple[str, ...], int]
 ) -> int | Refusal | None:
-    """Return the task that stands in for a new one, why neither may be, or None: put it."""
+    """Return the id of the task with the key, a refusal if the item cannot use it, or None."""
     task_id = planned.get(task.unique_key)
     if task_id is not None:
         if not any(state in WAITING for state in task.unique_among.states):
@@ -188,9 +192,9 @@ def existing_task(
 
 
 def _stands_in_the_way(there: QueueTask, task: NewTask, now_ms: int) -> bool:
-    """Tell whether a task with the key of a new one counts, by its state and its age.
+    """Return whether a task with the same key blocks a new one, by its state and age.
 
-    One that is finished always counts for a producer who would restart it.
+    A finished task always blocks an item that would restart it.
     """
     among = task.unique_among
     restarts = task.on_conflict is OnConflict.RESTART_IF_FINISHED and there.state in FINISHED

@@ -1,4 +1,4 @@
-"""Put taken tasks back into the order of their tube, and renew their time to live."""
+"""Return taken tasks to the order of their tube, and renew their time to live."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
     EventKind.RELEASE_ALL: (Operation.RELEASE_ALL,),
     EventKind.SNATCH: (Operation.SNATCH, Operation.SNATCH_DELAYED),
 }
-"""Operations that make a taken task ready, or delayed, by what ends its lease."""
+"""Operations that make a taken task READY or DELAYED, by the event that ends the lease."""
 UNSAID: Final = Release(())
-"""What is wished for a task whose holder did not say anything."""
+"""The release of a task whose holder did not settle it."""
 
 
 def come_back(ledger: QueueState, task: QueueTask, kind: EventKind) -> None:
-    """Make a taken task ready at its old place: what a release without any wish does."""
+    """Make a taken task READY at its old position, as a plain release does."""
     put_back(ledger, task, kind, UNSAID, 0)
 
 
@@ -43,9 +43,9 @@ def put_back(
     delay_ms: int,
     reason: str = "",
 ) -> None:
-    """Make a taken task ready, or delayed, at its old place or the one that is wished for.
+    """Make a taken task READY or DELAYED, at its old position or at the requested one.
 
-    Delayed to the front is an ordinary delay, as it is for a put.
+    A delay overrides the position FRONT, as it does for a put.
     """
     delay_ms = renew_ttl(ledger, task, wish, delay_ms)
     position = wish.position
@@ -66,7 +66,7 @@ def give_back(
     *,
     is_delayed: bool = False,
 ) -> None:
-    """Make a taken task ready or delayed; a task whose cancellation was requested ends instead."""
+    """Make a taken task READY or DELAYED; a task with a requested cancellation ends instead."""
     if task.extras.cancel_requested:
         end(ledger, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, reason)
     else:
@@ -75,9 +75,9 @@ def give_back(
 
 
 def renew_ttl(ledger: QueueState, task: QueueTask, wish: Release, delay_ms: int) -> int:
-    """Do to the time to live what a hand-back with delay asks for, or what the tube does.
+    """Apply the TTL policy of a release with a delay, or of the tube.
 
-    Returns the delay that is left: where the life ends when it would have ended, none outlasts it.
+    Returns the remaining delay: a delay does not outlast an unchanged time to live.
     """
     delay_ms = max(delay_ms, 0)
     options = task.tube.options

@@ -1,8 +1,8 @@
-"""Hand tasks back after an attempt that did not finish them: try again, or give up.
+"""Handle an attempt that did not finish its task: try again, or give up.
 
-A hand-back is counted unless its holder says that the task was not worked on: a release, a lease
-that ended, a session that was lost. The tube's policy, or the task's own, says how late the next
-attempt is, and what becomes of a task whose attempts are used up.
+An attempt counts if the holder released the task without ``uncounted``, or if the lease or the
+session expired. The retry policy of the task or of its tube decides the delay before the next
+attempt, and what happens when no attempt is left.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dea
 LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
 SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
 EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
-"""Reason in the feed where no failure names one."""
+"""Reason in the feed if no failure gives one."""
 
 GROWTH_MAX: Final = 1_024
-"""A delay does not grow any more after so many attempts."""
+"""Number of attempts after which the delay stops growing."""
 _seed = Struct(">IQI")
 
 
 def policy_of(task: QueueTask) -> RetryPolicy:
-    """Return the retry policy in force: the task's own, or the tube's."""
+    """Return the retry policy of the task, or of its tube."""
     own = task.extras.retry
     return task.tube.options.retry if own is None else own
 
 
 def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
-    """Return how long a task waits after its current attempt.
+    """Return the delay after the current attempt, in ms.
 
-    The jitter is a hash of tube, task and attempt, so that all replicas agree on it.
+    The jitter is a hash of tube, task and attempt, so all replicas compute the same delay.
     """
     steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
     grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
@@ -56,7 +56,7 @@ def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
 
 
 def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
-    """Hand a taken task back whose lease was lost; ``failure`` says how."""
+    """Return a taken task whose lease was lost; ``failure`` says why."""
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
         give_back(ledger, task, kind)  # its time to live ends it before anybody takes it
@@ -69,9 +69,9 @@ def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Fai
 
 
 def _has_outlived(ledger: QueueState, task: QueueTask) -> bool:
-    """Tell whether the time to live of a lost task is over.
+    """Return whether the time to live of a task with a lost lease is over.
 
-    Where it counts while a task is ready only, and anew after each release, it is not.
+    False if the time to live counts only in READY and restarts with each release.
     """
     if task.expire_at_ms > ledger.now_ms:
         return False
@@ -80,10 +80,10 @@ def _has_outlived(ledger: QueueState, task: QueueTask) -> bool:
 
 
 def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
-    """End a counted attempt: let another one follow, when and where it is due, or none.
+    """End a counted attempt: schedule the next one, or give up if none is left.
 
-    What the holder wishes goes before what the policy says, but for the number of attempts. The
-    failure is in the task's record already.
+    The release overrides the policy, except for the maximum number of attempts. The failure is
+    already stored in the task.
     """
     policy = policy_of(task)
     failure = wish.failure
@@ -98,7 +98,7 @@ def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Releas
 
 
 def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
-    """Tell whether a counted hand-back ends a task: no attempt is left, or it failed fatally."""
+    """Return whether a counted attempt is the last: none is left, or the failure is fatal."""
     used_up = 0 < policy_of(task).attempts_max <= task.attempt
     return used_up or (failure is not None and failure.fatal)
 
@@ -106,9 +106,9 @@ def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
 def give_up(
     ledger: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
 ) -> None:
-    """Let a task have no further attempt: bury it, remove it, or move it to the dead letters.
+    """End the attempts of a task: bury it, remove it, or move it to the dead-letter tube.
 
-    Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.
+    The task is buried if there is no dead-letter tube or if that tube lacks capacity.
     """
     if exhausted is Exhausted.REMOVE:
         end(ledger, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)

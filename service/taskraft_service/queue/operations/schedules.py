@@ -1,8 +1,7 @@
-"""Create, replace, remove and run schedules: one put per time, whoever leads.
+"""Create, replace, delete and run schedules: one put per scheduled time.
 
-The leader proposes the times that are due. A leader that is followed by another may have proposed
-the same ones, so a schedule remembers up to where it is done, and a time up to there is never put
-again.
+The leader proposes the times that are due. A new leader may propose the same times again, so a
+schedule stores the time up to which it is done, and no time up to there is put again.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from taskraft_service.queue.values import value
 
 @value
 class CreateSchedule:
-    """Create a schedule whose first time is ``next_ms`` (0: none). Answer: ``ScheduleResult``."""
+    """Create a schedule; ``next_ms`` is its first time, 0: none. Answer: ``ScheduleResult``."""
 
     name: str
     options: ScheduleSpec
@@ -53,7 +52,7 @@ class CreateSchedule:
 class UpdateSchedule:
     """Replace a schedule. Answer: ``ScheduleResult``.
 
-    ``next_ms`` counts where the pattern changes.
+    ``next_ms`` is used only if the pattern changes.
     """
 
     name: str
@@ -74,14 +73,14 @@ class DeleteSchedule:
 
 @value
 class RunSchedule(Idempotent):
-    """Put one task for each slot that no run before has dealt with. Answer: ``CountResult``.
+    """Put one task for each scheduled time that is not done yet. Answer: ``CountResult``.
 
     Args:
-        name: of the schedule.
-        version: the schedule as it was when the slots were reckoned; another one ignores them.
-        slots: in order.
-        until_ms: times up to here are dealt with, put or left out.
-        next_ms: the first time after that; 0: none.
+        name: name of the schedule.
+        version: version for which the times were computed; ignored if the schedule has another one.
+        slots: scheduled times, in order.
+        until_ms: instant up to which the schedule is done afterwards.
+        next_ms: next scheduled time; 0: none.
     """
 
     name: str
@@ -122,7 +121,7 @@ def create_schedule(ledger: QueueState, command: CreateSchedule) -> ScheduleResu
 
 
 def update_schedule(ledger: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
-    """Replace a schedule: with another pattern it begins anew, after a pause it may catch up."""
+    """Replace a schedule; a new pattern starts from now, an end of a pause may catch up."""
     schedule = ledger.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
@@ -141,13 +140,13 @@ def update_schedule(ledger: QueueState, command: UpdateSchedule) -> ScheduleResu
 
 
 def _unsuitable(ledger: QueueState, options: ScheduleSpec) -> Refusal | None:
-    """Return why a schedule cannot put its task, as far as it is known already, or None."""
+    """Return why a schedule cannot put its task, as far as known now, or None."""
     refusal = refusal_of_target(ledger, options.tube, "schedule.tube")
     return refusal or refusal_of_stored(ledger, options.tube, options.spec, "schedule.spec")
 
 
 def delete_schedule(ledger: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
-    """Remove a schedule; what it has put stays."""
+    """Remove a schedule; its tasks stay."""
     schedule = ledger.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
@@ -156,9 +155,9 @@ def delete_schedule(ledger: QueueState, command: DeleteSchedule) -> CountResult 
 
 
 def run_schedule(ledger: QueueState, command: RunSchedule) -> CountResult | Refusal:
-    """Put the tasks of the slots that are not done; return how many were put.
+    """Put the tasks of the times that are not done; return how many were put.
 
-    A plan that was made before the schedule was replaced, or that comes twice, does nothing.
+    A plan for another version of the schedule, or a repeated plan, has no effect.
     """
     schedule = ledger.schedules.find(command.name)
     if isinstance(schedule, Refusal):
@@ -177,7 +176,7 @@ def run_schedule(ledger: QueueState, command: RunSchedule) -> CountResult | Refu
 
 
 def _put(ledger: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool:
-    """Put the task of one slot; tell whether there is one now."""
+    """Put the task of one scheduled time; return whether it exists now."""
     options = schedule.options
     before = _task_before(ledger, schedule)
     if before is not None and options.overlap is Overlap.SKIP:
@@ -200,7 +199,7 @@ def _put(ledger: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> boo
 
 
 def _put_instead(ledger: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
-    """Put a task in place of another, with that one's key and room; if refused, that one stays."""
+    """Put a task in place of another one with its key and capacity; keep that one if refused."""
     removal = Delete(before.tube.name, ByIds([before.id]))
     checks = BatchChecks(ledger)
     refusal = checks.operation(removal) or checks.operation(addition) or checks.room.refusal()

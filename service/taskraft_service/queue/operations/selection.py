@@ -1,8 +1,8 @@
-"""Find the tasks that a selector names, and do something to each of them.
+"""Find the tasks of a selector, and apply a change to each of them.
 
-What a filter may cost in one entry is bounded by the tasks it looks at, not by those it finds: the
-answer says behind which id to go on. Tasks are looked at in order of their ids, whether they are in
-memory or not, so the bound falls on the same task on all replicas.
+The cost of a filter per entry is bounded by the number of scanned tasks, not of matching tasks; the
+result has the id after which to continue. Tasks are scanned in order of their ids, whether they are
+in memory or not, so the bound is reached at the same task on all replicas.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 
 Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"
-"""Does something to a task; tells whether that changed anything, or why it may not be."""
+"""Changes a task; returns whether anything changed, or a refusal."""
 
 
 class Found(NamedTuple):
-    """What a part of a scan brought.
+    """Result of one bounded scan.
 
-    ``tasks`` are in order of their ids; ``continue_after_id`` is the last id that was looked at, 0
-    where no task is above it.
+    ``tasks`` are in order of their ids. ``continue_after_id`` is the last scanned id; 0 if no task
+    has a larger id.
     """
 
     tasks: Sequence[QueueTask]
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 def scan(
     ledger: QueueState, tube: QueueTube, is_wanted: Predicate, selector: ByFilter, scan_max: int
 ) -> Found:
-    """Return the tasks above an id that a predicate lets through, by looking at some tasks."""
+    """Return the matching tasks after ``selector.after_id``, of at most ``scan_max`` tasks."""
     tasks: list[QueueTask] = []
     after_id = max(selector.after_id, 0)
     for looked_at, task in enumerate(ledger.tasks(tube, after_id)):
@@ -57,10 +57,10 @@ def change_each(
     states: Collection[State],
     change: Change,
 ) -> CountResult:
-    """Do something to each of the tasks that a selector names.
+    """Apply a change to each task of a selector.
 
-    ``change`` answers for tasks of any state; a filter finds only those in ``states``. Each task is
-    looked up when its turn comes: what is done to one may end another.
+    ``change`` handles tasks of any state; a filter selects only tasks in ``states``. Each task is
+    looked up when its turn comes, because an earlier change may have ended it.
     """
     continue_after_id = 0
     if isinstance(selector, ByFilter):
@@ -88,7 +88,7 @@ def change_each(
 def named(
     ledger: QueueState, tube: QueueTube, selector: ByIds | ByKeys
 ) -> Iterator[QueueTask | Refusal]:
-    """Yield the task of each item, or that there is none, as it is when it is asked for."""
+    """Yield the task of each item, or a refusal if there is none, as it is at that moment."""
     match selector:
         case ByIds(ids):
             for task_id in ids:

@@ -1,4 +1,4 @@
-"""Open, keep, attach, close and end sessions, and begin a leadership."""
+"""Open, keep, attach and close sessions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from taskraft_service.queue.values import value
 
 @value
 class OpenSession:
-    """Open a session under an id that the leader drew. Answer: ``SessionResult``."""
+    """Open a session with an id that the leader generated. Answer: ``SessionResult``."""
 
     session_id: str
     name: str = ""
@@ -39,23 +39,23 @@ class OpenSession:
     request_id: str = ""
     request_hash: int = 0
     as_settings: bool = False
-    """The time is a default, which the settings of the cluster outweigh."""
+    """``ttr_ms`` is a default that the replicated settings override."""
     owner: str = ""
-    """Whose session it is: the principal that opens it; empty where nobody is told apart."""
+    """Principal that opened the session; empty without authentication."""
 
 
 @value
 class KeepSessions(Idempotent):
-    """Prolong sessions by their ttr from now. Answer: ``KeepResult``."""
+    """Extend sessions by their time to run from now. Answer: ``KeepResult``."""
 
     session_ids: Sequence[str]
 
 
 @value
 class AttachSession(Idempotent):
-    """Say whether a session has streams; its ttr starts when it has none any more.
+    """Set whether a session has open streams; without streams its time to run starts.
 
-    Answer: ``KeepResult``, without the session where that ended it at once (no ttr).
+    Answer: ``KeepResult``, without the session if it ended at once because its time to run is 0.
     """
 
     session_id: str
@@ -64,7 +64,7 @@ class AttachSession(Idempotent):
 
 @value
 class CloseSession:
-    """Close a session and release what it holds. Answer: ``CountResult``."""
+    """Close a session and release its leases. Answer: ``CountResult``."""
 
     session_id: str
     uncounted: bool = False
@@ -74,24 +74,24 @@ class CloseSession:
 
 @value
 class SessionResult:
-    """The session."""
+    """The session as it is now."""
 
     session: SessionView
 
 
 @value
 class KeepResult:
-    """The sessions that live on, and the others by position."""
+    """The sessions that exist, and the refused ids by position."""
 
     sessions: Sequence[SessionView]
     refused: Sequence[ItemRefusal] = ()
 
 
 def open_session(ledger: QueueState, command: OpenSession) -> SessionResult | Refusal:
-    """Open a session; one that is open already is answered as it is.
+    """Open a session; an id that is open already is answered with that session.
 
-    A session with ``ttr_ms`` 0 ends with its last stream, so it is opened by one: it begins
-    attached. Others begin to count at once.
+    A session with ``ttr_ms`` 0 ends with its last stream, so it starts attached. The time to run of
+    other sessions starts at once.
     """
     session = ledger.sessions.get(command.session_id)
     if session is not None:
@@ -119,7 +119,7 @@ def open_session(ledger: QueueState, command: OpenSession) -> SessionResult | Re
 
 
 def keep_sessions(ledger: QueueState, command: KeepSessions) -> KeepResult:
-    """Prolong sessions by their time to run from now; attached ones do not expire anyway."""
+    """Extend sessions by their time to run from now; attached sessions do not expire."""
     kept: list[SessionView] = []
     refused: list[ItemRefusal] = []
     for item, session_id in enumerate(command.session_ids):
@@ -137,7 +137,7 @@ def keep_sessions(ledger: QueueState, command: KeepSessions) -> KeepResult:
 
 
 def attach_session(ledger: QueueState, command: AttachSession) -> KeepResult:
-    """Stop a session's time, or start it; without any time to run it ends at once."""
+    """Stop or start the time to run of a session; with time to run 0 it ends on detach."""
     session = ledger.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return KeepResult([], [ItemRefusal(0, session)])
@@ -157,7 +157,7 @@ def attach_session(ledger: QueueState, command: AttachSession) -> KeepResult:
 
 
 def close_session(ledger: QueueState, command: CloseSession) -> CountResult | Refusal:
-    """End a session at the wish of its holder."""
+    """End a session on request of its client."""
     session = ledger.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return session
@@ -166,9 +166,9 @@ def close_session(ledger: QueueState, command: CloseSession) -> CountResult | Re
 
 
 def end_session(ledger: QueueState, session: QueueSession, *, uncounted: bool = False) -> int:
-    """Release what a session holds, in order of the takes, and forget it; return how many.
+    """Release the leases of a session in the order of the takes, remove it, return their number.
 
-    One whose consumers have not come back to a new leader ends because of the change.
+    A session whose client did not return after a change of leader is recorded as such.
     """
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
@@ -191,7 +191,7 @@ def _predict_close(prediction: ReadyPrediction, command: CloseSession) -> None:
 
 
 def _predict_attach(prediction: ReadyPrediction, command: AttachSession) -> None:
-    """Add the tubes of a session that detaches: without a time to run the session ends."""
+    """Add the tubes of a session that detaches, because it may end."""
     if not command.attached:
         prediction.add(tubes_of_session(prediction.state, command.session_id))
 

@@ -1,4 +1,4 @@
-"""Keep the settings of the cluster: part of the state, so that every leader has the same."""
+"""Change the settings that are part of the replicated state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskraft_service.queue.values import value
 
 @value
 class Configure:
-    """Set what ``settings`` names; ``None`` leaves a setting as it is. Answer: SettingsResult."""
+    """Set the given settings; None leaves a setting unchanged. Answer: ``SettingsResult``."""
 
     settings: ReplicatedSettings
     request_id: str = ""
@@ -30,7 +30,7 @@ class SettingsResult:
 
 
 def configure(ledger: QueueState, command: Configure) -> SettingsResult:
-    """Set what the command names, and leave the rest."""
+    """Set the given settings and leave the others unchanged."""
     named = {
         field.name: wish
         for field in fields(ReplicatedSettings)
@@ -43,10 +43,10 @@ def configure(ledger: QueueState, command: Configure) -> SettingsResult:
 
 
 def session_ttr_ms(ledger: QueueState, default_ttr_ms: int) -> int:
-    """Return the time that a session gets which names none.
+    """Return the time to run of a session that does not set one, in ms.
 
-    ``default_ttr_ms`` 0: it was opened by a stream, and may end with that. Others are kept by
-    heartbeats, for which less than ``session_ttr_min_ms`` would not do.
+    ``default_ttr_ms`` 0: the session was opened by a stream and may end with the stream. Other
+    sessions need heartbeats, so they get at least ``session_ttr_min_ms``.
     """
     wish = ledger.settings.session_ttr_ms
     if wish is None:
@@ -55,9 +55,9 @@ def session_ttr_ms(ledger: QueueState, default_ttr_ms: int) -> int:
 
 
 def _renew_session_ttr(ledger: QueueState) -> None:
-    """Let open sessions follow; one that is running out keeps its end.
+    """Apply a new default to open sessions; a running expiry keeps its deadline.
 
-    So does ``cfg`` of tarantool/queue.
+    This is the behaviour of ``cfg`` in tarantool/queue.
     """
     for session in ledger.sessions.values():
         if session.default_ttr_ms is not None:

@@ -1,4 +1,4 @@
-"""Settle leases: acknowledge, release, bury and touch taken tasks."""
+"""Settle leases: acknowledge, release, bury, reject or touch taken tasks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def settle(ledger: QueueState, command: Settle) -> SettleResult | Refusal:
 
 
 def settle_checked(ledger: QueueState, command: Settle, *, is_checked: bool = True) -> SettleResult:
-    """Settle leases in order; nothing is refused where ``first_refusal`` found nothing."""
+    """Settle leases in order; nothing is refused if ``first_refusal`` returned None."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
     item = 0
@@ -107,7 +107,7 @@ def settle_checked(ledger: QueueState, command: Settle, *, is_checked: bool = Tr
 
 
 def settle_each(ledger: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
-    """Do requests of one plain acknowledgement each at once; no answers: nothing was done."""
+    """Execute settles of one plain acknowledgement each together; empty if none was executed."""
     acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
     assert len(acks) == len(commands)
     return [
@@ -124,7 +124,7 @@ def _settle_one(
     *,
     is_checked: bool,
 ) -> Refusal | None:
-    """Settle one lease; return why not, or None."""
+    """Settle one lease; return a refusal, or None."""
     task = ledger.leases.get(token)
     if task is None:
         return stale(token)
@@ -153,14 +153,14 @@ def _settle_one(
 def _refusal_of_capacity(
     ledger: QueueState, task: QueueTask, settlement: Settlement
 ) -> Refusal | None:
-    """Return which tube has no room for what a settlement that is done alone brings, or None."""
+    """Return which tube lacks the capacity for one settlement, or None."""
     room = CapacityEstimate()
     add_settlement(ledger, room, task, settlement)
     return room.refusal()
 
 
 def _release(ledger: QueueState, settlement: Release, task: QueueTask) -> None:
-    """Give a task back: at once or later, here or in another tube, counted or not."""
+    """Return a task to READY or DELAYED, in its tube or another one, counted or uncounted."""
     place = tube_after(ledger, task, settlement)
     if place.rules.ignores_unsuitable and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
@@ -202,10 +202,10 @@ def _reject(ledger: QueueState, settlement: Reject, task: QueueTask) -> None:
 
 
 def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
-    """Prolong a lease: add to it, to its time to run and to live, or start its time to run anew.
+    """Extend a lease: by an increment (also of TTR and TTL), or by restarting its time to run.
 
-    The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as
-    its session stays so. Never shortens a lease.
+    The two forms are the ``touch`` of tarantool/queue and the ``touch`` of beanstalkd. A lease that
+    lasts as long as its session stays so. A touch never shortens a lease.
     """
     increment_ms, progress = settlement.increment_ms, settlement.progress
     if increment_ms <= 0 and not settlement.restart and progress is None:

@@ -1,4 +1,4 @@
-"""Check whether leases can be settled as it is wished, before anything is done."""
+"""Check settlements before any of them is applied."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from taskraft_service.queue.transitions.updating import unsuitable_content, unsu
 
 
 def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
-    """Return what an atomic request is refused for, or None: the first reason, all bad fields.
+    """Return why an atomic settle is refused: the first reason with all invalid fields, or None.
 
-    A lease that ends is gone for the rest, and what it leaves behind is room for the rest.
+    Each lease can be settled once. Capacity that an earlier settlement frees counts for later ones.
     """
     ended: set[int] = set()
     room = CapacityEstimate()
@@ -59,7 +59,7 @@ def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
 
 
 def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
-    """Yield each lease of a request: where its settlement stands, that itself, and the token."""
+    """Yield the path, the settlement and the token of each lease of a command."""
     for place, settlement in enumerate(command.settlements):
         path = f"settlements[{place}].{SETTLEMENT_BRANCHES[type(settlement)]}."
         for token in settlement.tokens:
@@ -69,7 +69,7 @@ def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
 def refusal_of_settlement(
     ledger: QueueState, task: QueueTask, settlement: Settlement
 ) -> Refusal | None:
-    """Return why a settlement is not for this task, room aside, or None."""
+    """Return why a settlement does not suit its task, or None; the capacity is not checked."""
     tube = task.tube
     match settlement:
         case Ack():
@@ -87,12 +87,12 @@ def refusal_of_settlement(
 
 
 def tube_after(ledger: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
-    """Return the tube where a task will be: that one says what the task may have."""
+    """Return the tube in which a task will be; its options decide what the task may have."""
     return ledger.tubes.get(settlement.move_to, task.tube)
 
 
 def _unsuitable_release(ledger: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
-    """Return why a task cannot be released like this, or None."""
+    """Return why a task cannot be released in this way, or None."""
     place, update = tube_after(ledger, task, settlement), settlement.update
     refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
     refusal = together([refusal for refusal in refusals if refusal is not None])
@@ -102,7 +102,7 @@ def _unsuitable_release(ledger: QueueState, task: QueueTask, settlement: Release
 
 
 def _unsuitable_times(tube: QueueTube, settlement: Release) -> Refusal | None:
-    """Return which times of a release are not for the tube where the task will be, or None."""
+    """Return which times of a release the target tube does not support, or None."""
     if tube.rules.ignores_unsuitable:
         return None
     return unsuitable_to_kind(
@@ -111,7 +111,7 @@ def _unsuitable_times(tube: QueueTube, settlement: Release) -> Refusal | None:
 
 
 def _unsuitable_touch(tube: QueueTube) -> Refusal | None:
-    """Return why leases of this tube cannot be prolonged, or None."""
+    """Return why leases of this tube cannot be extended, or None."""
     if tube.has_options or tube.rules.touches_untimed:
         return None
     return Refusal(

@@ -1,4 +1,4 @@
-"""Reckon the room that settlements need before they are done."""
+"""Compute the tube capacity that settlements will need, before any settlement is applied."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from taskraft_service.queue.transitions.updating import growth
 def add_settlement(
     ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement
 ) -> None:
-    """Note what a settlement that is suitable brings to tubes, and takes from them.
+    """Add the capacity change of a valid settlement to the estimate.
 
-    A task that is given up takes a place among the dead letters only where one is left beside what
-    was noted before; without one it will be buried. That is what it will find when its turn comes.
+    A task that is given up needs capacity in the dead-letter tube only if the estimate leaves some.
+    Otherwise the task will be buried, as it is when the settlement is applied.
     """
     more = _growth(ledger, task, settlement)
     place = _place_after(ledger, room, task, settlement, more)
@@ -50,7 +50,7 @@ def _growth(ledger: QueueState, task: QueueTask, settlement: Settlement) -> int:
 def _place_after(
     ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement, more: int
 ) -> QueueTube | None:
-    """Return the tube where a task will be, None: in none."""
+    """Return the tube in which the task will be, or None if it leaves the queue."""
     match settlement:
         case Touch() | BuryTaken():
             return task.tube
@@ -73,7 +73,7 @@ def _place_after(
 def _place_given_up(
     ledger: QueueState, room: CapacityEstimate, task: QueueTask, exhausted: Exhausted, more: int
 ) -> QueueTube | None:
-    """Return the tube where a task that has no further attempt will be, None: in none."""
+    """Return the tube in which a given-up task will be, or None if it leaves the queue."""
     match exhausted:
         case Exhausted.BURY:
             return task.tube

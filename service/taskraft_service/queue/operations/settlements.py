@@ -1,4 +1,4 @@
-"""Settle leases."""
+"""Define the settlements of leases, and the command that holds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskraft_service.queue.values import value
 
 
 class Keep(IntEnum):
-    """What becomes of one acknowledged task; numbers are those of the contract."""
+    """What an acknowledgement does with the task; numbers are those of the contract."""
 
     AS_TUBE = 0
     REMOVE = 1
@@ -27,8 +27,8 @@ class Keep(IntEnum):
 class Ack:
     """Finish tasks.
 
-    ``keep``, ``retain_ms`` and ``update`` (a new content) are about tasks that are kept;
-    ``retain_ms`` None: as long as the tube says.
+    ``keep``, ``retain_ms`` and ``update`` (a new payload) concern tasks that are kept.
+    ``retain_ms`` None: the retention of the tube.
     """
 
     tokens: Sequence[int]
@@ -41,9 +41,9 @@ class Ack:
 
 @value
 class Release:
-    """Give tasks back, ready at their old place or delayed, or to another tube.
+    """Return tasks to READY at their old position, to DELAYED, or to another tube.
 
-    ``delay_ms`` None: as the retry policy says. ``ttl_policy`` None: as the tube says.
+    ``delay_ms`` None: the retry policy decides. ``ttl_policy`` None: the policy of the tube.
     """
 
     tokens: Sequence[int]
@@ -59,7 +59,7 @@ class Release:
 
 @value
 class BuryTaken:
-    """Take leased tasks out of circulation."""
+    """Bury leased tasks."""
 
     tokens: Sequence[int]
     failure: Failure | None = None
@@ -68,7 +68,7 @@ class BuryTaken:
 
 @value
 class Reject:
-    """Give leased tasks up: to the dead-letter tube where there is one, else bury them."""
+    """Give up leased tasks: move them to the dead-letter tube, or bury them if there is none."""
 
     tokens: Sequence[int]
     failure: Failure | None = None
@@ -76,7 +76,7 @@ class Reject:
 
 @value
 class Touch:
-    """Prolong leases: add to them, or start their time to run anew; tell of progress."""
+    """Extend leases by an increment or restart their time to run; store reported progress."""
 
     tokens: Sequence[int]
     increment_ms: int = 0
@@ -92,12 +92,12 @@ SETTLEMENT_BRANCHES: Final[Mapping[type[Settlement], str]] = {
     Reject: "reject",
     Touch: "touch",
 }
-"""What the settlements are called in the contract."""
+"""Names of the settlements in the contract."""
 
 
 @value
 class Settle:
-    """Settle leases. Answer: ``SettleResult``; items count over all tokens."""
+    """Settle leases. Answer: ``SettleResult``; items are counted over all tokens of the command."""
 
     settlements: Sequence[Settlement]
     atomic: bool = False
@@ -109,8 +109,8 @@ class Settle:
 class TouchedLease:
     """A lease after a touch.
 
-    ``lease_until_ms`` 0: it lives as long as its session. ``cancel_requested``: its holder is asked
-    to stop.
+    ``lease_until_ms`` 0: the lease lasts as long as its session. ``cancel_requested``: the holder
+    is asked to stop.
     """
 
     token: int

@@ -1,4 +1,4 @@
-"""Tell what a new task may not say in its tube."""
+"""Check whether a new task suits its tube."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.state.queue_state import QueueState
 
 _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
-"""What only tasks of tubes with priorities and times may wish for."""
+"""Attributes that only tubes with priorities and times support."""
 
 
 def refusal_of_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
-    """Return why a task is not for this kind of tube, or not for its group, or None."""
+    """Return why the kind of the tube or the task's group does not accept a task, or None."""
     wrong = together(list(_invalid_fields(tube, task)))
     if wrong is not None:
         return wrong
@@ -35,9 +35,9 @@ def refusal_of_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refus
 
 
 def refusal_of_stored(ledger: QueueState, name: str, spec: bytes, path: str) -> Refusal | None:
-    """Return what a task that is kept, to be put later, may not say in its tube, or None.
+    """Return why a stored task that is put later does not suit its tube, or None.
 
-    The tube need not exist yet: then the put finds out.
+    A tube that does not exist yet is not checked; the later put is checked again.
     """
     tube = ledger.tubes.get(name)
     if tube is None or tube.rules.ignores_unsuitable:
@@ -47,7 +47,7 @@ def refusal_of_stored(ledger: QueueState, name: str, spec: bytes, path: str) -> 
 
 
 def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
-    """Yield all that a task may not say in this tube."""
+    """Yield the fields of a task that its tube does not support."""
     if task.subqueue and not tube.has_subqueues:
         yield means_nothing(tube, "subqueue", task.subqueue)
     if not tube.has_options:
@@ -65,7 +65,7 @@ def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
 
 
 def _arrival_of(ledger: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
-    """Return what a driver may know of a task that is only being judged."""
+    """Return the input of a tube driver for a task that is only checked."""
     priority = tube.options.priority if task.priority is None else task.priority
     now_ms = ledger.now_ms
     return ArrivingTask(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)

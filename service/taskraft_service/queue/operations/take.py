@@ -33,9 +33,9 @@ from taskraft_service.queue.values import value
 
 @value
 class Take:
-    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``.
+    """Lease ready tasks of one or more tubes, to a session or for a time. Answer: ``TakeResult``.
 
-    ``weights``: shares of the tubes, one for each; without them tasks go by urgency over all tubes.
+    ``weights``: one share per tube; without weights the most urgent task of all tubes is next.
     """
 
     tubes: Sequence[str]
@@ -55,8 +55,9 @@ class Take:
 class TakeResult:
     """The leased tasks in order.
 
-    ``cut_short``: the take passed by as many tasks as it may that are not urgent enough; behind
-    them may be others that are. Is not kept with the answer to a ``request_id``.
+    ``cut_short``: the take skipped the maximum number of tasks that are less urgent than
+    ``priority_bound``; later tasks may be urgent enough. This flag is not kept for a repeated
+    request id.
     """
 
     tasks: Sequence[TaskView]
@@ -64,11 +65,11 @@ class TakeResult:
 
 
 SESSIONLESS_TTR_MS: Final = 60_000
-"""Time to run of a lease without a session where nothing else limits it."""
+"""Default time to run of a lease without a session, in ms."""
 
 
 def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
-    """Lease the first ready tasks of some tubes, or a chosen task of one."""
+    """Lease the first ready tasks of the given tubes, or one task by id."""
     named = _tubes(ledger, command)
     if isinstance(named, Refusal):
         return named
@@ -101,10 +102,10 @@ def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
 
 
 def take_each(ledger: QueueState, commands: Sequence[Take]) -> Sequence[TakeResult]:
-    """Do takes of one task each at once; all are from the same tube and for the same time to run.
+    """Execute takes of one task each together; all name the same tube and the same time to run.
 
-    Returns the answers of the first of them. The others have not been done: something may stand in
-    their way, or there was nothing left.
+    Returns the results of the first takes. The other takes are not executed, because a limit may
+    apply to them or no task is left.
     """
     tube = ledger.tubes.get(commands[0].tubes[0])
     if tube is None or tube.has_limits or tube.options.take_paused:
@@ -127,8 +128,8 @@ def take_each(ledger: QueueState, commands: Sequence[Take]) -> Sequence[TakeResu
 def _tubes(ledger: QueueState, command: Take) -> list[QueueTube] | Refusal:
     """Return the tubes of a take that are not paused.
 
-    Of several tubes, those that do not exist are left out: a pattern may have named them when they
-    did.
+    If a take names several tubes, missing tubes are skipped: a pattern may have matched them before
+    they were dropped.
     """
     if len(command.tubes) == 1:
         only = ledger.tubes.get(command.tubes[0])
@@ -151,7 +152,7 @@ def _tubes(ledger: QueueState, command: Take) -> list[QueueTube] | Refusal:
 def _chosen(
     ledger: QueueState, command: Take, tubes: Sequence[QueueTube]
 ) -> list[QueueTask] | Refusal:
-    """Take a task that the consumer names out of its order; it need not be ready."""
+    """Take one task by id, in any order; the task may be READY, DELAYED or BURIED."""
     assert command.task_id is not None
     if len(command.tubes) != 1:
         return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
@@ -180,10 +181,11 @@ def _chosen(
 
 
 def _lease_end(ledger: QueueState, task: QueueTask, ttr_ms: int | None) -> int:
-    """Return when the lease of a task that is being taken ends by itself.
+    """Return the instant at which a new lease expires.
 
-    A lease with a session ends with the session, a lease without a session after a minute, unless
-    a time to run says otherwise; in the scope UNTAKEN never after the time to live.
+    A lease with a session expires with the session, a lease without a session after
+    ``SESSIONLESS_TTR_MS``, unless a time to run is set. With the TTL scope UNTAKEN a lease never
+    outlasts the time to live.
     """
     run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
     if task.session is None and run_ms >= FOREVER_MS:
@@ -204,9 +206,9 @@ def _lease(
     ttr_ms: int | None,
     operation: Operation = Operation.TAKE,
 ) -> list[TaskView]:
-    """Lease tasks of one tube and state that are out of their order; return them as they are shown.
+    """Lease tasks of one tube and one state; return their views.
 
-    The hot path of consumers: see bench/core_cycle.py.
+    The tasks are already removed from their order. Hot path of consumers: see bench/core_cycle.py.
     """
     for task, session in zip(run, holders, strict=False):
         task.attempt += 1

@@ -1,7 +1,8 @@
-"""Keep takes within what their tubes allow at once and by the second.
+"""Limit takes to the concurrency and the rate of their tubes.
 
-Tubes without such limits do not come here. The others are asked in rounds, each for no more than
-the least of what they allow, so that no tube gives too much whatever the order of the tasks is.
+Takes on tubes without such limits do not use this module. Limited tubes are asked in rounds. Each
+round takes at most the smallest number that one of them allows, so no tube exceeds its limit in any
+order of the tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from taskraft_service.queue.entities.tube import QueueTube
 
 
 class Choice(Protocol):
-    """Chooses the most urgent tasks of some tubes."""
+    """Selects the most urgent tasks of some tubes."""
 
     def __call__(
         self,
@@ -24,16 +25,17 @@ class Choice(Protocol):
         has_some: bool,  # noqa: FBT001 - by position, as the rest
         /,
     ) -> list[QueueTask]:
-        """Return up to ``room`` tasks of together ``bytes_max``.
+        """Return up to ``room`` tasks with at most ``bytes_max`` bytes in total.
 
-        The first may have more bytes, unless ``has_some`` says that it is not the first.
+        The first task may exceed ``bytes_max``, unless ``has_some`` says that the take already has
+        a task.
         """
 
 
 def open_tubes(
     tubes: Sequence[QueueTube], now_ms: int
 ) -> tuple[Sequence[QueueTube], Mapping[int, int]]:
-    """Return the tubes that allow a take now, and how many those with limits allow, by number."""
+    """Return the tubes that allow a take now, and the number of tasks that limited tubes allow."""
     for tube in tubes:
         if tube.has_limits:
             break
@@ -58,7 +60,7 @@ def choose_within(
     bytes_max: int,
     choice: Choice,
 ) -> list[QueueTask]:
-    """Choose tasks of tubes that allow only so many."""
+    """Select tasks of tubes with limits."""
     left = dict(allowed)
     chosen: list[QueueTask] = []
     while tubes and room > 0:

@@ -1,4 +1,4 @@
-"""Create, truncate and drop tubes, and clear their old content away in steps."""
+"""Create, truncate and drop tubes, and delete their old content in bounded steps."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class TruncateTube:
 
 @value
 class TubeResult:
-    """The tube that exists now."""
+    """The tube as it is now; ``existed``: it was there before."""
 
     tube: TubeView
     existed: bool = False
 
 
 def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal:
-    """Create a tube, or answer with the one that is there."""
+    """Create a tube, or return the existing one if ``if_not_exists``."""
     existing = ledger.tubes.get(command.name)
     if existing is not None:
         if command.if_not_exists:
@@ -132,7 +132,7 @@ def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
 
 
 def drop_tube(ledger: QueueState, command: DropTube) -> CountResult | Refusal:
-    """Remove a tube with its tasks; unless forced, not while tasks are taken."""
+    """Remove a tube with its tasks; refused while tasks are taken, unless forced."""
     tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
@@ -145,7 +145,7 @@ def drop_tube(ledger: QueueState, command: DropTube) -> CountResult | Refusal:
 
 
 def refusal_to_drop(tube: QueueTube) -> Refusal | None:
-    """Return why a tube may not be dropped unless that is forced, or None."""
+    """Return why a tube cannot be dropped without force, or None."""
     taken = tube.counters.states[TAKEN]
     if not taken:
         return None
@@ -153,9 +153,9 @@ def refusal_to_drop(tube: QueueTube) -> Refusal | None:
 
 
 def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Refusal:
-    """Remove all tasks of a tube; the leases of taken ones become stale.
+    """Remove all tasks of a tube; leases of taken tasks become stale.
 
-    What is remembered of those that failed goes too, with the tube's number: also of an empty tube.
+    The records of failed tasks go as well, because the tube gets a new number.
     """
     tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
@@ -171,7 +171,7 @@ def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Re
 
 
 def _retire(ledger: QueueState, tube: QueueTube) -> None:
-    """Take a tube and its leases out of reach; its content is cleared away from now on."""
+    """Detach the content and the leases of a tube; the content is deleted in later steps."""
     ledger.watch.tell_emptied(tube, ledger.find)
     ledger.tubes.remove(tube)
     ledger.surplus.pop(tube.number, None)
@@ -188,15 +188,15 @@ def _retire(ledger: QueueState, tube: QueueTube) -> None:
 
 
 def _fate(task: QueueTask) -> TaskOutcome:
-    """Return how a task ends that goes with its tube's content; NONE: it has ended before."""
+    """Return the outcome of a task that is removed with its tube; NONE if it ended before."""
     return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
 
 
 def clear_away(ledger: QueueState, tasks_max: int) -> None:
     """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
 
-    Each leaves an event. How a task looked when its tube was truncated is still in its record;
-    records and places are deleted as ranges when all tasks are done.
+    Each removal appends an event, from the record that the task had at the time of the truncation.
+    Records and order entries are deleted as ranges when all tasks of a tube are removed.
     """
     while tasks_max > 0 and ledger.removals:
         number = next(iter(ledger.removals))

@@ -1,4 +1,4 @@
-"""Change tasks that wait, in place."""
+"""Change attributes of waiting tasks in place."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class UpdateTasks:
 
 
 WAITING: Final = (HELD, READY, DELAYED, BURIED)
-"""States of tasks that are not finished and that nobody works on."""
+"""States of tasks that are neither finished nor taken."""
 CIRCULATING: Final = (READY, DELAYED)
-"""Those of them in which a delay means something."""
+"""Waiting states in which a delay is supported."""
 
 
 def update_tasks(
     ledger: QueueState, command: UpdateTasks, *, is_owed: bool = False
 ) -> CountResult | Refusal:
-    """Change waiting tasks; only a delay, or its end, brings them to another state.
+    """Change waiting tasks; only a new delay, or delay 0, changes their state.
 
-    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    ``is_owed``: the capacity is not checked, because a batch has checked it.
     """
     tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -82,19 +82,19 @@ def update_tasks(
 
 
 def _states(update: TaskUpdate) -> Sequence[State]:
-    """Return the states of the tasks that an update is for."""
+    """Return the states that an update supports."""
     return WAITING if update.delay_ms is None else CIRCULATING
 
 
 def refusal_of_update(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
-    """Return why a task cannot be changed as others of its tube can, or None."""
+    """Return why one task cannot be updated, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
     return unsuitable_content(ledger, task, update)
 
 
 def _update_one(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None:
-    """Change a task and say so in the feed. What stays in its state has been in it all the time."""
+    """Update a task and append an event; an unchanged state keeps its start time."""
     leave_order(task)
     operation = Operation.UPDATE
     if update.delay_ms is not None:

@@ -1,4 +1,4 @@
-"""Change the options of a tube while it is in use, where that is safe."""
+"""Change the options of a tube while the tube is in use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from taskraft_service.queue.values import value
 
 @value
 class UpdateTube:
-    """Set the named options of a tube; those in ``resets`` get the default of the tube's profile.
+    """Set the named options of a tube; options in ``resets`` get the profile's default.
 
-    Of ``options`` only what ``names`` has counts. Answer: ``TubeResult``.
+    Only the fields of ``options`` that are in ``names`` are used. Answer: ``TubeResult``.
     """
 
     name: str
@@ -36,23 +36,23 @@ class UpdateTube:
 
 
 FIXED: Final = {"higher_first": "priority_order", "durability": "durability"}
-"""Options that every task of a tube depends on, with their names in the contract."""
+"""Options that cannot change after creation, with their names in the contract."""
 WHILE_EMPTY: Final[Mapping[str, Callable[[object], object]]] = {
     "ttl_scope": lambda scope: scope,
     "subqueue_weights": bool,
 }
-"""Options whose change would touch every task, by what of them: only while the tube has none.
+"""Options that can change only while the tube is empty, because each task depends on them.
 
-Weights may change, but not begin or cease: with them, turns take the place of places.
+Weights can change at any time, but cannot be added to or removed from a tube with tasks.
 """
 
 
 def update_tube(ledger: QueueState, command: UpdateTube) -> TubeResult | Refusal:
-    """Set options of a tube, all or none. They hold for what happens from now on.
+    """Set options of a tube, all or none; they apply from now on.
 
-    Deadlines that are set stay as they are. A capacity below what the tube holds refuses puts until
-    there is room; a smaller concurrency lets leases end first. Tasks
-    that are buried beyond a smaller bound go at once, in steps where they are many.
+    Existing deadlines stay. A capacity below the current content refuses puts until the tube has
+    shrunk. A lower concurrency waits until leases end. Buried tasks above a lower maximum are
+    removed at once, in bounded steps.
     """
     tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
@@ -71,7 +71,7 @@ def update_tube(ledger: QueueState, command: UpdateTube) -> TubeResult | Refusal
 
 
 def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
-    """Return the tube's options with the changes; a profile may ignore what means nothing."""
+    """Return the options with the changes; a profile may ignore unsupported options."""
     defaults = defaults_of(tube.rules, tube.kind)
     set_ = {name: getattr(command.options, name) for name in command.names}
     reset = {name: getattr(defaults, name) for name in command.resets}
@@ -82,7 +82,7 @@ def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
 
 
 def faults_of_update(ledger: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:
-    """Return the options that a tube cannot get, each with the reason; none of an unknown tube."""
+    """Return the options that a tube cannot get, with reasons; empty for an unknown tube."""
     tube = ledger.tubes.get(command.name)
     return () if tube is None else _faults(ledger, tube, _changed(tube, command))
 
@@ -106,7 +106,7 @@ def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequen
 
 
 def _refusal(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Refusal | None:
-    """Return why the tube cannot get these options, or None."""
+    """Return why a tube cannot get these options, or None."""
     wrong = _faults(ledger, tube, options)
     if wrong:
         field, text = wrong[0]
