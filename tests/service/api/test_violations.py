@@ -71,10 +71,10 @@ CASES = {
         "CreateTube",
         creation(Tube.FIFO, priority_order=2, ttl_ms=5, ttl_scope=3, subqueue_weights={"a": 2}),
         {
-            "tube.options.priority_order": "HIGHER_FIRST means nothing in a tube of kind FIFO",
-            "tube.options.ttl_ms": "5 means nothing in a tube of kind FIFO",
-            "tube.options.ttl_scope": "ALL means nothing in a tube of kind FIFO",
-            "tube.options.subqueue_weights": "'a': 2 means nothing in a tube of kind FIFO",
+            "tube.options.priority_order": "HIGHER_FIRST is not supported in a tube of kind FIFO",
+            "tube.options.ttl_ms": "5 is not supported in a tube of kind FIFO",
+            "tube.options.ttl_scope": "ALL is not supported in a tube of kind FIFO",
+            "tube.options.subqueue_weights": "'a': 2 is not supported in a tube of kind FIFO",
         },
     ),
     "options that contradict each other": (
@@ -100,10 +100,10 @@ CASES = {
         "PutTasks",
         puts({}, {"priority": 1, "subqueue": "s"}, {"delay_ms": 2, "ttr_ms": 3}, atomic=True),
         {
-            "tasks[1].subqueue": "s means nothing in a tube of kind FIFO",
-            "tasks[1].priority": "1 means nothing in a tube of kind FIFO",
-            "tasks[2].delay_ms": "2 means nothing in a tube of kind FIFO",
-            "tasks[2].ttr_ms": "3 means nothing in a tube of kind FIFO",
+            "tasks[1].subqueue": "s is not supported in a tube of kind FIFO",
+            "tasks[1].priority": "1 is not supported in a tube of kind FIFO",
+            "tasks[2].delay_ms": "2 is not supported in a tube of kind FIFO",
+            "tasks[2].ttr_ms": "3 is not supported in a tube of kind FIFO",
         },
     ),
     "tasks of a batch": (
@@ -215,7 +215,7 @@ CASES = {
                 }
             ]
         ),
-        {"operations[0].move.delay_ms": "7 means nothing in a tube of kind FIFO"},
+        {"operations[0].move.delay_ms": "7 is not supported in a tube of kind FIFO"},
     ),
     "a position in partitions that there are not": (
         "WatchFeed",
@@ -293,7 +293,7 @@ CASES = {
             "update_mask.paths[4]": "there is no option 'colour'",
             "options.on_ack": "9 is unknown",
             "options.dead_letter_tube": "not 1 to 128 characters",
-            "options.ttr_ms": "5 means nothing in a tube of kind FIFO",
+            "options.ttr_ms": "5 is not supported in a tube of kind FIFO",
             "options.capacity_tasks": "-1 is less than 0",
         },
     ),
@@ -366,8 +366,8 @@ async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):
     (error,) = answer.errors
     assert error.item == 1
     assert error.error.message == (
-        "priority: 5 means nothing in a tube of kind FIFO;"
-        " ttl_ms: 7 means nothing in a tube of kind FIFO"
+        "priority: 5 is not supported in a tube of kind FIFO;"
+        " ttl_ms: 7 is not supported in a tube of kind FIFO"
     )
     assert dict(error.error.metadata) == {"field": "priority", "value": "5", "kind": "FIFO"}
 

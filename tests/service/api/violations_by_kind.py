@@ -10,11 +10,11 @@ UNSUITABLE = [
 ]
 """Wishes that tubes of the kind FIFO, and those that keep nothing, do not know."""
 UNSUITABLE_TOLD = {
-    "[0].release.delay_ms": "5 means nothing in a tube of kind FIFO",
-    "[0].release.update.priority": "1 means nothing in a tube of kind FIFO",
-    "[0].release.update.ttl_ms": "3 means nothing in a tube of kind FIFO",
-    "[1].ack.retain_ms": "means nothing for a task that is not kept",
-    "[1].ack.payload": "means nothing for a task that is not kept",
+    "[0].release.delay_ms": "5 is not supported in a tube of kind FIFO",
+    "[0].release.update.priority": "1 is not supported in a tube of kind FIFO",
+    "[0].release.update.ttl_ms": "3 is not supported in a tube of kind FIFO",
+    "[1].ack.retain_ms": "is supported only for a kept task; set keep, or on_ack of the tube",
+    "[1].ack.payload": "is supported only for a kept task; set keep, or on_ack of the tube",
 }
 UNSUITABLE_CASES = {
     "a delay and changes of a kick that the kind does not know": (
@@ -23,9 +23,9 @@ UNSUITABLE_CASES = {
             tube="plain", selector=IDS, delay_ms=5, update=task_pb2.TaskUpdate(priority=1, ttr_ms=3)
         ),
         {
-            "delay_ms": "5 means nothing in a tube of kind FIFO",
-            "update.priority": "1 means nothing in a tube of kind FIFO",
-            "update.ttr_ms": "3 means nothing in a tube of kind FIFO",
+            "delay_ms": "5 is not supported in a tube of kind FIFO",
+            "update.priority": "1 is not supported in a tube of kind FIFO",
+            "update.ttr_ms": "3 is not supported in a tube of kind FIFO",
         },
     ),
     "changes that the kind does not know, of tasks that are not all there": (
@@ -36,9 +36,9 @@ UNSUITABLE_CASES = {
             update=task_pb2.TaskUpdate(payload=b"new", priority=1, delay_ms=2, ttl_ms=3),
         ),
         {
-            "update.priority": "1 means nothing in a tube of kind FIFO",
-            "update.delay_ms": "2 means nothing in a tube of kind FIFO",
-            "update.ttl_ms": "3 means nothing in a tube of kind FIFO",
+            "update.priority": "1 is not supported in a tube of kind FIFO",
+            "update.delay_ms": "2 is not supported in a tube of kind FIFO",
+            "update.ttl_ms": "3 is not supported in a tube of kind FIFO",
         },
     ),
     "a move to a tube that knows neither the delay nor the changes": (
@@ -51,8 +51,8 @@ UNSUITABLE_CASES = {
             update=task_pb2.TaskUpdate(priority=1),
         ),
         {
-            "delay_ms": "7 means nothing in a tube of kind FIFO",
-            "update.priority": "1 means nothing in a tube of kind FIFO",
+            "delay_ms": "7 is not supported in a tube of kind FIFO",
+            "update.priority": "1 is not supported in a tube of kind FIFO",
         },
     ),
     "leases that are settled together in a tube that does not know the wishes": (
@@ -79,7 +79,7 @@ UNSUITABLE_CASES = {
                 f"operations[0].settle.settlements{name}": words
                 for name, words in UNSUITABLE_TOLD.items()
             },
-            "operations[1].update.update.priority": "1 means nothing in a tube of kind FIFO",
+            "operations[1].update.update.priority": "1 is not supported in a tube of kind FIFO",
         },
     ),
 }

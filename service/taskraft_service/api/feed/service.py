@@ -243,6 +243,6 @@ def _same_feed(queue: Queue, feed_id: str) -> None:
     if feed_id and feed_id != queue.feed.feed_id:
         raise CallRefused(
             error_pb2.Error.FEED_MISMATCH,
-            "the position belongs to another feed",
+            "the cursor belongs to another feed; start from a cursor of this feed",
             {"feed_id": queue.feed.feed_id},
         )

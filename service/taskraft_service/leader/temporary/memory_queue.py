@@ -93,7 +93,7 @@ class MemoryQueue:
             return None
         return Refusal(
             Reason.LIMIT_REACHED,
-            f"the temporary tubes of this node would take more than {most} bytes of memory",
+            f"temporary tubes may use {most} bytes of memory; retry when tasks have ended",
             {"limit": "temporary_bytes_max", "value": str(self._bytes_max)},
         )
 

@@ -220,7 +220,10 @@ class TemporaryTubes:
         replicated = self._queues.replicated
         view = replicated.session(session_id)
         if view is None:
-            return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
+            return Refusal(
+                Reason.SESSION_NOT_FOUND,
+                "the session does not exist or has expired; open a new one",
+            )
         replicated.watch.add_session(session_id)
         self._apply((OpenSession(session_id, view.name, 0, owner=view.owner),))
         return None

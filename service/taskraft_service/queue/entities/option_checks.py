@@ -119,7 +119,7 @@ def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str
     for name in names:
         wish = getattr(options, name)
         if wish != getattr(_PLAIN, name):
-            text = f"{_shown(wish)} means nothing in a tube of kind {kind.name}"
+            text = f"{_shown(wish)} is not supported in a tube of kind {kind.name}"
             yield _NAMES.get(name, name), text
 
 

@@ -40,7 +40,7 @@ def key_taken(task_id: int) -> Refusal:
     """Return the refusal of a unique key that an unfinished task has."""
     return Refusal(
         Reason.KEY_TAKEN,
-        f"task {task_id} has this key and stands in the way",
+        f"task {task_id} has this unique key; wait for its end or set on_conflict",
         {"task_id": str(task_id)},
     )
 
@@ -86,7 +86,7 @@ def within(refusal: Refusal, path: str) -> Refusal:
 
 def means_nothing(tube: QueueTube, field: str, wish: object) -> Refusal:
     """Return the refusal of a field that the kind of the tube does not support."""
-    text = f"{wish} means nothing in a tube of kind {tube.kind.name}"
+    text = f"{wish} is not supported in a tube of kind {tube.kind.name}"
     return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
 
 

@@ -47,7 +47,9 @@ _BY_OPTION: Final[Mapping[OnAck, Operation]] = {
 def stale(token: int) -> Refusal:
     """Return the refusal of an invalid lease; a foreign token is given as its negative."""
     return Refusal(
-        Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(abs(token))}
+        Reason.LEASE_STALE,
+        "the lease does not exist or has expired; take the task again",
+        {"token": str(abs(token))},
     )
 
 
@@ -57,7 +59,7 @@ def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refu
     operation = _operation(tube, settlement)
     if operation is ACK:
         wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
-        text = "means nothing for a task that is not kept"
+        text = "is supported only for a kept task; set keep, or on_ack of the tube"
         return together(
             [invalid(field, text, {}) for field, wish in wishes.items() if wish is not None]
         )

@@ -172,7 +172,7 @@ class BatchChecks:
             return tube
         selector = command.selector
         if selector is None or isinstance(selector, ByFilter):
-            text = "an operation of a batch names its tasks by id or key"
+            text = "an operation of a batch must select its tasks by id or key"
             return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
         refusal = self._whole(command, tube) or self._keys.refusal_to_name(tube, selector)
         if refusal is not None:

@@ -89,7 +89,7 @@ def no_item(place: int, reference: ItemReference) -> Refusal:
     field = f"depends_on[{place}]"
     return Refusal(
         Reason.DEPENDENCY_NOT_FOUND,
-        f"{field}: item {reference.item} was refused, or is not before this one",
+        f"{field}: item {reference.item} was refused or is not an earlier item",
         {"field": field, "item": str(reference.item)},
     )
 

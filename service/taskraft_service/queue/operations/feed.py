@@ -64,7 +64,7 @@ def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
     """Return why a cursor cannot be stored, or None."""
     feed = ledger.feed
     if command.feed_id and command.feed_id != feed.feed_id:
-        text = "the position belongs to another feed"
+        text = "the cursor belongs to another feed; start from a cursor of this feed"
         return Refusal(Reason.FEED_MISMATCH, text, {"feed_id": feed.feed_id})
     assert command.next_seq is not None
     wrong = []
@@ -79,7 +79,7 @@ def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
         return Refusal(Reason.INVALID_FIELD, f"{field}: {text}", {"field": field}, tuple(wrong))
     most = ledger.limits.consumers_max
     if ledger.consumers.get(command.consumer) is None and len(ledger.consumers) >= most:
-        text = "there are as many consumers of the feed as there may be"
+        text = "the feed has the maximum number of consumers; remove unused ones"
         return Refusal(Reason.LIMIT_REACHED, text, {"limit": str(most)})
     return None
 

@@ -85,13 +85,13 @@ def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refu
     """Create a group; at the maximum number of groups, the one that ended first is removed."""
     groups = ledger.groups
     if groups.get(command.name) is not None:
-        text = f"a group is called {command.name!r}"
+        text = f"a group named {command.name!r} exists"
         return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
     is_full = len(groups) >= ledger.limits.groups_max
     if is_full and not groups.ended:
         return Refusal(
             Reason.LIMIT_REACHED,
-            "there are as many groups that have not ended as there may be",
+            "the maximum number of unfinished groups exists; wait until one ends",
             {"limit": str(ledger.limits.groups_max)},
         )
     wrong = together(

@@ -68,7 +68,9 @@ class KeyClaims:
         place = (tube.number, key)
         if place not in self._freed:
             if place in self._given:
-                return invalid("selector", "a key of it is given twice in one batch", {})
+                return invalid(
+                    "selector", "a unique key is claimed twice in one batch; name each key once", {}
+                )
             refusal = refusal_of_key(self._ledger, tube, key)
             if refusal is not None:
                 return refusal
@@ -83,6 +85,6 @@ class KeyClaims:
         """Return why tasks cannot be named by key, or None: an earlier operation claims it."""
         for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
             if (tube.number, key) in self._given:
-                text = "names a unique key that the batch gives to another task before"
+                text = "names a unique key that an earlier operation claims"
                 return at_item(item, invalid("selector", text, {}))
         return None

@@ -170,7 +170,9 @@ def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
         return out_of_reach(tube)
     if is_owed or not tube.options.put_paused:
         return None
-    return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
+    return Refusal(
+        Reason.TUBE_PAUSED, "puts into the tube are paused; retry later", {"tube": tube.name}
+    )
 
 
 def refusal_of_new_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:

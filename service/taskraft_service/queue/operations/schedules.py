@@ -103,13 +103,13 @@ def create_schedule(ledger: QueueState, command: CreateSchedule) -> ScheduleResu
     if schedules.get(command.name) is not None:
         return Refusal(
             Reason.SCHEDULE_EXISTS,
-            f"a schedule is called {command.name!r}",
+            f"a schedule named {command.name!r} exists",
             {"schedule": command.name},
         )
     if len(schedules) >= ledger.limits.schedules_max:
         return Refusal(
             Reason.LIMIT_REACHED,
-            "there are as many schedules as there may be",
+            "the maximum number of schedules exists; delete unused schedules",
             {"limit": str(ledger.limits.schedules_max)},
         )
     refusal = _unsuitable(ledger, command.options)

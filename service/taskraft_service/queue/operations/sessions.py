@@ -99,7 +99,7 @@ def open_session(ledger: QueueState, command: OpenSession) -> SessionResult | Re
     if len(ledger.sessions) >= ledger.limits.sessions_max:
         return Refusal(
             Reason.LIMIT_REACHED,
-            "there are as many sessions as there may be",
+            "the maximum number of sessions is open; close unused sessions",
             {"limit": str(ledger.limits.sessions_max)},
         )
     ledger.sessions.number += 1

@@ -166,7 +166,7 @@ def _chosen(
     if not tubes[0].ready.may_give(task.subqueue):
         return Refusal(
             Reason.WRONG_STATE,
-            f"as many tasks of the sub-queue {task.subqueue!r} are taken as may be",
+            f"sub-queue {task.subqueue!r} has its maximum of leases; retry when one ends",
             {"task_id": str(task.id), "subqueue": task.subqueue},
         )
     if not tubes[0].subqueue_rates.allows(task.subqueue):

@@ -79,7 +79,7 @@ def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal
         if command.if_not_exists:
             return TubeResult(existing.view(), existed=True)
         return Refusal(
-            Reason.TUBE_EXISTS, f"a tube is called {command.name!r}", {"tube": command.name}
+            Reason.TUBE_EXISTS, f"a tube named {command.name!r} exists", {"tube": command.name}
         )
     refusal = _refusal(ledger, command)
     if refusal is not None:
@@ -125,7 +125,7 @@ def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
     if len(ledger.tubes) >= ledger.limits.tubes_max:
         return Refusal(
             Reason.LIMIT_REACHED,
-            "there are as many tubes as there may be",
+            "the maximum number of tubes exists; drop unused tubes",
             {"limit": str(ledger.limits.tubes_max)},
         )
     return None
@@ -149,7 +149,11 @@ def refusal_to_drop(tube: QueueTube) -> Refusal | None:
     taken = tube.counters.states[TAKEN]
     if not taken:
         return None
-    return Refusal(Reason.TUBE_BUSY, f"{taken} tasks of the tube are taken", {"taken": str(taken)})
+    return Refusal(
+        Reason.TUBE_BUSY,
+        f"{taken} tasks are taken; settle them or use force",
+        {"taken": str(taken)},
+    )
 
 
 def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Refusal:

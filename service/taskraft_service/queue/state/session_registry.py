@@ -29,7 +29,10 @@ class SessionRegistry(dict[str, QueueSession]):
         """Return a session, or say that there is none."""
         session = self.get(session_id)
         if session is None:
-            return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
+            return Refusal(
+                Reason.SESSION_NOT_FOUND,
+                "the session does not exist or has expired; open a new one",
+            )
         return session
 
     def add(self, session: QueueSession) -> None:

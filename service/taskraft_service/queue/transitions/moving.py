@@ -31,7 +31,7 @@ def refusal_of_all(target: QueueTube) -> Refusal | None:
         return out_of_reach(target)
     if target.options.put_paused:
         return Refusal(
-            Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
+            Reason.TUBE_PAUSED, "puts into the tube are paused; retry later", {"tube": target.name}
         )
     return None
 
