@@ -1,4 +1,4 @@
-"""Drivers that are installed beside the server, and nodes that lack one."""
+"""Installed tube drivers, and nodes that lack one."""
 
 from importlib.metadata import EntryPoint
 

@@ -60,7 +60,7 @@ def test_what_is_not_a_message_is_refused(raw):
 
 @given(st.binary(max_size=400))
 def test_bytes_are_either_read_to_their_end_or_malformed(raw):
-    """Nothing else is raised, and nothing is made up."""
+    """No other exception is raised, and no value is invented."""
     for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
         with contextlib.suppress(wire.WireMalformed):
             assert len(read()) <= len(raw)

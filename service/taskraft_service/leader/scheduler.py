@@ -127,9 +127,9 @@ class Scheduler:
         if not (self._open and self._heap) or len(self._running) >= RUNS_IN_FLIGHT_MAX:
             return
         wait_ms = min(max(self._heap[0][0] - self._now_ms(), 0), TIMER_MAX_MS)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._run_due)
 
-    def _look(self) -> None:
+    def _run_due(self) -> None:
         """Run the schedules that are due."""
         now_ms = self._now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
@@ -154,7 +154,7 @@ class Scheduler:
                 self._enlist(name, plan.due_ms)
             return
         if plan.slots_ms and not self._has_room():
-            self._later(name, "free disk space is low")
+            self._postpone(name, "free disk space is low")
             return
         message = log_pb2.RunSchedule(
             name=name,
@@ -166,7 +166,7 @@ class Scheduler:
         try:
             proposed = self._submitter.submit(encode_leader_command(RUN_SCHEDULE, message))
         except (LeaderOverloaded, NotProposed) as error:
-            self._later(name, str(error))
+            self._postpone(name, str(error))
             return
         self._running.add(name)
         proposed.add_done_callback(partial(self._done, name))
@@ -180,11 +180,11 @@ class Scheduler:
             return
         self._running.discard(name)
         if error is not None:
-            self._later(name, str(error))
+            self._postpone(name, str(error))
         elif name not in self._due:
             self._enlist(name, 0)
         self._set_timer()
 
-    def _later(self, name: str, reason: str) -> None:
+    def _postpone(self, name: str, reason: str) -> None:
         log.info("schedule postponed", schedule=name, reason=reason)
         self._enlist(name, self._now_ms() + RETRY_MS)

@@ -40,15 +40,15 @@ class _Tube:
     """Bookkeeping of one tube that consumers wait on.
 
     ``line`` holds the consumers in order of arrival, without subscriptions that have no credit.
-    ``promised`` counts the tasks that unanswered claims expect. ``coming`` counts the tasks that
+    ``claimed`` counts the tasks that unanswered claims expect. ``expected`` counts the tasks that
     entries in flight may make ready.
     """
 
     line: dict[WaitingConsumer, None]
     consumers: int = 0
     """Number of consumers that wait on the tube, with and without credit."""
-    promised: int = 0
-    coming: int = 0
+    claimed: int = 0
+    expected: int = 0
     serial: int = 0
     """Incremented whenever tasks may have become ready."""
 
@@ -66,11 +66,11 @@ class Waiters:
         self._tubes: dict[str, _Tube] = {}
         self._consumers: dict[WaitingConsumer, list[str]] = {}
         self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
-        self._dry: dict[tuple[WaitingConsumer, str], int] = {}
+        self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """Serial of the tube at which a claim of the consumer found nothing in it."""
-        self._hot: dict[str, None] = {}
+        self._to_check: dict[str, None] = {}
         """Tubes to check when the next entry is built, in a deterministic order."""
-        self._stirred: Callable[[], None] = lambda: None
+        self._on_want: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -87,9 +87,9 @@ class Waiters:
     def __iter__(self) -> Iterator[WaitingConsumer]:
         return iter(list(self._consumers))
 
-    def listen(self, stirred: Callable[[], None]) -> None:
-        """Call ``stirred`` whenever a consumer wants more tasks after a claim was answered."""
-        self._stirred = stirred
+    def listen(self, on_want: Callable[[], None]) -> None:
+        """Call ``on_want`` whenever a consumer wants more tasks after a claim was answered."""
+        self._on_want = on_want
 
     # ------------------------------------------------------------------- consumers come and go
 
@@ -100,20 +100,20 @@ class Waiters:
         patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
         self._consumers[consumer] = []
         for name in exact:
-            self._join(consumer, name)
+            self._add_to_tube(consumer, name)
         if patterns:
             self._patterns[consumer] = patterns
             for name in self._ready_counts.tube_names():
                 if name not in exact and _suits(consumer, patterns, name):
-                    self._join(consumer, name)
+                    self._add_to_tube(consumer, name)
 
-    def _join(self, consumer: WaitingConsumer, name: str) -> None:
+    def _add_to_tube(self, consumer: WaitingConsumer, name: str) -> None:
         known = self._tube(name)
         if name not in self._consumers[consumer]:
-            self._enlist(consumer, name, known)
-        self._hot[name] = None
+            self._enqueue(consumer, name, known)
+        self._to_check[name] = None
 
-    def _enlist(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
+    def _enqueue(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
         self._consumers[consumer].append(name)
         known.consumers += 1
         known.line[consumer] = None
@@ -125,7 +125,7 @@ class Waiters:
             known = self._tubes[name] = _Tube({})
             for consumer, patterns in self._patterns.items():
                 if _suits(consumer, patterns, name):
-                    self._enlist(consumer, name, known)
+                    self._enqueue(consumer, name, known)
         return known
 
     def remove(self, consumer: WaitingConsumer) -> None:
@@ -134,20 +134,20 @@ class Waiters:
             known = self._tubes[name]
             known.consumers -= 1
             known.line.pop(consumer, None)
-            self._dry.pop((consumer, name), None)
+            self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.pop(consumer, None)
 
     def _forget_idle(self, name: str, known: _Tube) -> None:
-        if not (known.consumers or known.promised or known.coming or self._patterns):
+        if not (known.consumers or known.claimed or known.expected or self._patterns):
             del self._tubes[name]
-            self._hot.pop(name, None)
+            self._to_check.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
         """Put a consumer that got new credit back in line, at the end."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
-            self._hot[name] = None
+            self._to_check[name] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
         """Put a consumer whose filter changed back in line.
@@ -171,17 +171,17 @@ class Waiters:
         """Record that the entry being built may make ``tasks`` tasks of a tube ready."""
         if tube in self._tubes or self._patterns:
             known = self._tube(tube)
-            known.coming += tasks
+            known.expected += tasks
             known.serial += 1
-            self._hot[tube] = None
+            self._to_check[tube] = None
 
     def forget_expected(self, tube: str, tasks: int) -> None:
         """Revoke an ``expect_ready``: its entry was applied or lost."""
         known = self._tubes.get(tube)
         if known is not None:
             # The tube may have been forgotten and added again in between.
-            known.coming = max(0, known.coming - tasks)
-            self._hot[tube] = None
+            known.expected = max(0, known.expected - tasks)
+            self._to_check[tube] = None
             self._forget_idle(tube, known)
 
     # --------------------------------------------------------------------------- takes go
@@ -189,12 +189,12 @@ class Waiters:
     def claims(self, among: Callable[[str], bool] = anywhere) -> list[Claim]:
         """Return the claims that can be served now, only for tubes that ``among`` accepts."""
         claims: list[Claim] = []
-        for name in list(self._hot):
+        for name in list(self._to_check):
             if not among(name):
                 continue
             known = self._tubes.get(name)
             if known is None or not known.line or not self._claim_from(name, claims, among):
-                self._hot.pop(name, None)
+                self._to_check.pop(name, None)
             if len(claims) >= CLAIMS_PER_ENTRY_MAX:
                 break
         return claims
@@ -207,7 +207,7 @@ class Waiters:
         for consumer in known.line:
             if free <= 0 or len(claims) >= CLAIMS_PER_ENTRY_MAX:
                 break
-            if self._dry.get((consumer, name)) == known.serial:
+            if self._found_empty.get((consumer, name)) == known.serial:
                 continue
             wanted = min(consumer.wanted_tasks(), TAKE_TASKS_MAX)
             if wanted > 0:
@@ -220,7 +220,7 @@ class Waiters:
         return free > 0 and len(claims) >= CLAIMS_PER_ENTRY_MAX
 
     def _free(self, name: str, known: _Tube) -> int:
-        return self._ready_counts.ready_count(name) + known.coming - known.promised
+        return self._ready_counts.ready_count(name) + known.expected - known.claimed
 
     def _claim(
         self, consumer: WaitingConsumer, first: str, wanted: int, among: Callable[[str], bool]
@@ -233,31 +233,31 @@ class Waiters:
         shares: dict[str, int] = {}
         offering: list[str] = []
         names = self._consumers[consumer]
-        hoped = 0
+        estimated = 0
         for name in names if len(names) > 1 else (first,):
             known = self._tubes[name]
             if name != first and (
-                not among(name) or self._dry.get((consumer, name)) == known.serial
+                not among(name) or self._found_empty.get((consumer, name)) == known.serial
             ):
                 continue
             free = self._free(name, known)
             if free > 0 or name == first:
                 offering.append(name)
-            share = min(wanted - hoped, free)
+            share = min(wanted - estimated, free)
             if name == first:
                 share = max(share, 1)
             if share > 0:
                 shares[name] = share
-                hoped += share
+                estimated += share
         if consumer.is_selective:
             # Only the take can tell which tasks suit the consumer, so the claim reserves no share.
             shares = dict.fromkeys(shares, 0)
         serials = {}
         for name, share in shares.items():
             known = self._tubes[name]
-            known.promised += share
+            known.claimed += share
             serials[name] = known.serial
-        tasks_max = min(hoped, wanted)
+        tasks_max = min(estimated, wanted)
         return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
 
     def _move_back(self, consumer: WaitingConsumer) -> None:
@@ -282,15 +282,15 @@ class Waiters:
                 assert not share
                 assert not alive
                 continue
-            known.promised -= share
-            assert known.promised >= 0
-            self._hot[name] = None
+            known.claimed -= share
+            assert known.claimed >= 0
+            self._to_check[name] = None
             if alive and found_nothing:
-                self._dry[claim.consumer, name] = claim.serials[name]
+                self._found_empty[claim.consumer, name] = claim.serials[name]
             if not alive:
                 self._forget_idle(name, known)
         if alive and claim.consumer.wanted_tasks() > 0:
             for name in self._consumers[claim.consumer]:
                 self._tubes[name].line.setdefault(claim.consumer, None)
-                self._hot[name] = None
-            self._stirred()
+                self._to_check[name] = None
+            self._on_want()

@@ -1,4 +1,4 @@
-"""A node that has moved tells one member after the other, and gives up when it is refused."""
+"""A node with new addresses asks the members in turn and stops after a refusal."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 class EndOfTest(Exception):
-    """Nothing changes any more: the process is stopped."""
+    """Stands for the end of the process: no further change comes."""
 
 
 class Failed(grpc.aio.AioRpcError):
@@ -30,7 +30,7 @@ class Failed(grpc.aio.AioRpcError):
 
 
 class Cluster:
-    """Answers with the codes that are given, then with success; pauses take no time."""
+    """Answers with the given status codes, then with success; delays take no time."""
 
     def __init__(self, monkeypatch, *codes, own=("old:1", "old:2"), join=()):
         self.codes = list(codes)
@@ -39,7 +39,7 @@ class Cluster:
         directory = "d2" if own else ""
         self.own = MemberInfo(2, "n2", *(own or ("old:1", "old:2")), directory)
         self.changes = []
-        """What the roster says of the node next, one address after the other; then it stays."""
+        """Next addresses of the node in the roster, in order; the last one stays."""
         monkeypatch.setattr(address_announcer, "send_add_member", self.answer)
         monkeypatch.setattr(address_announcer.asyncio, "sleep", self.pause)
         config = SimpleNamespace(cluster_id="c", join_addresses=join)
@@ -98,7 +98,7 @@ async def test_a_node_with_the_roster_s_addresses_announces_nothing(monkeypatch,
 
 
 async def test_a_node_announces_again_when_the_roster_changes(monkeypatch):
-    """It had moved away and back: what it is to apply again after its start says where to."""
+    """The node moved away and back; replayed entries contain the other addresses."""
     cluster = Cluster(monkeypatch, own=("new:1", "new:2"))
     cluster.changes = [("away:1", "away:2"), ("new:1", "new:2")]
     with pytest.raises(EndOfTest):

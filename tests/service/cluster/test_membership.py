@@ -1,4 +1,4 @@
-"""Members come and go through the API of running nodes."""
+"""Add, promote and remove members through the API of running nodes."""
 
 import grpc
 import pytest
@@ -20,7 +20,7 @@ def adding(name, peer="127.0.0.1:1", client="127.0.0.1:2", **fields):
 
 
 async def suffrage(node):
-    """Return what each member counts for, as a node sees it."""
+    """Return voter or learner for each member, as a node sees it."""
     state = await node.cluster.GetClusterState(cluster_pb.GetClusterStateRequest())
     return {member.name: member.suffrage for member in state.members}
 
@@ -41,7 +41,7 @@ async def remove(node, name):
 
 
 def joiner_in(three, tmp_path, name, target, **settings):
-    """Return the settings of a node that joins."""
+    """Return the settings of a joining node."""
     peer, client = free_addresses(2)
     return config_in(
         tmp_path / name,

@@ -1,4 +1,4 @@
-"""Settings of certificates and rights: what is half given is refused in one line."""
+"""Settings of certificates and access control: incomplete sets are refused in one line."""
 
 import pytest
 

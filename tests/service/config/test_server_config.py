@@ -1,4 +1,4 @@
-"""The settings of a node: sources, relations, and what is said about wrong ones."""
+"""Settings of a node: sources, relations and error messages."""
 
 import pytest
 

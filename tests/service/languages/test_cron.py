@@ -1,4 +1,4 @@
-"""The times of cron expressions, above all where clocks change."""
+"""Times of cron expressions, especially around clock changes."""
 
 from datetime import UTC, datetime
 from itertools import islice, takewhile

@@ -1,4 +1,4 @@
-"""The filter language: what it reads, and where it says that a text is wrong."""
+"""The filter language: parsing, and the positions of errors."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_error_has_its_position_and_problem(text, position, problem):
 
 
 def test_every_field_is_read():
-    """No field is only listed."""
+    """Every listed field can be parsed."""
     operands = {"state": "READY", "outcome": "FAILED", "age": "1s", "state_age": "1s"}
     for field in FIELDS:
         texts = [f"{field}:*", *(f"{field} = {one}" for one in (operands.get(field, "1"), "1"))]
@@ -138,7 +138,7 @@ def refusal(text):
 
 
 def test_deep_filters_need_no_deep_stack():
-    """A chain of NOT is no deeper than its term, however long it is."""
+    """A chain of NOT is no deeper than its term."""
     assert read_filter("NOT " * 500 + "id = 1") == NumberIs(NumberField.ID, Relation.EQUAL, 1)
 
 

@@ -1,4 +1,4 @@
-"""Puts that wait for room in a full tube: in line, in time, and through a change of leader."""
+"""Puts that wait for tube capacity: order, time-out, change of leader."""
 
 import asyncio
 
@@ -127,7 +127,7 @@ async def test_a_put_that_waits_follows_the_leader(tmp_path):
 
 
 async def test_the_wait_at_an_earlier_leader_counts_towards_the_wait_of_a_put(node):
-    """A leader that was told how long a call has been under way does not begin its wait anew."""
+    """A leader that learns how long a call has waited does not restart its wait."""
     await create(node, capacity_tasks=1)
     await put(node, b"0")
     request = pb.PutTasksRequest(

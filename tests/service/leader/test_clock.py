@@ -1,4 +1,4 @@
-"""The cluster clock: slow towards the wall clock, never back."""
+"""The cluster clock approaches the wall clock slowly and never goes back."""
 
 from taskraft_service.leader.clock import SLEW_PER_MILLE, ClusterClock
 

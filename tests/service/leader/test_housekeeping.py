@@ -1,4 +1,4 @@
-"""What a leader tells the log now and then, and what becomes of it when that fails."""
+"""Periodic commands of a leader, and their failures."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a node does as leadership comes and goes."""
+"""Phases of a node as leadership is won and lost."""
 
 import asyncio
 

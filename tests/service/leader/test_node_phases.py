@@ -1,4 +1,4 @@
-"""The phases of a node: the table and nothing else."""
+"""The phases of a node follow the table and nothing else."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The waiting for outcomes by itself: what is watched, what is remembered, and what is let go."""
+"""Waits for outcomes: which tasks are watched, kept and released."""
 
 import asyncio
 

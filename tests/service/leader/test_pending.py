@@ -1,4 +1,4 @@
-"""The commands that wait for an entry: what takes room, and for how long."""
+"""Commands that wait for an entry, and what counts towards their limits."""
 
 import asyncio
 

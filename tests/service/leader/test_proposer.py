@@ -1,4 +1,4 @@
-"""How commands are joined into entries, and what their callers learn."""
+"""How commands are combined into entries, and what their callers learn."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How many tasks an entry may make ready: takes wait behind it for as many."""
+"""Prediction of how many tasks an entry makes ready."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Each time is put once, in order, whoever plans it from whatever it knew, and however late."""
+"""Each time is put once and in order, whichever leader plans it and however late it is applied."""
 
 from datetime import UTC, datetime
 from itertools import takewhile

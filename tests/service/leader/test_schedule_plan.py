@@ -1,4 +1,4 @@
-"""Which times of a schedule are due: on time, missed, with jitter, one by one or all."""
+"""Which times of a schedule are due: punctual, missed, with jitter."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""When schedules are looked at, and what becomes of runs that are not done."""
+"""When schedules are planned, and what happens to runs that fail."""
 
 import asyncio
 from dataclasses import replace
@@ -58,7 +58,7 @@ class Bench:
         return future
 
     def look(self):
-        self.scheduler._look()
+        self.scheduler._run_due()
         return [name for name, _ in self.runs]
 
     async def end(self, place=0, error=None):
@@ -81,7 +81,7 @@ async def bench(monkeypatch):
     call_later = loop.call_later
 
     def note(seconds, what, *arguments):
-        if what != one.scheduler._look:
+        if what != one.scheduler._run_due:
             return call_later(seconds, what, *arguments)
         one.waits.append(seconds)
         return call_later(3_600, what)

@@ -1,4 +1,4 @@
-"""Calls that leave no entry: counted once, told once, and shown all the time."""
+"""Calls without log entries: counted once, logged once, always included in statistics."""
 
 from taskraft.v1 import tube_service_pb2
 from taskraft_service.leader.unlogged_calls import UnloggedCalls

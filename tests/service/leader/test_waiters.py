@@ -1,4 +1,4 @@
-"""Who gets which tasks: order, turns, credit, estimates that go wrong."""
+"""Which consumer gets which tasks: order, turns, credit, wrong estimates."""
 
 import pytest
 
@@ -199,8 +199,8 @@ def test_removed_consumers_leave_nothing_behind():
     assert len(waiters) == 0
     answer(waiters, claim, 1)
     assert waiters._tubes == {}
-    assert waiters._hot == {}
-    assert waiters._dry == {}
+    assert waiters._to_check == {}
+    assert waiters._found_empty == {}
 
 
 @pytest.mark.parametrize("is_selective", [False, True])
@@ -211,7 +211,7 @@ def test_the_claim_of_a_removed_consumer_is_answered(is_selective):
     (claim,) = waiters.claims()
     waiters.remove(consumer)
     answer(waiters, claim, 0)
-    assert waiters._tubes == waiters._hot == waiters._dry == {}
+    assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
 
 
 def test_a_consumer_that_found_nothing_and_goes_leaves_nothing_behind():
@@ -221,7 +221,7 @@ def test_a_consumer_that_found_nothing_and_goes_leaves_nothing_behind():
     (claim,) = waiters.claims()
     answer(waiters, claim, 0)
     waiters.remove(consumer)
-    assert waiters._tubes == waiters._hot == waiters._dry == {}
+    assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
 
 
 def test_all_tubes_are_served_at_once_up_to_a_bound():
@@ -234,7 +234,7 @@ def test_all_tubes_are_served_at_once_up_to_a_bound():
     assert [claim.consumer for claim in claims] == [*first, others[0]]
     assert [claim.consumer for claim in waiters.claims()] == others[1:]
     assert waiters.claims() == []
-    assert waiters._hot == {}
+    assert waiters._to_check == {}
 
 
 def test_a_claim_takes_no_more_than_one_take_may():
@@ -277,7 +277,7 @@ def test_a_tube_is_kept_while_an_entry_with_its_tasks_is_in_flight():
 
 
 def test_every_task_is_taken_eventually():
-    """However estimates go wrong: while tasks are ready and somebody wants them, one claims."""
+    """However wrong the estimates are, a consumer claims while tasks are ready and wanted."""
     board = Board(a=0)
     waiters = Waiters(board)
     consumers = [Consumer("a", wanted_tasks=2, one_shot=False) for _ in range(3)]
@@ -363,7 +363,7 @@ def test_a_consumer_with_a_changed_filter_claims_again():
 
 
 def test_selective_consumers_do_not_block_others():
-    """A task of a type that few consumers handle is theirs in one entry, whoever else waits."""
+    """A task of a type that few consumers handle reaches one of them in one entry."""
     waiters = Waiters(Board(a=1))
     choosy = [Consumer("a", is_selective=True) for _ in range(100)]
     plain = [Consumer("a"), Consumer("a")]

@@ -51,7 +51,7 @@ def entry(index, *encoded, now_ms=None):
 
 
 def story(first=1):
-    """Return entries that leave something of everything behind."""
+    """Return entries that create data of every kind."""
     tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFOTTL)
     startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
     put = pb.PutTasksRequest(
@@ -146,7 +146,7 @@ def test_changes_are_collected_by_number_and_by_time(tmp_path):
 
 
 def puts(first, last, tasks):
-    """Return entries that put so many tasks each into the tube of the story."""
+    """Return entries that each put ``tasks`` tasks."""
     specs = [task_pb2.TaskSpec(payload=b"p")] * tasks
     return [
         entry(index, encode_leader_command(PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
@@ -328,7 +328,7 @@ def test_replicas_that_collect_at_different_moments_agree(tmp_path):
 
 
 def test_a_stamp_below_the_last_one_does_not_turn_the_clock_back(machine):
-    """A new leader may not have applied yet what the one before stamped."""
+    """A new leader may not have applied all timestamps of the previous leader yet."""
     machine.apply([entry(1, now_ms=5_000)])
     (applied,) = machine.apply([entry(2, now_ms=4_000)])
     assert applied.now_ms == machine.queue.now_ms == 5_000

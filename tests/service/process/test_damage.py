@@ -1,7 +1,7 @@
-"""A node whose files were damaged: it starts with all that it promised, or it says why it cannot.
+"""A node with damaged files either starts with everything it acknowledged or refuses to start.
 
-The matrix is: each kind of file, missing and with a flipped bit. Only what no promise rests on is
-ever cut; nothing is repaired silently.
+The matrix: each kind of file, missing and with a flipped bit. The node truncates only data that
+nothing acknowledged depends on, and repairs nothing silently.
 """
 
 import os
@@ -26,7 +26,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    """A node alone that has stopped: tasks in its log and in its state."""
+    """A stopped single node with tasks in its log and in its state."""
     cluster = LocalCluster(1, tmp_path_factory.mktemp("damage") / "c", settings=SMALL)
     with cluster:
         (one,) = cluster.nodes
@@ -62,7 +62,7 @@ def one_line(done):
 
 
 def flip(path):
-    """Flip a bit in the middle of what was written to a file."""
+    """Flip a bit in the middle of the written part of a file."""
     content = bytearray(path.read_bytes())
     content[len(content.rstrip(b"\0")) // 2] ^= 0x10
     path.write_bytes(content)
@@ -137,7 +137,7 @@ def test_damage_is_refused_in_one_line_that_names_it(node, tmp_path, pattern, ha
 
 
 def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path):
-    """RocksDB checks each block when it reads it; whoever meets the damage stops the node."""
+    """RocksDB verifies each block when it reads it; a read that finds damage stops the node."""
     data = tmp_path / "data"
     shutil.copytree(node.folder / "data", data)
     for table in data.glob("state/*/*.sst"):
@@ -181,7 +181,7 @@ def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path)
     ],
 )
 def test_a_disk_that_fails_ends_the_node_in_one_line(node, tmp_path, rules, said):
-    """A failed sync is never tried again: the pages are clean, and the disk does not have them."""
+    """A failed fsync is never repeated: the pages are clean, but not on disk."""
     done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS=rules)
     assert done.returncode in {EXIT_BROKEN, EXIT_REFUSED}, done.stderr
     assert said in one_line(done)

@@ -45,7 +45,7 @@ def are_free(port):
 
 
 def test_a_port_in_use_stops_the_start(tmp_path, capsys):
-    """Whoever listens there would answer, and seem to be ready."""
+    """The other listener would answer and seem to be a ready node."""
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     with socket.create_server(("127.0.0.1", port + 10)):
         assert run_dev(2, tmp_path, port) == 1
@@ -55,7 +55,7 @@ def test_a_port_in_use_stops_the_start(tmp_path, capsys):
 
 @pytest.fixture
 def development(tmp_path):
-    """Start ``taskraft dev`` with two nodes; return its process, its first port, what it said."""
+    """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
     # Below the ports that the kernel gives to connections: those may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""A node has caught up when it has what was committed when it met its leader, and not before."""
+"""A node is caught up once it applied what was committed when it first heard of the leader."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", "c:1") for number in
 
 
 class Node:
-    """Notes the linearizable reads that are asked for; the test answers them."""
+    """Records requested linearizable reads; the test answers them."""
 
     def __init__(self):
         self.reads = []
@@ -73,7 +73,7 @@ async def test_a_node_is_waiting_once_it_applied_what_its_leader_had_committed(b
 
 
 async def test_replayed_entries_do_not_set_the_clock_back(bench):
-    """It may be asked to lead before anything newer comes, and all deadlines would be late."""
+    """If the node led before a newer entry arrives, all deadlines would be late."""
     await bench.hears_of(LEADER, 1)
     assert bench.applies(400_000) == 1_000_000
     await bench.is_answered()
@@ -135,7 +135,7 @@ async def test_a_node_that_stops_asks_no_more(bench):
 
 
 async def test_a_bug_while_catching_up_stops_the_node(bench):
-    """A node that waited for nothing would never serve, and nobody would know why."""
+    """A node that waited for nothing would never serve, without any message."""
     heard = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     await bench.hears_of(LEADER, 1)

@@ -1,7 +1,7 @@
-"""Kill real processes, with the real queue on real files, at every named failpoint.
+"""Kill real processes, with the real queue on real files, at every failpoint.
 
-A kill leaves the page cache; RocksDB runs without its own log, so what it had not flushed is gone
-all the same. Power losses are in tests/replication/storage/test_failpoints_crossed.py, on a
+A kill leaves the page cache intact; RocksDB runs without a log of its own, so unflushed data is
+lost anyway. Power losses are in tests/replication/storage/test_failpoints_crossed.py, on a
 simulated disk.
 """
 
@@ -14,7 +14,7 @@ from taskraft_replication.storage.failpoints import NAMES
 from tests.service.zygote import Zygote
 
 NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith("removed."))
-"""Has a test beside the others on the simulated disk."""
+"""Failpoints with their own test on the simulated disk."""
 
 
 @pytest.fixture(scope="module")

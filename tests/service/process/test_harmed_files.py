@@ -1,7 +1,7 @@
-"""Any bit of any file is flipped, any file is cut or loses a sector: the node refuses, or is right.
+"""With any bit flipped, any file cut or any sector lost, a node refuses to start or is correct.
 
-Right means: with all that it promised, and in the end in the state that it has without harm. These
-are samples; ``HARMS_PER_FILE=1000`` in the environment takes more of them.
+Correct means: it has everything it acknowledged and ends in the state of an undamaged run. The
+tests take samples; ``HARMS_PER_FILE=1000`` in the environment takes more.
 """
 
 import os
@@ -14,9 +14,9 @@ from tests.service.zygote import Zygote
 
 HARMS_PER_FILE = int(os.environ.get("HARMS_PER_FILE", "2"))
 HARMLESS = ("LOG", "LOCK", "IDENTITY", "OPTIONS-")
-"""Files of RocksDB that nobody reads."""
+"""Files of RocksDB that nothing reads."""
 NEVER_RIGHT = ("identity", "directory", "hard_state", "log_start", "membership", "current")
-"""Files that are replaced as a whole: no flipped bit goes unnoticed."""
+"""Files that are replaced as a whole; every flipped bit must be detected."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def zygote(tmp_path_factory):
 
 
 def files(zygote):
-    """Return each file that somebody reads with its size, without what is reserved behind it."""
+    """Return each file that is read, with its size without preallocated space."""
     place = zygote.place / "unharmed"
     found = {}
     for path in sorted(path for path in place.rglob("*") if path.is_file()):
@@ -38,7 +38,7 @@ def files(zygote):
 
 
 def harm(zygote, kind, bound):
-    """Harm each file at random places; return what the node said, by file."""
+    """Damage each file at random offsets; return the node's message per file."""
     said = {}
     for file, size in files(zygote).items():
         places = range(bound(size))

@@ -1,4 +1,4 @@
-"""A node as a process: what it says when it cannot run, and how it stops."""
+"""A node process: its error line when it cannot run, and its shutdown."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tools.local_cluster import LocalCluster
 
 
 def run(environment):
-    """Run a node that is expected to end by itself."""
+    """Run a node that is expected to exit by itself."""
     return subprocess.run(
         [sys.executable, "-m", "taskraft_service.process.main"],
         env={**os.environ, **environment},
@@ -65,7 +65,7 @@ def test_ctrl_c_stops_a_node_as_well(cluster):
 
 
 def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
-    """Nobody answers where it asks, so it would go on for a minute."""
+    """No member answers, so the node would retry for a minute."""
     (node,) = cluster.nodes
     with subprocess.Popen(
         [sys.executable, "-m", "taskraft_service.process.main"],

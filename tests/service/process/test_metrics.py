@@ -1,4 +1,4 @@
-"""What a node shows of Raft says of which group it is."""
+"""Raft metrics carry the label of their group."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 

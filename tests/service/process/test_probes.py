@@ -44,7 +44,7 @@ async def test_a_stopping_node_is_alive_and_not_ready(node):
 
 
 async def scraped(node):
-    """Return the text of the metrics, and their values by name and labels."""
+    """Return the metrics page, and the values by name and labels."""
     _, text = await get(node, "/metrics")
     return text, {
         (sample.name, *sorted(sample.labels.values())): sample.value
@@ -140,4 +140,4 @@ async def test_streams_without_end_do_not_hold_up_a_stop(tmp_path):
 
 
 async def _nothing():
-    """Stop what is stopped."""
+    """Replace the stop of something already stopped."""

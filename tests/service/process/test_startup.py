@@ -1,4 +1,4 @@
-"""What a node opens when it starts, and the clock by which it goes."""
+"""Opening a node's state, and its monotonic clock."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Which database is the current one: decided by one small file, at one moment."""
+"""One small file decides atomically which database is the current one."""
 
 import shutil
 
@@ -81,7 +81,7 @@ def test_frozen_states_that_a_crash_left_are_removed(tmp_path):
 
 
 def test_the_pointer_is_durable_before_what_it_named_before_goes(tmp_path, monkeypatch):
-    """After a kill the page cache may show a pointer that a power loss takes back."""
+    """After a kill the page cache may hold a pointer that a power loss reverts."""
     old = StateDirectory(tmp_path, "c", 1)
     make(old.current)
     make(old.fresh())

@@ -1,4 +1,4 @@
-"""The free space of a volume, asked seldom."""
+"""Free space of a volume, measured at intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskraft_service.storage.disk_monitor import CHECK_MS, DiskMonitor
 
 
 class Volume:
-    """A volume of blocks of 10 bytes, and a clock."""
+    """A volume with blocks of 10 bytes, and a clock."""
 
     def __init__(self) -> None:
         self.now_ms = 5000

@@ -1,4 +1,4 @@
-"""A manifest with any flipped bit is refused before RocksDB, which some of them hang, reads it."""
+"""A manifest with a flipped bit is refused before RocksDB, which may hang on it, reads it."""
 
 import google_crc32c
 import pytest
@@ -50,7 +50,7 @@ def test_a_flipped_bit_in_any_byte_is_damage(manifest):
 
 
 def test_the_type_of_a_recycled_record_does_not_hang_the_node(manifest):
-    """RocksDB 9.8.4 looks for the record behind it for ever."""
+    """RocksDB 9.8.4 searches for the next record for ever."""
     raw = manifest.read_bytes()
     second = 7 + int.from_bytes(raw[4:6], "little")
     flipped = bytearray(raw)
@@ -82,7 +82,7 @@ def test_a_manifest_that_is_missing_is_damage_and_no_database_is_not(tmp_path):
 
 
 def masked(record: bytes) -> bytes:
-    """Return the checksum of type and data as it stands in a record."""
+    """Return the masked checksum of type and data."""
     crc = google_crc32c.value(record)
     return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
@@ -94,7 +94,7 @@ def record_of(kind: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", range(8))
 def test_only_the_four_types_of_a_log_that_is_not_recycled_are_good(tmp_path, kind):
-    """Also with the right checksum: RocksDB would take the others for another format."""
+    """Other types are refused even with a correct checksum: RocksDB would assume another format."""
     (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
     (tmp_path / "MANIFEST-000001").write_bytes(record_of(kind, b"data") + record_of(1, b"more"))
     if kind in range(1, 5):
@@ -116,7 +116,7 @@ def test_a_record_never_goes_beyond_its_block(tmp_path):
 
 
 def record(data, kind=1):
-    """Return a record as RocksDB writes it; kind 2 is the first part of one that goes on."""
+    """Return a record as RocksDB writes it; kind 2 is the first part of a longer record."""
     crc = google_crc32c.value(bytes([kind]) + data)
     masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
     head = masked.to_bytes(4, "little") + len(data).to_bytes(2, "little")

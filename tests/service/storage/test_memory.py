@@ -1,4 +1,4 @@
-"""The store in memory: it orders, and knows how large it is."""
+"""The in-memory store: order and size."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,8 +1,7 @@
-"""A power loss under the files of RocksDB: the state is that of a flush, or it is refused.
+"""After a power loss, a RocksDB database has the state of a flush or is refused.
 
-Nothing syncs for us but a flush that has returned: the log is trimmed behind that, and behind
-nothing else. So each test takes the files as they were then, and of everything that RocksDB has
-written since whatever a disk may keep of it, sector by sector.
+Only a returned flush makes data durable, and the log is trimmed only up to a flush. Each test takes
+the files of that moment, plus any subset of sectors of what RocksDB wrote since.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ MIB = 1 << 20
 SECTOR_BYTES = 512
 PAIRS = 40
 FLUSHES = 3
-"""So few that RocksDB does not begin to compact, which it would do at moments of its own."""
+"""Few enough that RocksDB does not start a compaction, which would come at random moments."""
 
 
 def pairs_of(flush: int) -> list[tuple[bytes, bytes]]:
-    """Return what is written before a flush: new keys, one that is always there, the index."""
+    """Return the pairs written before a flush: new keys, a constant key, the index."""
     drawn = Random(flush)
     pairs = [(b"%d %03d" % (flush, number), drawn.randbytes(100)) for number in range(PAIRS)]
     return [*pairs, (b"again", b"%d" % flush), (b"index", b"%d" % flush)]
@@ -45,10 +44,10 @@ def flushed(tmp_path_factory) -> list[dict[str, bytes]]:
 
 
 def index_of(place: Path) -> int:
-    """Open a database; return which flush its state is of, after a look at all of it.
+    """Open a database and read all of it; return the flush whose state it has.
 
     Raises:
-        StateDamaged: RocksDB has noticed that something is missing.
+        StateDamaged: RocksDB detected missing data.
     """
     store = RocksStore(place, MIB, MIB)
     try:
@@ -72,7 +71,7 @@ def lay_out(place: Path, files: dict[str, bytes]) -> Path:
 
 
 def torn(durable: bytes, current: bytes, drawn: Random) -> bytes:
-    """Return what is left of a file: a size on the way, and of the rest some of its sectors."""
+    """Return what a power loss leaves of a file: a smaller size, and some of its sectors."""
     size = drawn.choice((len(durable), drawn.randint(len(durable), len(current)), len(current)))
     luck = drawn.choice((0.0, 0.5, 0.9, 1.0))
     content = bytearray(durable) + bytes(size - len(durable))
@@ -84,7 +83,7 @@ def torn(durable: bytes, current: bytes, drawn: Random) -> bytes:
 
 
 def left_of(durable: dict[str, bytes], current: dict[str, bytes], drawn: Random) -> Iterator[str]:
-    """Yield the new names that a power loss leaves."""
+    """Yield the new file names that a power loss leaves."""
     return (name for name in current if name in durable or drawn.random() < 0.7)
 
 
@@ -107,10 +106,10 @@ def test_whatever_the_disk_keeps_the_state_is_of_a_flush_or_refused(flushed, sin
 
 @pytest.mark.parametrize("since", range(1, FLUSHES))
 def test_in_the_order_in_which_rocksdb_syncs_nothing_is_refused(flushed, since, tmp_path):
-    """Tables come before the manifest that names them; of that any prefix may be there.
+    """Tables are synced before the manifest that names them; any prefix of the manifest may exist.
 
-    A record of it that is torn and has zeros behind it is refused, for so would one look that was
-    synced and is damaged: see ``check_manifest``. RocksDB refuses both, too.
+    A torn record of the manifest with zeros behind it is refused, because a synced record with
+    damage looks the same: see ``check_manifest``. RocksDB refuses both, too.
     """
     durable, current = flushed[since - 1], flushed[-1]
     (manifest,) = (name for name in current if name.startswith("MANIFEST-"))
@@ -126,7 +125,7 @@ def test_in_the_order_in_which_rocksdb_syncs_nothing_is_refused(flushed, since, 
 
 
 def test_what_was_not_flushed_is_gone_and_nothing_else(flushed, tmp_path):
-    """Changes lie in memory alone up to then: they have no log but ours."""
+    """Until a flush, changes are only in memory: their only log is the Raft log."""
     place = lay_out(tmp_path / "db", flushed[0])
     store = RocksStore(place, MIB, MIB)
     store.write(pairs_of(2))

@@ -50,7 +50,7 @@ def test_a_scan_backwards_has_the_same_pairs(tmp_path_factory, keys, start, data
 
 
 def test_a_scan_keeps_its_bounds_alive(store):
-    """The library frees a bound that nobody keeps; scans ended after one pair then."""
+    """The library frees a bound without references; scans then ended after one pair."""
     store.write([(b"l" + os.urandom(8), b"x") for _ in range(50)])
     store.write([(b"z%02d" % number, b"x") for number in range(50)])
     store.flush()
@@ -106,7 +106,7 @@ def test_damage_raises_one_kind_of_error(tmp_path):
 
 
 def damaged(tmp_path, places):
-    """Return a store of which some bytes of the only table, at `places` of its size, are wrong."""
+    """Return a store whose only table has wrong bytes at ``places``, as fractions of its size."""
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.write([(b"%04d" % number, os.urandom(100)) for number in range(1000)])
     store.flush()

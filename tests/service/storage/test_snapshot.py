@@ -1,4 +1,4 @@
-"""Whole states as bytes: what is frozen here is found there, and nothing else is taken."""
+"""Snapshots of whole states: what is frozen is restored, and nothing else is accepted."""
 
 import itertools
 
