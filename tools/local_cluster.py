@@ -1,6 +1,6 @@
 """Run a cluster of real node processes on loopback, for the demo, bench and cluster tests.
 
-Each node has its own folder with ``data`` and its output, ``node.log``. This module does not depend
+Each node has its own folder with ``data`` and its output, "node.log". This module does not depend
 on the server's internals: it starts the program of ``taskraft serve`` and uses the public API.
 """
 

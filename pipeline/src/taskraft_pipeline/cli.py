@@ -1,6 +1,6 @@
 """The commands ``taskraft pipeline export|verify|report|doctor``.
 
-Each command imports what it needs when it runs, so that help and usage errors are fast.
+Each command imports its dependencies when it runs, so that help and usage errors are fast.
 """
 # ruff: noqa: PLC0415 - see above
 

@@ -20,11 +20,11 @@ class PipelineError(Exception):
 
 
 class OptionInvalid(PipelineError):
-    """An option of the data source is missing, unknown or malformed. Correct it."""
+    """An option of the data source is missing, unknown or malformed: correct the option."""
 
 
 class OffsetInvalid(PipelineError):
-    """A string is not an offset of this source. Take it from a checkpoint or a manifest."""
+    """A string is not an offset of this source: take it from a checkpoint or a manifest."""
 
 
 class FeedMismatch(PipelineError):
@@ -44,7 +44,7 @@ class CursorTrimmed(PipelineError):
 
 
 class FeedUnreachable(PipelineError):
-    """No node answered within the allowed retries. Check the endpoints and the cluster."""
+    """No node answered within the allowed retries: check the endpoints and the cluster."""
 
 
 class FeedRefused(PipelineError):

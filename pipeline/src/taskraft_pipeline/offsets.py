@@ -31,7 +31,7 @@ class Offset:
     next_seq: Mapping[int, int]
 
     def to_json(self) -> dict[str, object]:
-        """Return the stored form. Spark compares offsets as strings, so the keys are sorted."""
+        """Return the stored form, with sorted keys because Spark compares offsets as strings."""
         positions = {f"{partition:03d}": seq for partition, seq in sorted(self.next_seq.items())}
         return {"v": VERSION, "feed": self.feed_id, "p": positions}
 

@@ -1,10 +1,10 @@
 """The readers of the data source, for batch queries and streaming queries.
 
-The ``read`` methods run in the executors, all others on the driver. Two features are left out.
-``pushFilters`` is missing, because up to Spark 4.3 a pushed filter also applies to later queries on
-the same DataFrame, which then silently return too little; the option ``tubes`` filters on the
-server instead. ``commit`` does nothing, because Spark never calls it for the last batch, whereas
-the ``start`` of ``latestOffset`` is always durable.
+The ``read`` methods run in the executors, all others on the driver. Two features are left out. The
+method "pushFilters" is missing, because up to Spark 4.3 a pushed filter also applies to later
+queries on the same DataFrame, which then silently return too little; the option ``tubes`` filters
+on the server instead. The method "commit" does nothing, because Spark never calls it for the last
+batch, whereas the ``start`` of ``latestOffset`` is always durable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check arguments before they are sent; an error names the argument and what it must be.
+"""Check arguments before they are sent; an error names the argument and its allowed values.
 
 The server checks what only it knows, such as limits and tube names. These functions check what
 cannot be encoded into a request.

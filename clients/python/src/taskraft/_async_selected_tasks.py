@@ -161,7 +161,7 @@ class AsyncSelectedTasks(AsyncWaits):
         timeout: Duration | None = None,
         **changes: Unpack[TaskChanges],
     ) -> int:
-        """Change HELD, READY, DELAYED or BURIED tasks; return the number. See `TaskChanges`."""
+        """Change HELD, READY, DELAYED or BURIED tasks as `TaskChanges` says; return how many."""
         request = task_service_pb2.UpdateTasksRequest(
             tube=self.name, selector=selector_of(tasks), update=update_of(changes)
         )
@@ -171,7 +171,7 @@ class AsyncSelectedTasks(AsyncWaits):
     async def snatch(
         self, tasks: TaskSelection, *, delay: Duration = 0, timeout: Duration | None = None
     ) -> int:
-        """Take tasks away from their holders; return the number. The leases become stale."""
+        """Take tasks away from their holders, whose leases become stale; return how many."""
         request = task_service_pb2.SnatchTasksRequest(
             tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )

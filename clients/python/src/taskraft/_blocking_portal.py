@@ -1,6 +1,6 @@
 """Run coroutines on a client's event loop from threads that have no event loop.
 
-A client and all handles that it creates share one `BlockingPortal`. If nobody closes the portal, a
+A client and all handles that it creates share one `BlockingPortal`. If the portal is not closed, a
 finalizer closes the client when the last reference is garbage-collected or the process exits.
 """
 
@@ -60,7 +60,7 @@ class BlockingPortal:
 def _close_unclosed(
     close_client: Callable[[], Coroutine[object, object, None]], loop: _LoopThread
 ) -> None:
-    """Close a client that nobody closed, within `CLOSE_SECONDS_MAX`."""
+    """Close a client that was not closed explicitly, within `CLOSE_SECONDS_MAX`."""
     with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
         if loop.is_used and not loop.is_current:
             loop.run(close_client(), CLOSE_SECONDS_MAX)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Tube:
-    """A handle of one tube; creating a handle does not call the server. Threads may share it.
+    """A handle of one tube; creating a handle does not call the server.
 
-    Concurrent calls of `put` from several threads are sent in one message. `put_many` reads its
-    iterable in the client's own thread.
+    Threads may share a handle. Concurrent calls of `put` from several threads are sent in one
+    message. `put_many` reads its iterable in the client's own thread.
     """
 
     def __init__(self, tube: AsyncTube, portal: BlockingPortal) -> None:

@@ -26,9 +26,9 @@ class ErrorReason:
     exception: type[errors.TaskraftError]
     """Exception class that the client raises."""
     meaning: str
-    """What happened, for people."""
+    """Description of the error, for people."""
     advice: str
-    """What to do, for people."""
+    """Advice for people."""
     is_retried: bool = False
     """True: the client retries the call with the same request_id until the deadline of the call."""
     reason: str = field(init=False)

@@ -1,7 +1,7 @@
 """The command ``taskraft``: a group whose commands are imported on use.
 
 ``taskraft --help`` prints names and help lines from the tables below, so it imports click and
-nothing else. Other distributions add commands through the entry-point group ``taskraft.commands``.
+nothing else. Other distributions add commands through the entry-point group "taskraft.commands".
 """
 
 from __future__ import annotations

@@ -10,6 +10,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+class ClientClosed(TaskraftError):
+    """The client or the subscription was closed before or during the call."""
+
+    reason = "CLIENT_CLOSED"
+    code = "CANCELLED"
+
+
+class ClientForked(TaskraftError):
+    """This process was forked from a process with a connected client.
+
+    Threads and connections do not survive a fork. Fork before the first call, close all clients
+    before forking, or start processes with the method "spawn".
+    """
+
+    reason = "CLIENT_FORKED"
+    code = "FAILED_PRECONDITION"
+
+
 class DeadlinePassed(TaskraftError):
     """The deadline of the call has passed; a change may still take effect."""
 
@@ -41,21 +59,3 @@ class ItemsRefused(TaskraftError):
         )
         self.refused: Mapping[int, TaskraftError] = refused
         self.task_ids = task_ids
-
-
-class ClientClosed(TaskraftError):
-    """The client or the subscription was closed before or during the call."""
-
-    reason = "CLIENT_CLOSED"
-    code = "CANCELLED"
-
-
-class ClientForked(TaskraftError):
-    """This process was forked from a process with a connected client.
-
-    Threads and connections do not survive a fork. Fork before the first call, close all clients
-    before forking, or start processes with the method "spawn".
-    """
-
-    reason = "CLIENT_FORKED"
-    code = "FAILED_PRECONDITION"

@@ -15,7 +15,7 @@ class Violation:
     field: str
     """Path of the field, for example ``tasks[3].ttl_ms``."""
     description: str
-    """What is wrong with the field."""
+    """Description of the fault."""
 
 
 class InvalidError(TaskraftError):

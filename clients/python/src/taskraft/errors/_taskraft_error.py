@@ -43,5 +43,5 @@ class TaskraftError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened, for people."""
+        """Description of the error, for people."""
         return str(self.args[0])
