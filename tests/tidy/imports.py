@@ -32,6 +32,9 @@ REGISTRIES = tuple(
 )
 """Where packages come from is the business of whoever installs them."""
 
+MUTUAL_TYPES = frozenset({"task.py", "refusals.py", "choosing.py"})
+"""Modules of the queue whose types name each other: a task, its tube and its session."""
+
 STUB_PACKAGES = ("taskraft.v1",)
 
 
@@ -84,5 +87,5 @@ def type_checking_imports() -> list[str]:
         for package, path, tree in installed_modules()
         if (PACKAGES[package] / "queue") in path.parents
         for name, line in imported_names(tree)
-        if name == "typing.TYPE_CHECKING"
+        if name == "typing.TYPE_CHECKING" and path.name not in MUTUAL_TYPES
     ]

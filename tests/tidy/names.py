@@ -20,6 +20,9 @@ STEM_CHARACTERS_MIN = 4
 MAIN_CLASS_SHARE_MIN = 1 / 4
 """A shorter class is an accessory of the functions of its module, which may name the module."""
 
+TOPICS = frozenset({"contract", "handshake", "offers"})
+"""Modules of several classes that are named after their topic."""
+
 
 def _lines_of(node: ast.ClassDef) -> int:
     assert node.end_lineno is not None
@@ -69,17 +72,17 @@ def synonyms() -> list[str]:
 
 
 def modules_not_named_after_their_class() -> list[str]:
-    """Find modules that share no word with their first and with their longest public class."""
+    """Find modules that share no word with any of their public classes."""
     found = []
     for _, path, tree in installed_modules():
         classes = public_classes(tree)
-        if not classes or path.stem in {"__init__", "__main__"}:
+        if not classes or path.stem in {"__init__", "__main__"} | TOPICS:
             continue
         longest = max(classes, key=_lines_of)
         if _lines_of(longest) < MAIN_CLASS_SHARE_MIN * len(path.read_text().splitlines()):
             continue
-        names = dict.fromkeys((classes[0].name, longest.name))
-        if not any(share_a_word(path.stem, name) for name in names):
+        names = [node.name for node in classes]
+        if path.parent.name != "errors" and not any(share_a_word(path.stem, n) for n in names):
             found.append(f"{place(path, longest.lineno)} {', '.join(names)}")
     return found
 

@@ -23,6 +23,11 @@ _QUOTED = re.compile(r"``([^`]+)``")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _FILE = re.compile(r"[\w/]+\.py")
 _THIRD_PARTY = frozenset({"grpc", "pydantic", "structlog"})
+_FOREIGN = frozenset(
+    {"taskraft.commands", "taskraft.drivers", "pushFilters", "state.after_apply", "node.log"}
+)
+"""Names that exist outside the code: entry-point groups, options of Spark, failpoints, files."""
+
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -67,6 +72,12 @@ def _members_of_classes() -> dict[str, set[str]]:
             members[name] |= members.get(base, set())
             above += [each for each in bases.get(base, ()) if each != base]
     return members
+
+
+@cache
+def _attributes() -> frozenset[str]:
+    """Return the lower-case names that some class of the project has."""
+    return frozenset().union(*_members_of_classes().values())
 
 
 def _names_in(node: ast.ClassDef) -> Iterator[str]:
@@ -139,7 +150,7 @@ def resolves(name: str) -> bool:
     """Tell whether a name between double backticks exists in the project or in a library."""
     if _FILE.fullmatch(name):
         return any(str(path).endswith("/" + name) for path in project_files())
-    if not _NAME.fullmatch(name):
+    if name in _FOREIGN or not _NAME.fullmatch(name):
         return True  # an expression, an example or a pattern
     first, *rest = name.split(".")
     if not rest:
@@ -147,6 +158,8 @@ def resolves(name: str) -> bool:
     members = _members_of_classes()
     if len(rest) == 1 and first in members:
         return rest[0] in members[first]
+    if len(rest) == 1 and rest[0].islower() and rest[0] in _attributes():
+        return first in _words_of_code()
     if _is_below_a_module(name):
         return True
     if first in sys.stdlib_module_names or first in _THIRD_PARTY:

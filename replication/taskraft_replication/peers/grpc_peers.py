@@ -22,7 +22,7 @@ from taskraft_replication.peers.handshake import check_directory
 from taskraft_replication.peers.link import PeerLink
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.send_queue import FRAME_BYTES_MAX
-from taskraft_replication.peers.snapshot_stream import Transfer, header_of
+from taskraft_replication.peers.snapshot_stream import SnapshotTransfer, header_of
 from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
@@ -108,7 +108,7 @@ class GrpcPeers:
             if link is not None:
                 _log.info("sending the snapshot of entry %d to member %d", meta.index, message.to)
                 header = header_of(message, meta, self.membership)
-                await Transfer(link.channel, header, content).run()
+                await SnapshotTransfer(link.channel, header, content).run()
                 _log.info("member %d has received the snapshot of entry %d", meta.index, message.to)
                 ok = True
         except (

@@ -93,7 +93,7 @@ def announced_by(header: pb.SnapshotHeader) -> Message:
     )
 
 
-class Transfer:
+class SnapshotTransfer:
     """The transfer of one snapshot to one member, over any number of attempts."""
 
     def __init__(

@@ -13,7 +13,7 @@ from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
-from taskraft_service.api.streams.service import SubscriptionRegistry
+from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings

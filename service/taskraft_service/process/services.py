@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc.aio
 
 from taskraft_service.api.cluster.service import ClusterService
-from taskraft_service.api.cluster.settings import ConfigureHandler
+from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.feed.positions import FeedPositionHandlers
 from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.groups.service import GroupService
@@ -18,7 +18,7 @@ from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.state.staleness import StalenessGuard
-from taskraft_service.api.streams.service import SubscribeHandler
+from taskraft_service.api.streams.subscribe import SubscribeHandler
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.service import TaskHandlers, TaskService
@@ -75,7 +75,7 @@ def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
             parts.phases,
             parts.leadership,
             reader,
-            ConfigureHandler(executor, parts.settings).method(),
+            SettingsHandler(executor, parts.settings).method(),
             parts.members,
         ).methods(),
     )

@@ -14,7 +14,7 @@ PAIR_BYTES: Final = 192
 
 
 class MemoryStore:
-    """Ordered map of bytes; satisfies ``taskraft_service.queue.store.Store``."""
+    """Ordered map of bytes; satisfies ``taskraft_service.queue.store.store.Store``."""
 
     def __init__(self) -> None:
         """Start empty."""

@@ -6,11 +6,11 @@ import pytest
 
 from taskraft_replication.errors import SnapshotBroken
 from taskraft_replication.peers import snapshot_stream
-from taskraft_replication.peers.snapshot_stream import ATTEMPTS_MAX, PAUSE_SECONDS, Transfer
+from taskraft_replication.peers.snapshot_stream import ATTEMPTS_MAX, PAUSE_SECONDS, SnapshotTransfer
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 
-class Attempts(Transfer):
+class Attempts(SnapshotTransfer):
     """Breaks off at the given places, one attempt after the other; then it arrives."""
 
     def __init__(self, *places, error=TimeoutError):

@@ -24,7 +24,7 @@ FEED_BYTES_MIN: Final = 1024 * 1024
 _INT64_MAX: Final = (1 << 63) - 1
 
 
-class ConfigureHandler:
+class SettingsHandler:
     """The handler of Configure, a method of ClusterService."""
 
     def __init__(self, executor: CommandExecutor, in_force: EffectiveSettings) -> None:

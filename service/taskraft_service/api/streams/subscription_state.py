@@ -1,6 +1,6 @@
 """Keep one subscription: its wishes, its credit, and what its claims bring.
 
-Pure bookkeeping on the event loop; ``taskraft_service.api.streams.service`` moves the bytes.
+Pure bookkeeping on the event loop; ``taskraft_service.api.streams.subscribe`` moves the bytes.
 """
 
 from __future__ import annotations

@@ -216,11 +216,11 @@ class QueueReaders(LeaderReaders):
         return [name for name in self._ledger.tubes if self.has_ready(name)]
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
-        """Return the tubes in which an entry may make tasks ready: see ``foresight``."""
+        """Return the tubes in which an entry may make tasks ready."""
         return set(predict_ready_tubes(self._ledger, commands, now_ms))
 
     def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
-        """Return in which tubes an entry may make tasks ready, and how many: see ``foresight``."""
+        """Return how many tasks an entry may make ready, by tube."""
         return predict_ready_tubes(self._ledger, commands, now_ms)
 
     def digest(self) -> bytes:

@@ -2,7 +2,7 @@
 
 The ledger has the registries of tubes, sessions, groups and so on, the leases and the timers, and,
 as a working set, the tasks in memory. It decides nothing and does nothing: operations check, and
-``tasks.transitions`` moves tasks.
+``transitions.transition`` moves tasks.
 """
 
 from __future__ import annotations

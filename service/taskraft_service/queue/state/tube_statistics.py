@@ -29,7 +29,8 @@ class TubeStatistics:
     """Counts of one tube, or of all (``tube`` empty).
 
     ``calls`` since the tube was created, ``fresh`` since the present leader began.
-    ``oldest_ready_ms``: since when the oldest ready task has been ready, see ``Ages``; 0: none is.
+    ``oldest_ready_ms``: since when the oldest ready task has been ready (see
+    ``ReadyAgeHistogram``); 0: no task is ready.
     """
 
     tube: str
@@ -96,7 +97,7 @@ def _transitions(counters: TubeCounters) -> Iterator[TransitionCount]:
 
 
 def total_statistics(tubes: Sequence[QueueTube]) -> TubeStatistics:
-    """Return the sum over some tubes, in time proportional to their number; see ``Totals``."""
+    """Return the sum over some tubes, in time proportional to their number; see ``TubeTotals``."""
     oldest_ready = (tube.ages.oldest_ms for tube in tubes)
     oldest_ready_ms = min((at for at in oldest_ready if at), default=0)
     return statistics_of(

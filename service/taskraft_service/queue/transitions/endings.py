@@ -2,7 +2,7 @@
 
 A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
 depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
-task's extras; whoever only watches by ``Ledger.watcher``. Without extras and watcher the hot path
+task's extras; a call that only waits, by the watcher. Without extras and watcher the hot path
 of ``settle`` does the same in place, for a whole run of tasks.
 """
 

@@ -14,7 +14,7 @@ from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.streams import subscribe_stream as stream_link
-from taskraft_service.api.streams.service import SubscribeHandler, SubscriptionRegistry
+from taskraft_service.api.streams.subscribe import SubscribeHandler, SubscriptionRegistry
 from taskraft_service.api.streams.subscribe_stream import (
     BEAT_PAUSE_MS,
     SETTLES_IN_HAND_MAX,
