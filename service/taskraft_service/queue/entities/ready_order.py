@@ -7,16 +7,13 @@ number of an entry is the id of the task.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol
 
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube_options import TubeOptions
-    from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.store.store import Write
 
 
 class Offers(Protocol):

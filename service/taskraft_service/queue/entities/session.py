@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
 from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.store.keys import SESSION_TIMER
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.store.ordered_index import OrderKey
 
 LABEL_CHARACTERS: Final = 8
 """So much of a session's id is shown in events; the whole is a secret."""

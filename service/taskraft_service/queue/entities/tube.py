@@ -6,8 +6,6 @@ the old name, options and counters, so that the old content can be cleared away 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from taskraft_service.queue.entities.life_cycle import (
     STATES,
     TAKEN,
@@ -16,24 +14,21 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
+from taskraft_service.queue.entities.ready_order import ReadyOrder
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.refusals import invalid
 from taskraft_service.queue.entities.retry_policy import NO_RETRY
 from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.token_bucket import TokenBucket
 from taskraft_service.queue.entities.tube_counters import TubeCounters
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, order_scan
-from taskraft_service.queue.store.ordered_index import OrderedIndex
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.ready_order import ReadyOrder
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube_driver import TubeDriver
-    from taskraft_service.queue.limits import Limits
-    from taskraft_service.queue.store.ordered_index import OrderKey
-    from taskraft_service.queue.store.store import Store
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
+from taskraft_service.queue.store.store import Store
 
 
 class QueueTube:

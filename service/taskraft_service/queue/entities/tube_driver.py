@@ -9,15 +9,12 @@ global.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from taskraft_service.queue.entities.instants import shown
+from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from taskraft_service.queue.entities.task import QueueTask
 
 RANK_MIN: Final = -(1 << 63)
 RANK_MAX: Final = (1 << 63) - 1
