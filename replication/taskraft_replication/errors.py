@@ -108,7 +108,10 @@ class ReadUnconfirmed(ReplicationError):
 
 
 class ChangeRefused(ReplicationError):
-    """A membership change cannot be made now; ``fault`` says why. The membership is unchanged."""
+    """A membership change cannot be made now; ``fault`` says why.
+
+    The membership is unchanged.
+    """
 
     def __init__(self, fault: ConfChangeFault) -> None:
         super().__init__(f"the membership was not changed: {fault.value}")

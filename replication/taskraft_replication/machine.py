@@ -21,7 +21,10 @@ class SnapshotReader(Protocol):
         """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread."""
 
     def close(self) -> None:
-        """Release the resources of the view. Runs on a worker thread."""
+        """Release the resources of the view.
+
+        Runs on a worker thread.
+        """
 
 
 class StagedState(Protocol):
@@ -31,7 +34,10 @@ class StagedState(Protocol):
         """Make this state, durably and atomically, the one a restart finds; on a worker thread."""
 
     def adopt(self) -> None:
-        """Use this state instead of the old one. Runs on the event loop, so it must be short."""
+        """Use this state instead of the old one.
+
+        Runs on the event loop, so it must be short.
+        """
 
     def discard(self) -> None:
         """Remove the unused state: the old one after ``adopt``, else this one; on a thread."""
@@ -53,7 +59,9 @@ class StateMachine(Protocol):
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """Last entry that a snapshot opened now is guaranteed to contain. It may contain more.
+        """Last entry that a snapshot opened now is guaranteed to contain.
+
+        It may contain more.
 
         It is at least ``durable_index`` and at least the last applied membership entry: a member
         added by that entry needs a snapshot that names it.

@@ -1,1 +1,4 @@
-"""Raft as a pure function: no clock, no disk, no network. The door is ``raft.RaftCore``."""
+"""Raft as a pure function: no clock, no disk, no network.
+
+The door is ``raft.RaftCore``.
+"""

@@ -77,7 +77,10 @@ class RaftCore:
     # Events
 
     def tick(self) -> None:
-        """Advance the clock by one tick. The driver chooses the length of a tick."""
+        """Advance the clock by one tick.
+
+        The driver chooses the length of a tick.
+        """
         if self._member.role is RaftRole.LEADER:
             leader.tick(self._member)
         else:
@@ -196,7 +199,10 @@ class RaftCore:
         return self._ready.take()
 
     def advance(self) -> None:
-        """Report that the last Ready is stored, applied and sent. Only for the synchronous mode."""
+        """Report that the last Ready is stored, applied and sent.
+
+        Only for the synchronous mode.
+        """
         assert not self._member.config.async_storage_writes
         for message in self._ready.take_steps():
             dispatch(self._member, message)

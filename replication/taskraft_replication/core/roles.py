@@ -1,4 +1,7 @@
-"""Change the role of a member. The table is the state diagram of the protocol."""
+"""Change the role of a member.
+
+The table is the state diagram of the protocol.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ class EntryKind(Enum):
 
 @value
 class Entry:
-    """One slot of the log. ``data`` is opaque to the core; empty data is a leader's no-op."""
+    """One slot of the log.
+
+    ``data`` is opaque to the core; empty data is a leader's no-op.
+    """
 
     term: Term
     index: LogIndex
@@ -130,7 +133,9 @@ class SnapshotMeta:
 
 @value
 class Snapshot:
-    """A snapshot as the core sees it. ``data`` is a reference that only the driver understands.
+    """A snapshot as the core sees it.
+
+    ``data`` is a reference that only the driver understands.
 
     The content is streamed beside the log by the driver; in tests ``data`` is the content itself.
     """
@@ -181,7 +186,9 @@ class MessageKind(Enum):
 
 @value
 class Message:
-    """One message. Unused fields keep their defaults; ``index``/``log_term`` name a log position.
+    """One message.
+
+    Unused fields keep their defaults; ``index``/``log_term`` name a log position.
 
     ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state``
     and ``replies`` are set only towards the storage workers. ``context`` identifies a read request

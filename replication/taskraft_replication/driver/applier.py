@@ -69,7 +69,10 @@ class Applier:
         self._queue.append(message)
 
     def advance(self) -> None:
-        """Apply one slice. Requires ``has_work``."""
+        """Apply one slice.
+
+        Requires ``has_work``.
+        """
         assert self._queue
         assert not self._is_blocked
         message = self._queue[0]

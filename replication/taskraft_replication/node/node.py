@@ -58,7 +58,10 @@ class Node:
         storage: GroupStorage,
         directory: DataDirectory | None,
     ) -> None:
-        """Use ``Node.open``. ``stop`` releases ``directory``."""
+        """Use ``Node.open``.
+
+        ``stop`` releases ``directory``.
+        """
         self._loop = asyncio.get_running_loop()
         self.config = config
         self.failed: asyncio.Future[ReplicationError] = self._loop.create_future()
@@ -161,7 +164,10 @@ class Node:
             )
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``. The handshake with the last founder starts the group."""
+        """See ``Receiver``.
+
+        The handshake with the last founder starts the group.
+        """
         bootstrap = self._bootstrap
         if bootstrap.is_complete:
             return

@@ -81,7 +81,10 @@ class NodeEffects:
         self.worker.submit(work, lambda result: self._finish(then, result))
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """See ``Effects``. Runs on a thread of the event loop's pool."""
+        """See ``Effects``.
+
+        Runs on a thread of the event loop's pool.
+        """
         self.start(self._flush(work, then))
 
     async def _flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -148,7 +151,10 @@ class PeerReceiver:
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """See ``Receiver``. Before this member runs, a message only shows that others run."""
+        """See ``Receiver``.
+
+        Before this member runs, a message only shows that others run.
+        """
         if not self._host.is_running:
             self._host.others_seen_running()
             return
@@ -205,7 +211,10 @@ class SealingSink:
         return self._incoming.size
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        """See ``SnapshotSink``. If the disk is full, the content received so far is deleted."""
+        """See ``SnapshotSink``.
+
+        If the disk is full, the content received so far is deleted.
+        """
         try:
             await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
         except OSError:
@@ -235,6 +244,9 @@ class SealingSink:
         return self._incoming.size
 
     def abandon(self) -> None:
-        """See ``SnapshotSink``. Has no effect once the content is complete."""
+        """See ``SnapshotSink``.
+
+        Has no effect once the content is complete.
+        """
         if not self._is_whole:
             self._incoming.detach(self._turn)

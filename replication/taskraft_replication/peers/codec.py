@@ -54,7 +54,10 @@ _ENTRY_KIND_IN: Final[Mapping[int, EntryKind]] = {
 
 
 def encode_message(message: Message) -> pb.RaftMessage:
-    """Return the encoded message. Snapshots and local messages are not encoded."""
+    """Return the encoded message.
+
+    Snapshots and local messages are not encoded.
+    """
     # Setting only the non-default fields, one by one, costs half as much as keyword arguments.
     encoded = pb.RaftMessage(
         kind=_KIND_OUT[message.kind.value],

@@ -51,7 +51,10 @@ class SnapshotSink(Protocol):
 
 
 class Receiver(Protocol):
-    """A member, as the transport uses it. All calls come on the event loop."""
+    """A member, as the transport uses it.
+
+    All calls come on the event loop.
+    """
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Process messages from one peer, in the order in which it sent them."""

@@ -86,7 +86,10 @@ class GrpcPeers:
         self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """See ``Peers``. A message to a member without an address is dropped."""
+        """See ``Peers``.
+
+        A message to a member without an address is dropped.
+        """
         links = self._links
         for message in messages:
             link = links.get(message.to)
@@ -130,7 +133,10 @@ class GrpcPeers:
             link.batcher.may_delay = chosen is not None and member not in chosen
 
     def set_roster(self, roster: Roster) -> None:
-        """See ``Peers``. Links to members that are not in it yet stay: the roster may be behind."""
+        """See ``Peers``.
+
+        Links to members that are not in it yet stay: the roster may be behind.
+        """
         self.roster = roster
         for member in [*self._inbound]:
             if was_removed(roster, member):

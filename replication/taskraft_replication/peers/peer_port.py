@@ -184,7 +184,10 @@ class _NewConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``. A connection without data is closed after ``BEGIN_SECONDS``."""
+        """See ``asyncio.Protocol``.
+
+        A connection without data is closed after ``BEGIN_SECONDS``.
+        """
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._port.arrived(transport)

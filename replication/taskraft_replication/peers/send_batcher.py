@@ -51,7 +51,10 @@ class SendBatcher:
         return len(self._queue)
 
     def put(self, message: Message) -> bool:
-        """Queue a message; return whether it fits. Call ``flush_soon`` after the last one."""
+        """Queue a message; return whether it fits.
+
+        Call ``flush_soon`` after the last one.
+        """
         return self._queue.put(message, may_delay=self.may_delay)
 
     def flush_soon(self) -> None:

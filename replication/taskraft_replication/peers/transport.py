@@ -79,7 +79,9 @@ class GrpcTransport(PeerServiceServicer):
         self._server: aio.Server | None = None
 
     async def start(self, address: str) -> int:
-        """Listen; return the port. The kernel chooses the port if ``address`` ends in ``:0``.
+        """Listen; return the port.
+
+        The kernel chooses the port if ``address`` ends in ``:0``.
 
         Raises:
             OSError: the address cannot be used.
@@ -107,7 +109,10 @@ class GrpcTransport(PeerServiceServicer):
         await self._port.end()
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
-        """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
+        """See ``Transport``.
+
+        A group may be joined again after its ``Peers`` were closed.
+        """
         peers = GrpcPeers(membership, receiver, self._security)
         peers.set_roster(roster)
         self._groups[membership.group_id] = peers

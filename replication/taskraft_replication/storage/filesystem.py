@@ -89,7 +89,10 @@ class DiskFile:
             raise self._named(error) from error
 
     def write(self, offset: int, data: bytes) -> None:
-        """See ``File``. A short write is legal, usually on a nearly full disk, and is continued."""
+        """See ``File``.
+
+        A short write is legal, usually on a nearly full disk, and is continued.
+        """
         try:
             written = os.pwrite(self._descriptor, data, offset)
             while written < len(data):
@@ -98,7 +101,10 @@ class DiskFile:
             raise self._named(error) from error
 
     def sync(self) -> None:
-        """See ``File``. ``fdatasync`` also writes the size, which reading needs."""
+        """See ``File``.
+
+        ``fdatasync`` also writes the size, which reading needs.
+        """
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:

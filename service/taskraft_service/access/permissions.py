@@ -51,7 +51,10 @@ class Grant:
 
 
 class Permissions:
-    """The union of the grants of one principal. Immutable, with a cache of decisions."""
+    """The union of the grants of one principal.
+
+    Immutable, with a cache of decisions.
+    """
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._patterns: dict[Verb, list[TubePattern]] = {}

@@ -76,7 +76,10 @@ class Principal:
 
 
 class Principals:
-    """The principals of one version of the access file. Immutable."""
+    """The principals of one version of the access file.
+
+    Immutable.
+    """
 
     def __init__(self, principals: Mapping[str, Principal]) -> None:
         self._principals = principals

@@ -59,7 +59,10 @@ PHASE_TRANSITIONS: Final[Mapping[tuple[NodePhase, PhaseEvent], NodePhase]] = {
 
 
 class PhaseTransitionInvalid(Exception):
-    """The current phase does not allow this event. This is a bug; the node stops."""
+    """The current phase does not allow this event.
+
+    This is a bug; the node stops.
+    """
 
 
 class PhaseMachine:

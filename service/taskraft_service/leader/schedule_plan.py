@@ -1,4 +1,6 @@
-"""Decide which times of a schedule are due now, and when to plan again. Pure.
+"""Decide which times of a schedule are due now, and when to plan again.
+
+Pure.
 
 Each time is delayed by up to ``jitter_ms``, drawn from a hash of the schedule's name and the time,
 so that every leader computes the same delay. Times are put in order. A time is missed if it is late

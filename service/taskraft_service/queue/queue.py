@@ -127,7 +127,10 @@ class Queue(QueueReaders):
         return collect(self._ledger)
 
     def read_ahead(self) -> None:
-        """Read what will soon be taken; at the best after a batch was written. Changes nothing."""
+        """Read what will soon be taken; at the best after a batch was written.
+
+        Changes nothing.
+        """
         read_ahead(self._ledger)
 
     def next_deadline_ms(self) -> int | None:

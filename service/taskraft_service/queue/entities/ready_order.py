@@ -23,7 +23,10 @@ class Offers(Protocol):
         """Return the entry of the task that is to be taken next, or None."""
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order. They must not change meanwhile."""
+        """Yield the entries above one, in order.
+
+        They must not change meanwhile.
+        """
 
     def coming(self, count: int) -> Sequence[OrderKey]:
         """Return entries of about so many tasks that will be taken next."""

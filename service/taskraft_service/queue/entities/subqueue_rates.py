@@ -29,7 +29,10 @@ _record = Struct(">qQ")
 
 
 class SubqueueRates:
-    """The buckets of one tube's sub-queues. ``per_second`` 0: they are not limited."""
+    """The buckets of one tube's sub-queues.
+
+    ``per_second`` 0: they are not limited.
+    """
 
     __slots__ = ("_barred", "_buckets", "_burst", "_number", "_store", "_touched", "per_second")
 

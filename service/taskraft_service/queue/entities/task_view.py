@@ -11,7 +11,10 @@ from taskraft_service.queue.values import value
 
 
 class State(IntEnum):
-    """State of a task; numbers are those of taskraft.v1.Task.State. GONE: it does not exist."""
+    """State of a task; numbers are those of taskraft.v1.Task.State.
+
+    GONE: it does not exist.
+    """
 
     GONE = 0
     READY = 1
@@ -24,7 +27,10 @@ class State(IntEnum):
 
 
 class TaskOutcome(IntEnum):
-    """How a task ended; numbers are those of taskraft.v1.Task.Outcome. NONE: not ended."""
+    """How a task ended; numbers are those of taskraft.v1.Task.Outcome.
+
+    NONE: not ended.
+    """
 
     NONE = 0
     PROCESSED = 1

@@ -13,7 +13,10 @@ WHOLE: Final = 1_000
 
 
 class TokenBucket:
-    """What is left of a rate. ``level`` held at ``at_ms``; more has come since then."""
+    """What is left of a rate.
+
+    ``level`` held at ``at_ms``; more has come since then.
+    """
 
     __slots__ = ("at_ms", "burst", "level", "per_second")
 

@@ -176,7 +176,10 @@ class QueueTube:
         return None
 
     def rank(self, priority: int) -> int:
-        """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
+        """Return what a priority counts for: lower ranks first.
+
+        ``~`` reverses without overflow.
+        """
         return ~priority if self.options.higher_first else priority
 
     def priority_refusal(self, field: str, priority: int) -> Refusal | None:

@@ -59,7 +59,10 @@ class Placement:
 
 
 class TubeDriver(Protocol):
-    """A kind of tube. Another ``version`` is another driver: the old one may place no task."""
+    """A kind of tube.
+
+    Another ``version`` is another driver: the old one may place no task.
+    """
 
     @property
     def name(self) -> str:

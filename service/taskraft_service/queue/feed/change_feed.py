@@ -232,7 +232,9 @@ class ChangeFeed:
     def retention_due(
         self, now_ms: int, age_ms: int, bytes_max: int, held_back: Mapping[int, int]
     ) -> Mapping[int, int] | None:
-        """Return what to trim, by partition: chunks that are too old, or too many. None: nothing.
+        """Return what to trim, by partition: chunks that are too old, or too many.
+
+        None: nothing.
 
         ``bytes_max`` is for all partitions together. What is only too old stays while a consumer
         needs it: events from ``held_back`` on. One call looks at a bounded number of chunks.

@@ -39,7 +39,10 @@ from taskraft_service.queue.values import value
 
 @value
 class Snatch:
-    """Revoke leases; the attempts count. Answer: ``CountResult``."""
+    """Revoke leases; the attempts count.
+
+    Answer: ``CountResult``.
+    """
 
     tube: str
     selector: Selector
@@ -50,7 +53,9 @@ class Snatch:
 
 @value
 class Restart:
-    """Start delayed, buried and finished tasks again. Answer: ``CountResult``.
+    """Start delayed, buried and finished tasks again.
+
+    Answer: ``CountResult``.
 
     Ready and taken tasks are left unchanged and not counted.
     """
@@ -79,7 +84,10 @@ class Switch:
 
 @value
 class Cancel:
-    """Ask the holders of taken tasks to stop, and remove other tasks. Answer: ``CancelResult``."""
+    """Ask the holders of taken tasks to stop, and remove other tasks.
+
+    Answer: ``CancelResult``.
+    """
 
     tube: str
     selector: Selector

@@ -48,7 +48,9 @@ from taskraft_service.queue.values import value
 
 @value
 class ExecuteBatch:
-    """Execute operations in order, all or none. Answer: ``BatchResult``.
+    """Execute operations in order, all or none.
+
+    Answer: ``BatchResult``.
 
     Operations name their tasks by id, key or lease. Each task is named once, so no operation
     depends on the effect of another one.

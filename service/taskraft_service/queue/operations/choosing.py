@@ -73,7 +73,9 @@ def _first_of_one(
     has_some: bool,
     ends_expired: bool = True,
 ) -> list[QueueTask]:
-    """Select the first tasks of one tube. Hot path of consumers.
+    """Select the first tasks of one tube.
+
+    Hot path of consumers.
 
     ``ends_expired`` False: stop at a task whose time to live is over.
     """

@@ -21,7 +21,9 @@ from taskraft_service.queue.values import value
 
 @value
 class CommitCursor:
-    """Store the cursor of a feed consumer, by partition. ``next_seq`` None: remove the consumer.
+    """Store the cursor of a feed consumer, by partition.
+
+    ``next_seq`` None: remove the consumer.
 
     ``feed_id`` empty: do not check the feed. ``idle_ttl_ms``: time without a commit after which the
     consumer is removed. Answer: ``CountResult``, the number of stored or removed consumers.
@@ -37,7 +39,10 @@ class CommitCursor:
 
 @value
 class TrimFeed(Idempotent):
-    """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
+    """Remove the events below the given sequence numbers, by partition.
+
+    Answer: ``CountResult``.
+    """
 
     low_seq: Mapping[int, int]
 

@@ -33,7 +33,9 @@ from taskraft_service.queue.values import value
 
 @value
 class CreateGroup:
-    """Create a group. Answer: ``GroupResult``.
+    """Create a group.
+
+    Answer: ``GroupResult``.
 
     Args:
         name: unique in the cluster.
@@ -54,7 +56,10 @@ class CreateGroup:
 
 @value
 class StartGroup:
-    """Make the tasks of a group available, in bounded steps. Answer: ``GroupResult``."""
+    """Make the tasks of a group available, in bounded steps.
+
+    Answer: ``GroupResult``.
+    """
 
     name: str
     request_id: str = ""
@@ -63,7 +68,9 @@ class StartGroup:
 
 @value
 class CancelGroup:
-    """Remove the waiting tasks of a group, in bounded steps. Answer: ``GroupResult``.
+    """Remove the waiting tasks of a group, in bounded steps.
+
+    Answer: ``GroupResult``.
 
     With ``revoke`` taken tasks are removed as well; otherwise their holders are asked to stop.
     """
@@ -126,7 +133,10 @@ def _unsuitable(ledger: QueueState, following: GroupTask, path: str) -> Refusal 
 
 
 def start_group(ledger: QueueState, command: StartGroup) -> GroupResult | Refusal:
-    """Start the held tasks; a group without tasks ends at once. Repeating it has no effect."""
+    """Start the held tasks; a group without tasks ends at once.
+
+    Repeating it has no effect.
+    """
     group = ledger.groups.find(command.name)
     if isinstance(group, Refusal):
         return group

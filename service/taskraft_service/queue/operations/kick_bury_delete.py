@@ -47,7 +47,10 @@ from taskraft_service.queue.values import value
 
 @value
 class ReleaseAll:
-    """Release all taken tasks of a tube. Answer: ``CountResult``."""
+    """Release all taken tasks of a tube.
+
+    Answer: ``CountResult``.
+    """
 
     name: str
     request_id: str = ""
@@ -56,7 +59,10 @@ class ReleaseAll:
 
 @value
 class Kick:
-    """Make buried tasks ready: the first ``count``, or selected ones. Answer: ``CountResult``."""
+    """Make buried tasks ready: the first ``count``, or selected ones.
+
+    Answer: ``CountResult``.
+    """
 
     tube: str
     count: int = 1
@@ -69,7 +75,10 @@ class Kick:
 
 @value
 class Bury:
-    """Bury ready and delayed tasks. Answer: ``CountResult``."""
+    """Bury ready and delayed tasks.
+
+    Answer: ``CountResult``.
+    """
 
     tube: str
     selector: Selector
@@ -80,7 +89,10 @@ class Bury:
 
 @value
 class Delete:
-    """Remove tasks in any state. Answer: ``CountResult``."""
+    """Remove tasks in any state.
+
+    Answer: ``CountResult``.
+    """
 
     tube: str
     selector: Selector

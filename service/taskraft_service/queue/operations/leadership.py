@@ -48,7 +48,10 @@ class NotedCalls:
 
 @value
 class NoteCalls(Idempotent):
-    """Count the calls that the leader answered since the last report. Answer: ``CountResult``."""
+    """Count the calls that the leader answered since the last report.
+
+    Answer: ``CountResult``.
+    """
 
     tubes: Sequence[NotedCalls]
 

@@ -45,7 +45,9 @@ from taskraft_service.queue.values import value
 
 @value
 class Move:
-    """Move ready, delayed and buried tasks to another tube. Answer: ``CountResult``.
+    """Move ready, delayed and buried tasks to another tube.
+
+    Answer: ``CountResult``.
 
     Args:
         tube: current tube of the tasks.
@@ -161,7 +163,10 @@ def refusal_of_key(ledger: QueueState, target: QueueTube, key: tuple[str, ...]) 
 
 
 def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
-    """Move a task; the capacity was checked. Its times are set on arrival."""
+    """Move a task; the capacity was checked.
+
+    Its times are set on arrival.
+    """
     leave_order(task)
     now_ms, update = ledger.now_ms, command.update
     key = key_there(task, target)

@@ -47,7 +47,9 @@ from taskraft_service.queue.values import value
 
 @value
 class Put:
-    """Put tasks; with ``atomic`` all or none, otherwise each on its own. Answer: ``PutResult``.
+    """Put tasks; with ``atomic`` all or none, otherwise each on its own.
+
+    Answer: ``PutResult``.
 
     ``waits_for_room``: refuse the put as a whole if the tube lacks capacity for all tasks; the
     leader retries it later.
@@ -211,7 +213,10 @@ def _store(
     *,
     has_wishes: bool,
 ) -> Sequence[int]:
-    """Create the tasks and return their ids. Hot path of producers: see bench/core_cycle.py."""
+    """Create the tasks and return their ids.
+
+    Hot path of producers: see bench/core_cycle.py.
+    """
     now_ms = ledger.now_ms
     first_id = tube.next_id
     if has_wishes:

@@ -39,7 +39,10 @@ from taskraft_service.queue.values import value
 
 @value
 class CreateSchedule:
-    """Create a schedule; ``next_ms`` is its first time, 0: none. Answer: ``ScheduleResult``."""
+    """Create a schedule; ``next_ms`` is its first time, 0: none.
+
+    Answer: ``ScheduleResult``.
+    """
 
     name: str
     options: ScheduleSpec
@@ -50,7 +53,9 @@ class CreateSchedule:
 
 @value
 class UpdateSchedule:
-    """Replace a schedule. Answer: ``ScheduleResult``.
+    """Replace a schedule.
+
+    Answer: ``ScheduleResult``.
 
     ``next_ms`` is used only if the pattern changes.
     """
@@ -64,7 +69,10 @@ class UpdateSchedule:
 
 @value
 class DeleteSchedule:
-    """Remove a schedule; its tasks stay. Answer: ``CountResult``."""
+    """Remove a schedule; its tasks stay.
+
+    Answer: ``CountResult``.
+    """
 
     name: str
     request_id: str = ""
@@ -73,7 +81,9 @@ class DeleteSchedule:
 
 @value
 class RunSchedule(Idempotent):
-    """Put one task for each scheduled time that is not done yet. Answer: ``CountResult``.
+    """Put one task for each scheduled time that is not done yet.
+
+    Answer: ``CountResult``.
 
     Args:
         name: name of the schedule.

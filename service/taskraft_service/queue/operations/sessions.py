@@ -31,7 +31,10 @@ from taskraft_service.queue.values import value
 
 @value
 class OpenSession:
-    """Open a session with an id that the leader generated. Answer: ``SessionResult``."""
+    """Open a session with an id that the leader generated.
+
+    Answer: ``SessionResult``.
+    """
 
     session_id: str
     name: str = ""
@@ -46,7 +49,10 @@ class OpenSession:
 
 @value
 class KeepSessions(Idempotent):
-    """Extend sessions by their time to run from now. Answer: ``KeepResult``."""
+    """Extend sessions by their time to run from now.
+
+    Answer: ``KeepResult``.
+    """
 
     session_ids: Sequence[str]
 
@@ -64,7 +70,10 @@ class AttachSession(Idempotent):
 
 @value
 class CloseSession:
-    """Close a session and release its leases. Answer: ``CountResult``."""
+    """Close a session and release its leases.
+
+    Answer: ``CountResult``.
+    """
 
     session_id: str
     uncounted: bool = False

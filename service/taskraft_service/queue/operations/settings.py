@@ -15,7 +15,10 @@ from taskraft_service.queue.values import value
 
 @value
 class Configure:
-    """Set the given settings; None leaves a setting unchanged. Answer: ``SettingsResult``."""
+    """Set the given settings; None leaves a setting unchanged.
+
+    Answer: ``SettingsResult``.
+    """
 
     settings: ReplicatedSettings
     request_id: str = ""

@@ -97,7 +97,10 @@ SETTLEMENT_BRANCHES: Final[Mapping[type[Settlement], str]] = {
 
 @value
 class Settle:
-    """Settle leases. Answer: ``SettleResult``; items are counted over all tokens of the command."""
+    """Settle leases.
+
+    Answer: ``SettleResult``; items are counted over all tokens of the command.
+    """
 
     settlements: Sequence[Settlement]
     atomic: bool = False

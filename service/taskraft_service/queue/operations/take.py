@@ -33,7 +33,9 @@ from taskraft_service.queue.values import value
 
 @value
 class Take:
-    """Lease ready tasks of one or more tubes, to a session or for a time. Answer: ``TakeResult``.
+    """Lease ready tasks of one or more tubes, to a session or for a time.
+
+    Answer: ``TakeResult``.
 
     ``weights``: one share per tube; without weights the most urgent task of all tubes is next.
     """

@@ -32,7 +32,10 @@ from taskraft_service.queue.values import value
 
 @value
 class CreateTube:
-    """Create a tube. Answer: ``TubeResult``."""
+    """Create a tube.
+
+    Answer: ``TubeResult``.
+    """
 
     name: str
     kind: TubeKind
@@ -47,7 +50,10 @@ class CreateTube:
 
 @value
 class DropTube:
-    """Remove a tube and its tasks. Answer: ``CountResult``."""
+    """Remove a tube and its tasks.
+
+    Answer: ``CountResult``.
+    """
 
     name: str
     force: bool = False
@@ -57,7 +63,10 @@ class DropTube:
 
 @value
 class TruncateTube:
-    """Remove all tasks of a tube. Answer: ``CountResult``."""
+    """Remove all tasks of a tube.
+
+    Answer: ``CountResult``.
+    """
 
     name: str
     request_id: str = ""

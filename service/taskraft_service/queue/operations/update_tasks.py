@@ -39,7 +39,10 @@ from taskraft_service.queue.values import value
 
 @value
 class UpdateTasks:
-    """Change held, ready, delayed and buried tasks. Answer: ``CountResult``."""
+    """Change held, ready, delayed and buried tasks.
+
+    Answer: ``CountResult``.
+    """
 
     tube: str
     selector: Selector

@@ -32,7 +32,10 @@ class OfTypes:
         return min(leasts, default=None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order. They must not change meanwhile."""
+        """Yield the entries above one, in order.
+
+        They must not change meanwhile.
+        """
         return merge(*(order.ordered(after) for order in self._orders))
 
     def coming(self, count: int) -> Sequence[OrderKey]:
@@ -113,7 +116,10 @@ class Urgent:
         return next(self.ordered(self._passed), None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order. They must not change meanwhile."""
+        """Yield the entries above one, in order.
+
+        They must not change meanwhile.
+        """
         if after == LANE_END and not self._has_back:
             return
         entries = self._offers.ordered(after)

@@ -29,7 +29,10 @@ from taskraft_service.queue.state.tube_statistics import (
 
 
 class QueueReaders(LeaderReaders):
-    """What can be asked of a queue. Answers are values, valid as of the last applied entry."""
+    """What can be asked of a queue.
+
+    Answers are values, valid as of the last applied entry.
+    """
 
     def __init__(self, ledger: QueueState) -> None:
         """Read from a ledger."""

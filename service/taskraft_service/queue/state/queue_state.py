@@ -53,7 +53,10 @@ BEGINNING: Final = CounterOrigin()
 
 
 class QueueState(WorkingSet):
-    """The shared state. Instants and positions are those of the entry that is being applied."""
+    """The shared state.
+
+    Instants and positions are those of the entry that is being applied.
+    """
 
     def __init__(
         self,

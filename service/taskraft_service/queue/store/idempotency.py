@@ -83,7 +83,10 @@ class IdempotencyTable:
         self.is_full = self._count >= self._count_max
 
     def rotate(self, now_ms: int) -> None:
-        """Begin a new bucket. Called when the window of the current one ended, or it is full."""
+        """Begin a new bucket.
+
+        Called when the window of the current one ended, or it is full.
+        """
         self._started_ms = now_ms
         self._bucket += 1
         self._count_before = self._count

@@ -177,7 +177,10 @@ class OrderedIndex:
         return self._bound is None or entry <= self._bound
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one in order. The index must not change meanwhile."""
+        """Yield the entries above one in order.
+
+        The index must not change meanwhile.
+        """
         yield from sorted(entry for entry in self._members if entry > after)
         if self._bound is not None:
             yield from self._tail(max(after, self._bound))

@@ -13,7 +13,10 @@ from taskraft_service.queue.values import value
 
 
 class Store(Protocol):
-    """An ordered map of bytes, read only. RocksDB in the product, a sorted dictionary in tests."""
+    """An ordered map of bytes, read only.
+
+    RocksDB in the product, a sorted dictionary in tests.
+    """
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
