@@ -100,7 +100,7 @@ def _new_task(body: bytes, plain_bytes: int | None) -> NewTask:
         return NewTask(body, plain_bytes)
     spec = task_pb2.TaskSpec.FromString(body)
     has = spec.HasField
-    # By position: the keywords alone cost 1 us, as much as the parser.
+    # Positional arguments: keywords would add 1 us, as much as the parser takes.
     return NewTask(
         body,
         len(spec.payload),

@@ -68,7 +68,7 @@ def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
     order each time, even when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
-    # No name of a method has a NUL, nor has a principal: what follows cannot pass for one of them.
+    # Neither message names nor principals contain NUL, so the parts of the hash are unambiguous.
     named = f"{request.DESCRIPTOR.full_name}\0{principal}\0".encode()
     digest = hashlib.blake2b(named, digest_size=HASH_BYTES)
     digest.update(ordered)

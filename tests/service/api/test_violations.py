@@ -117,11 +117,11 @@ CASES = {
             ]
         ),
         {
-            "operations[0].put.tasks[1].priority": "1 means nothing",
-            "operations[0].put.tasks[1].ttl_ms": "2 means nothing",
-            "operations[0].put.tasks[2].ttr_ms": "3 means nothing",
+            "operations[0].put.tasks[1].priority": "1 is not supported",
+            "operations[0].put.tasks[1].ttl_ms": "2 is not supported",
+            "operations[0].put.tasks[2].ttr_ms": "3 is not supported",
             "operations[2]": "task 2 of 'plain' is named twice",
-            "operations[3].put.tasks[0].delay_ms": "4 means nothing",
+            "operations[3].put.tasks[0].delay_ms": "4 is not supported",
         },
     ),
     "what is too large in a batch, and what is wrong in its other operations": (

@@ -100,7 +100,7 @@ class TemporaryTubes:
         is_repeated = self._queues.replicated.remembers(command.request_id)
         if self._memory is None or command.force or is_repeated:
             return None
-        self.advance()  # a lease that is over by now is none
+        self.advance()  # an expired lease does not count
         return self._memory.queue.refusal_to_drop(command.name)
 
     def remembers(self, request_id: str) -> bool:
@@ -146,7 +146,7 @@ class TemporaryTubes:
         if redefined:
             self._follow_definitions(redefined)
         for session_id, uncounted in ended:
-            # An earlier leadership may have asked to be told of it.
+            # The session may have been watched for an earlier leadership.
             if self._memory.queue.session(session_id) is not None:
                 self._empty(session_id, CloseSession(session_id, uncounted))
 
@@ -167,7 +167,7 @@ class TemporaryTubes:
 
     def _define(self, view: TubeView, *, is_new: bool) -> None:
         """Create a tube, or set its options, according to its definition."""
-        # Here it is a tube as others: that it is temporary concerns the replicated queue.
+        # In this queue the tube is an ordinary one; only the replicated queue treats it as temporary.
         options = replace(view.options, durability=Durability.REPLICATED)
         names = [field.name for field in fields(TubeOptions)]
         command: CreateTube | UpdateTube

@@ -127,7 +127,7 @@ def read_task(tube: QueueTube, task_id: int, record: bytes) -> tuple[QueueTask, 
     task.session = None
     task.dirty = False
     task.body = None if apart else record[end:]
-    # What sets a deadline is written under one of the flags.
+    # A task without flags has no deadline.
     task.timer = task.due() if flags else None
     where = (task.state, task.order, task.token, task.subqueue, task.type)
     task.written = (where, task.timer, CURRENT if apart else NOTHING)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def no_task(task_id: int) -> Refusal:
     """Return the refusal of a task id that does not exist."""
     return Refusal(
-        Reason.TASK_NOT_FOUND, "no such task, or not any more", {"task_id": str(task_id)}
+        Reason.TASK_NOT_FOUND, "the task does not exist, or it has ended", {"task_id": str(task_id)}
     )
 
 

@@ -101,7 +101,7 @@ def _first_of_one(
         tasks += run
         rest = entries[len(run) :]
         if expired is not None and ends_expired:
-            # What it makes way for in its sub-queue may come before the others.
+            # The next task of the sub-queue may be more urgent than the other candidates.
             _restore(ready, rest[1:])
             expire(ledger, expired)
         elif rest:
@@ -134,7 +134,7 @@ def _offers(ledger: QueueState, command: Take, passing: ScanBudget, tube: QueueT
     offers: Offers = tube.ready
     if command.types:
         offers = OfTypes(tube.ready.types.ask(command.types))
-        ledger.tubes.touch(tube)  # what was opened for it is looked after with the next writes
+        ledger.tubes.touch(tube)  # the next collect releases the opened sub-queues
     if command.priority_bound is None:
         return offers
     rank_max = tube.rank(command.priority_bound)

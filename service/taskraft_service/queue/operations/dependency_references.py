@@ -79,7 +79,7 @@ def refusal_of_reference(
         return None
     return Refusal(
         Reason.DEPENDENCY_NOT_FOUND,
-        f"{field}: there is no task {reference.tube}/{reference.id}, or not any more",
+        f"{field}: task {reference.tube}/{reference.id} does not exist; it may have ended",
         {"field": field, "tube": reference.tube, "task_id": str(reference.id)},
     )
 

@@ -42,7 +42,7 @@ def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
         for member in members:
             tube = ledger.tubes.by_number.get(member[0])
             task = ledger.find(tube, member[1]) if tube is not None else None
-            if task is not None:  # else its tube is being cleared away
+            if task is not None:  # None: its tube was truncated or dropped
                 _hear(ledger, task, ending)
         done += max(len(members), 1)
     if done:

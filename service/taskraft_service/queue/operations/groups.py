@@ -193,7 +193,7 @@ def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
         tube = ledger.tubes.by_number.get(member[0])
         task = ledger.find(tube, member[1]) if tube is not None else None
         if task is None:
-            continue  # its tube is being cleared away
+            continue  # its tube was truncated or dropped
         if group.state is GroupState.CANCELLED:
             _remove(ledger, group, task)
         elif task.state is HELD:
@@ -212,7 +212,7 @@ def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
         return
     leave_order(task)
     end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
-    ledger.news.wake(task.tube)  # it may have stood in the way of others
+    ledger.news.wake(task.tube)  # other tasks of the sub-queue may be available now
 
 
 # ------------------------------------------------------------------------------------------- ends

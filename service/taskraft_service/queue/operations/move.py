@@ -181,12 +181,14 @@ def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move)
     if update is not None:
         update_task(ledger, task, update)
     if is_renewed or (update is not None and update.ttl_ms is not None):
-        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)  # a new life counts behind the delay
+        task.ttl_ms = lengthened(
+            task.ttl_ms, delay_ms
+        )  # the new time to live starts after the delay
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
     elif command.delay_ms is not None:
         hide(ledger, task, delay_ms)
     if not command.move_to:
-        ledger.news.wake(target)  # the command does not tell where it goes
+        ledger.news.wake(target)  # the prediction does not know the target
     move_to(ledger, task, target, delay_ms, command.position, key)
 
 

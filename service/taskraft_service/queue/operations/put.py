@@ -122,7 +122,7 @@ def put(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
     for conflict in plan.conflicts:
-        if conflict.task_id < first_id:  # those of this put have become what is wanted already
+        if conflict.task_id < first_id:  # tasks of this put were planned with the change already
             settle_conflict(ledger, tube, conflict)
     return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 

@@ -59,8 +59,8 @@ def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Fai
     """Return a taken task whose lease was lost; ``failure`` says why."""
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
-        give_back(ledger, task, kind)  # its time to live ends it before anybody takes it
-    elif task.extras.cancel_requested:  # it ends, even if its attempts are used up
+        give_back(ledger, task, kind)  # the time to live ends the task before the next take
+    elif task.extras.cancel_requested:  # a cancelled task ends, also without attempts left
         come_back(ledger, task, kind)
     elif task.tube.has_retry or task.extras.retry is not None:
         try_again(ledger, task, kind, UNSAID)

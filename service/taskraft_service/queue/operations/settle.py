@@ -168,7 +168,7 @@ def _release(ledger: QueueState, settlement: Release, task: QueueTask) -> None:
     reason = failure.type if failure is not None else ""
     if failure is not None:
         task.extras = replace(task.extras, failure=failure)
-    if task.extras.cancel_requested:  # it ends, whatever else was wished for it
+    if task.extras.cancel_requested:  # a cancelled task ends on release
         put_back(ledger, task, RELEASE, UNSAID, 0, reason)
         return
     if settlement.update is not None:

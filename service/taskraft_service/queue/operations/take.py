@@ -158,7 +158,7 @@ def _chosen(
     assert command.task_id is not None
     if len(command.tubes) != 1:
         return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
-    if not tubes:  # it is paused, or the session holds as much as it may
+    if not tubes:  # the tube is paused, or the session has its maximum of leases
         return []
     task = ledger.find(tubes[0], command.task_id)
     if task is None:

@@ -94,7 +94,7 @@ def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequen
         if getattr(options, name) != getattr(tube.options, name)
     ]
     if tube.is_temporary:
-        # Whether it is empty is not known here: its contents are elsewhere.
+        # The tasks of a temporary tube are in another queue, so their number is not known here.
         wrong += [
             (name, "is fixed when a temporary tube is created")
             for name, essence in WHILE_EMPTY.items()
