@@ -167,7 +167,7 @@ class TemporaryTubes:
 
     def _define(self, view: TubeView, *, is_new: bool) -> None:
         """Create a tube, or set its options, according to its definition."""
-        # In this queue the tube is an ordinary one; only the replicated queue treats it as temporary.
+        # Here the tube is an ordinary one; only the replicated queue treats it as temporary.
         options = replace(view.options, durability=Durability.REPLICATED)
         names = [field.name for field in fields(TubeOptions)]
         command: CreateTube | UpdateTube

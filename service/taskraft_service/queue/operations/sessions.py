@@ -138,7 +138,7 @@ def keep_sessions(ledger: QueueState, command: KeepSessions) -> KeepResult:
             continue
         if not session.attached:
             session.orphaned = False
-            # The grace period after a change of leader may exceed the time to run; never shorten it.
+            # The grace after a change of leader may exceed the time to run; never shorten it.
             session.expires_ms = max(session.expires_ms, after(ledger.now_ms, session.ttr_ms))
             ledger.set_session_timer(session)
         kept.append(session.view())
