@@ -5,31 +5,46 @@ A selected task is removed from its ready order; leasing it is the next step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from taskraft_service.queue.entities.life_cycle import READY
+from taskraft_service.queue.entities.ready_order import Offers, ReadyOrder
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.candidates import Candidates, WeightedCandidates, expire
-from taskraft_service.queue.orders.offers import OfTypes, Urgent
+from taskraft_service.queue.orders.offers import OfTypes, ScanBudget, Urgent
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.read_ahead import soon_needed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from taskraft_service.queue.entities.ready_order import Offers, ReadyOrder
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.operations.take import Take
-    from taskraft_service.queue.orders.offers import ScanBudget
-    from taskraft_service.queue.state.queue_state import QueueState
-    from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.store.ordered_index import OrderKey
 
 ANY_BYTES: Final = 1 << 62
 
 
+class TakeCriteria(Protocol):
+    """The fields of a take that decide which tasks are selected."""
+
+    @property
+    def tubes(self) -> Sequence[str]:
+        """Names of the tubes, in the order of the request."""
+
+    @property
+    def types(self) -> Sequence[str]:
+        """Accepted types; empty: all."""
+
+    @property
+    def priority_bound(self) -> int | None:
+        """Least urgent priority that is accepted; None: all."""
+
+    @property
+    def weights(self) -> Sequence[int]:
+        """Shares of the tubes; empty: the most urgent task is next."""
+
+
 def choose(
     ledger: QueueState,
-    command: Take,
+    command: TakeCriteria,
     passing: ScanBudget,
     tubes: Sequence[QueueTube],
     room: int,
@@ -117,7 +132,7 @@ def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
 
 
 def _candidates(
-    ledger: QueueState, command: Take, passing: ScanBudget, tubes: Sequence[QueueTube]
+    ledger: QueueState, command: TakeCriteria, passing: ScanBudget, tubes: Sequence[QueueTube]
 ) -> Candidates:
     """Return the candidates of the tubes, by urgency or by the weights of the tubes."""
     offers = [_offers(ledger, command, passing, tube) for tube in tubes]
@@ -129,7 +144,9 @@ def _candidates(
     return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
 
 
-def _offers(ledger: QueueState, command: Take, passing: ScanBudget, tube: QueueTube) -> Offers:
+def _offers(
+    ledger: QueueState, command: TakeCriteria, passing: ScanBudget, tube: QueueTube
+) -> Offers:
     """Return the tasks that a tube offers to a take."""
     offers: Offers = tube.ready
     if command.types:
