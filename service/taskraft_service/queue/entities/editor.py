@@ -1,7 +1,7 @@
-"""State what the queue needs of whoever understands the content of tasks.
+"""Define the interface that changes the content of tasks.
 
-To the queue content is bytes. An editor changes it without knowing anything else: equal bytes in,
-equal bytes out, on every node and in every version of the libraries.
+The content is opaque to the queue. An editor is a pure function: equal bytes in give equal bytes
+out, on every node and with every version of the libraries.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from taskraft_service.queue.entities.refusal import Refusal
 
 
 class Edited(NamedTuple):
-    """A task's new content, and the size of the payload in it."""
+    """The new content of a task, and the size of its payload."""
 
     body: bytes
     payload_bytes: int
 
 
 Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
-"""Makes new content out of a task's content and the changes that a client asked for."""
+"""Returns the content of a task with the changes of a client, or a refusal."""
 
 
 def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Refuse to be asked: stands in where nobody edits, as in tests of the queue alone."""
+    """Raise an error: the editor of a queue that gets no updates of content, as in tests."""
     raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")

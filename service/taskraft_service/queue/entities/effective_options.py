@@ -1,4 +1,4 @@
-"""Put the tube's defaults and the producer's wishes together."""
+"""Merge the defaults of a tube with the attributes of a new task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from taskraft_service.queue.entities.tube import QueueTube
 
 
 def effective_options(tube: QueueTube, task: NewTask, now_ms: int) -> EffectiveTaskOptions:
-    """Return what applies to a task that is put now.
+    """Return the attributes of a task that is put now.
 
-    A delay prolongs the time to live (tarantool/queue, ``put``). A task for the front or the back
-    that is delayed is an ordinary one.
+    A delay extends the time to live, as in tarantool/queue. The position FRONT or BACK of a delayed
+    task is ignored.
     """
     options = tube.options
     priority = options.priority if task.priority is None else task.priority

@@ -1,6 +1,7 @@
-"""Tell whether a filter lets a task through.
+"""Evaluate filters.
 
-Equal filters choose equal tasks on all replicas: ages are reckoned by the log's clock.
+Equal filters match equal tasks on all replicas, because ages are computed with the clock of the
+log.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
 
 
 def matcher(chosen: Filter | None, now_ms: int) -> Predicate:
-    """Return what tells whether a filter lets a task through at an instant; None: every task."""
+    """Return a predicate that evaluates a filter at an instant; None matches every task."""
     match chosen:
         case None:
             return lambda _task: True
@@ -108,9 +109,9 @@ def _key_part(task: QueueTask, part: int) -> str:
 
 
 def consists_of(text: str, pieces: Sequence[str]) -> bool:
-    """Tell whether a text is made of pieces in order, with anything, or nothing, in between.
+    """Return whether a text consists of the pieces in order, with any text between them.
 
-    Takes time in proportion to the text for each piece, however many pieces there are.
+    The time is proportional to the length of the text for each piece.
     """
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:

@@ -1,4 +1,4 @@
-"""Check the options of a tube: their ranges, that they agree, and that the kind has them."""
+"""Check the options of a tube: ranges, consistency, and support by the kind of tube."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 
 TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
-"""Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""
+"""Kinds whose tasks can have a priority, a delay, a time to live and a time to run."""
 SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL)
-"""Kinds whose tasks may have a sub-queue."""
+"""Kinds whose tasks can have a sub-queue."""
 
 COUNT_MAX: Final = (1 << 31) - 1
-"""Most that a count of tasks at once, a rate or a weight may be."""
+"""Maximum of a concurrency, a rate and a weight."""
 ATTEMPTS_MAX: Final = 1_000_000
 FACTOR_PERCENT_MAX: Final = 100_000
 SUBQUEUE_WEIGHTS_MAX: Final = 1_000
@@ -33,7 +33,7 @@ TIMED_OPTIONS: Final = (
     "ttl_scope",
     "ttl_policy",
 )
-"""Options of kinds whose tasks may have a priority and times."""
+"""Options of kinds whose tasks can have a priority and times."""
 SUBQUEUE_OPTIONS: Final = (
     "subqueue_concurrency",
     "subqueue_weights",
@@ -51,7 +51,7 @@ _SMALL_COUNTS: Final = (
     "subqueue_rate_burst",
 )
 _NAMES: Final = {"higher_first": "priority_order"}
-"""Options that the contract calls otherwise."""
+"""Options that have another name in the contract."""
 
 _PLAIN: Final = TubeOptions()
 
@@ -59,9 +59,10 @@ _PLAIN: Final = TubeOptions()
 def violations(
     name: str, kind: TubeKind, options: TubeOptions, *, needs_capacity: bool = True
 ) -> list[tuple[str, str]]:
-    """Return all options at fault, each with what is wrong with it; the names are the contract's.
+    """Return the invalid options, by their names in the contract, each with what is wrong.
 
-    ``name`` is the tube's own. ``needs_capacity``: a tube of kind LIMFIFOTTL must name one.
+    ``name`` is the name of the tube. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
+    capacity.
     """
     return [
         *_unsuitable(kind, options),
@@ -76,16 +77,16 @@ def violations(
 
 
 def is_period(retain_ms: int) -> bool:
-    """Tell whether a ZOMBIE may be kept for so long: neither not at all nor for ever."""
+    """Return whether a retention period is valid for a ZOMBIE: greater than 0 ms and finite."""
     return 0 < retain_ms < FOREVER_MS
 
 
 def retry_violations(
     policy: RetryPolicy, dead_letter_tube: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a retry policy that are at fault.
+    """Yield the invalid fields of a retry policy.
 
-    ``dead_letter_tube`` None: not known here, as for the policy of a single task.
+    ``dead_letter_tube`` None: not known, as for the policy of a single task.
     """
     ranges = {
         "attempts_max": ATTEMPTS_MAX,
@@ -110,7 +111,7 @@ def retry_violations(
 
 
 def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield options that mean nothing in a tube of this kind."""
+    """Yield options that the kind of the tube does not support."""
     names: tuple[str, ...] = ()
     if kind not in TIMED_KINDS:
         names += TIMED_OPTIONS
@@ -124,10 +125,10 @@ def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str
 
 
 def _shown(wish: object) -> str:
-    """Return a value as the contract calls it."""
-    if wish is True:  # the only option of this kind that does not suit every tube
+    """Return a value by its name in the contract."""
+    if wish is True:  # only this bool option is not supported by every kind
         return "HIGHER_FIRST"
-    if isinstance(wish, tuple):  # weights by sub-queue: there may be very many, and long names
+    if isinstance(wish, tuple):  # weights: there can be many, with long names
         (name, weight), *more = wish
         return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
     return wish.name if isinstance(wish, IntEnum) else str(wish)
@@ -159,7 +160,7 @@ def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
 
 
 def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield options that do not agree with others."""
+    """Yield options that contradict other options."""
     low, high = options.priority_min, options.priority_max
     if low > high:
         yield "priority_min", f"{low} is more than priority_max, {high}"

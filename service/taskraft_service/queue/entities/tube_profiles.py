@@ -1,8 +1,8 @@
-"""Bundle the defaults and rules of older systems, so that each is one option of a tube.
+"""Bundle the defaults and rules of older queue systems into profiles.
 
-A profile is what a tube does where its creator says nothing, and a few rules that are no options.
-Sources: tarantool/queue 1.5, moonlibs/xqueue, the queue of Tarantool 1.5 (t15), rstudio's rsqueue.
-docs/migration.md has a table for each.
+A profile sets the options that the creator of a tube leaves out, and a few rules that are not
+options. Sources: tarantool/queue 1.5, moonlibs/xqueue, the queue of Tarantool 1.5 (t15), rstudio's
+rsqueue. docs/migration.md has a table for each.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DAY_MS: Final = 86_400_000
 
 @value
 class TubeProfile:
-    """What tubes of a profile do.
+    """Rules of the tubes of a profile.
 
-    ``ttr_is_ttl``: the time to run of tasks that name none is the tube's time to live.
-    ``ignores_unsuitable``: what means nothing in a kind of tube is ignored instead of refused.
-    ``touches_untimed``: leases in tubes without a time to run can be prolonged.
-    ``needs_capacity``: a tube of kind LIMFIFOTTL must name its capacity.
+    ``ttr_is_ttl``: the default time to run is the tube's time to live. ``ignores_unsuitable``:
+    unsupported fields are ignored instead of refused. ``touches_untimed``: leases can be extended
+    in tubes without a time to run. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
+    capacity.
     """
 
     name: str
@@ -77,18 +77,18 @@ RSQUEUE: Final = TubeProfile(
 PROFILES: Final[Mapping[str, TubeProfile]] = {
     profile.name: profile for profile in (OWN, TARANTOOL, XQUEUE, T15, RSQUEUE)
 }
-"""Profiles by name; the empty name is taskraft's own."""
+"""Profiles by name; the empty name is taskraft's own profile."""
 
 _PLAIN: Final = TubeOptions()
 
 
 def defaults_of(profile: TubeProfile, kind: TubeKind) -> TubeOptions:
-    """Return the options of a tube that names none."""
+    """Return the default options of a tube."""
     return suitable(kind, profile.defaults)
 
 
 def suitable(kind: TubeKind, options: TubeOptions) -> TubeOptions:
-    """Return options without those that mean nothing in a kind of tube."""
+    """Return the options without those that a kind of tube does not support."""
     names: tuple[str, ...] = ()
     if kind not in TIMED_KINDS:
         names += TIMED_OPTIONS
@@ -98,7 +98,7 @@ def suitable(kind: TubeKind, options: TubeOptions) -> TubeOptions:
 
 
 def suitable_task(kind: TubeKind, task: NewTask) -> NewTask:
-    """Return a task without the wishes that mean nothing in a kind of tube."""
+    """Return a task without the attributes that a kind of tube does not support."""
     if kind not in TIMED_KINDS:
         task = replace(
             task, priority=None, delay_ms=None, ttl_ms=None, ttr_ms=None, visible_at_ms=None

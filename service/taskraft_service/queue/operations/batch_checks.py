@@ -142,10 +142,10 @@ class BatchChecks:
         if isinstance(there, Refusal):
             return there
         if there is None:
-            self.room.comes(tube, 1, task.payload_bytes)
+            self.room.add(tube, 1, task.payload_bytes)
             return None
         if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
-            self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
+            self.room.add(tube, 0, task.payload_bytes - there.payload_bytes)
         return self._tasks.name(there)
 
     def _settle(self, command: Settle) -> Refusal | None:
@@ -206,16 +206,16 @@ class BatchChecks:
             case Kick():
                 if task.state is not BURIED:
                     return wrong_state(task)
-                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                self.room.add(tube, 0, growth(self._ledger, task, command.update))
                 return unsuitable_content(self._ledger, task, command.update)
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
                 self._keys.free(task, is_kept=False)
-                self.room.comes(tube, -1, -task.payload_bytes)
+                self.room.add(tube, -1, -task.payload_bytes)
                 return None
             case UpdateTasks():
-                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                self.room.add(tube, 0, growth(self._ledger, task, command.update))
                 return refusal_of_update(self._ledger, task, command.update)
             case Move():
                 return self._moved(command, task)
@@ -231,8 +231,8 @@ class BatchChecks:
         if refusal is not None:
             return refusal
         self._keys.free(task, is_kept=False)
-        self.room.comes(task.tube, -1, -task.payload_bytes)
+        self.room.add(task.tube, -1, -task.payload_bytes)
         payload_bytes = task.payload_bytes + growth(self._ledger, task, command.update)
-        self.room.comes(target, 1, payload_bytes)
+        self.room.add(target, 1, payload_bytes)
         key = key_there(task, target)
         return self._keys.move(target, key) if key else None

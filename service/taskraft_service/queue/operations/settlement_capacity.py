@@ -34,11 +34,11 @@ def add_settlement(
     more = _growth(ledger, task, settlement)
     place = _place_after(ledger, room, task, settlement, more)
     if place is task.tube:
-        room.comes(place, 0, more)
+        room.add(place, 0, more)
         return
-    room.comes(task.tube, -1, -task.payload_bytes)
+    room.add(task.tube, -1, -task.payload_bytes)
     if place is not None:
-        room.comes(place, 1, task.payload_bytes + more)
+        room.add(place, 1, task.payload_bytes + more)
 
 
 def _growth(ledger: QueueState, task: QueueTask, settlement: Settlement) -> int:
