@@ -115,7 +115,7 @@ def test_what_means_nothing_in_a_kind_is_named_as_the_contract_does():
         subqueue_concurrency=2,
     )
     found = dict(violations("mail", FIFO, options))
-    assert {path: text.split(" means ")[0] for path, text in found.items()} == {
+    assert {path: text.split(" is not supported ")[0] for path, text in found.items()} == {
         "priority_order": "HIGHER_FIRST",
         "priority": "1",
         "ttl_scope": "ALL",
