@@ -1,8 +1,4 @@
-"""What a request says is what the command says, for every kind: all of it, and what is left out.
-
-Each kind stands here with everything that it can say, and with nothing but what it must: an absent
-field is a default or None, and never another field's value.
-"""
+"""Every codec decodes all fields of its request, and applies the defaults of absent fields."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tube to be created: what its creator says, and what its profile says for the rest."""
+"""Options of a new tube: set by the request, or defaults of its profile."""
 
 import pytest
 

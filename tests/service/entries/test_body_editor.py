@@ -1,4 +1,4 @@
-"""Changes of a task's content leave everything else as the producer sent it."""
+"""A change of a task's content leaves the other fields as the producer sent them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UPDATES = st.builds(
 
 @given(SPECS, UPDATES)
 def test_does_what_the_messages_say(spec, update):
-    """Against the same change made with the library's own objects."""
+    """Compare with the same change made with protobuf messages."""
     edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     expected = task_pb2.TaskSpec()
     expected.CopyFrom(spec)
@@ -51,14 +51,14 @@ def test_does_what_the_messages_say(spec, update):
 
 @given(SPECS, UPDATES)
 def test_equal_contents_become_equal_bytes(spec, update):
-    """In whatever order a client wrote a map."""
+    """The order in which a client wrote a map has no effect."""
     first = edit_body(spec.SerializeToString(deterministic=True), update.SerializeToString())
     again = edit_body(edit_body(spec.SerializeToString(), b"").body, update.SerializeToString())
     assert first == again
 
 
 def test_a_plain_payload_stays_recognisable():
-    """The hot paths know specs that are nothing but a payload by their first bytes."""
+    """The hot paths recognise specs that contain only a payload by their first bytes."""
     update = task_pb2.TaskUpdate(payload=b"new")
     plain = task_pb2.TaskSpec(payload=b"old").SerializeToString()
     wanted = task_pb2.TaskSpec(payload=b"new").SerializeToString()
@@ -66,7 +66,7 @@ def test_a_plain_payload_stays_recognisable():
 
 
 def test_unknown_fields_are_kept():
-    """A later version's fields survive an update by this one."""
+    """An update keeps the fields of a later version."""
     unknown = b"\xf8\x7f\x05" + b"\xfa\x7f\x01x" + b"\xfd\x7f\x01\x02\x03\x04"
     edited = edit_body(unknown, task_pb2.TaskUpdate(payload=b"p").SerializeToString())
     assert edited.body == b"\x0a\x01p" + unknown

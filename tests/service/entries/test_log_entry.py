@@ -1,4 +1,4 @@
-"""Requests, commands and log entries: what is written is read back."""
+"""Commands that are encoded into a log entry are decoded unchanged."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What tests of temporary tubes say to a node."""
+"""Calls that tests of temporary tubes send to a node."""
 
 from google.rpc import error_details_pb2, status_pb2
 
@@ -55,7 +55,7 @@ def payloads(tasks):
 
 
 def violations(error):
-    """Return the fields at fault of a refused call."""
+    """Return the invalid fields of a refused call."""
     for key, packed in error.trailing_metadata():
         if key == STATUS_KEY:
             for detail in status_pb2.Status.FromString(packed).details:

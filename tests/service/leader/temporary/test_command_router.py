@@ -1,4 +1,4 @@
-"""Which side a command goes to, and what becomes of it where the other side fails."""
+"""The router sends each command to the right side, and handles a failure of one side."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)
 
 
 class Log:
-    """Applies commands when it is told to."""
+    """Applies commands when the test asks for it."""
 
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits(), new_task)

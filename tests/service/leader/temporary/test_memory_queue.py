@@ -1,4 +1,4 @@
-"""How much memory temporary tubes may take, and that work goes on when it is taken."""
+"""The memory limit of temporary tubes refuses puts, and settling goes on at the limit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A temporary tube answers as a replicated one does, whatever it is asked."""
+"""A temporary tube answers every command as a replicated tube does."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ DRIVERS = {NEWEST.name: NEWEST}
 TERM = 3
 SHIFT = origin_of(TERM).task
 IDS = ("id", "ids", "task_id", "token", "tokens", "existing_id", "after_id", "continue_after_id")
-"""Fields of commands and results that hold numbers of tasks and leases."""
+"""Fields of commands and results that hold task ids and lease tokens."""
 FAILED = range(1, 6)
-"""Tasks of which is asked whether they failed."""
+"""Tasks whose failure records are compared."""
 ELSEWHERE = (Startup, AttachSession, KeepSessions, OpenSession)
-"""What ends sessions by time: then the two sides see it in different orders."""
+"""Rules that let sessions expire, which both sides see in different orders."""
 
 
 def told(command):
-    """Return a command with contents as clients write them."""
+    """Return a command with contents as clients encode them."""
     if isinstance(command, NewTask):
         payload = task_pb2.TaskSpec(payload=command.body)
         return replace(command, body=payload.SerializeToString())
@@ -85,7 +85,7 @@ def each_part(value, change):
 
 
 def shifted(value, by):
-    """Return a command or a result with the numbers of tasks and leases moved, 0 aside."""
+    """Return a command or a result with its task ids and tokens shifted; 0 stays."""
     if isinstance(value, (list, range)):
         return [shifted(one, by) for one in value]
     if isinstance(value, tuple):
@@ -116,7 +116,7 @@ class Clock:
 
 
 class Log:
-    """Applies what it gets at once, as a cluster of one node would in the end."""
+    """Applies commands at once, like a cluster of one node."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -138,7 +138,7 @@ class Log:
 
 
 class Pair:
-    """The same tubes twice: in a replicated queue, and temporary."""
+    """The same tubes twice: replicated and temporary."""
 
     def __init__(self):
         self.clock = Clock()
@@ -152,7 +152,7 @@ class Pair:
         self.temporary.begin(TERM)
 
     async def do(self, passed, command):
-        """Do a command on both, and compare what they answer and what they then hold."""
+        """Execute a command on both sides, and compare the results and the contents."""
         self.clock.time_ms += passed
         here = shifted(command, SHIFT)
         if isinstance(command, CreateTube):
@@ -166,7 +166,7 @@ class Pair:
             assert plain(shifted(found, -SHIFT)) == plain(shifted(expected, 0))
 
     def shown(self):
-        """Yield what the temporary tubes show, each with what the replicated ones do."""
+        """Yield each view of the temporary tubes with the view of the replicated ones."""
         # An entry without a command: what is due happens, also what the last command made due.
         self.temporary.advance()
         queue = self.plain.queue
@@ -198,11 +198,11 @@ BEGINNING = [command for command in OPENING if not isinstance(command, ELSEWHERE
 ]
 
 ABOVE = (CreateGroup, StartGroup, CancelGroup, CreateSchedule, UpdateSchedule, RunSchedule)
-"""What has nothing to do with temporary tubes."""
+"""Rules on entities that temporary tubes do not support."""
 
 
 def alone(command):
-    """Return a command whose tasks belong to nothing that does not reach temporary tubes."""
+    """Return a command whose tasks have no group and no dependencies."""
     match command:
         case Put(tasks=tasks):
             free = [replace(task, group="", dependencies=None) for task in tasks]
@@ -229,7 +229,7 @@ COMPOSED_BEGINNING = [
 
 @pytest.fixture(autouse=True, scope="module")
 def small():
-    """Let little be in memory, and much in the store."""
+    """Keep little in memory and much in the store."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_queue, "LIMITS", LIMITS)
         patch.setattr(memory_queue, "COLLECT_TASKS", 3)
@@ -258,7 +258,7 @@ def test_drivers_batches_and_subqueues_answer_as_in_a_replicated_one(steps):
 
 
 async def differences(beginning, steps):
-    """Do commands on both sides; return in what they differ after the first step where they do."""
+    """Execute commands on both sides; return the differences after the first step that has any."""
     pair = Pair()
     for command in beginning:
         await pair.do(1, command)

@@ -1,4 +1,4 @@
-"""Temporary tubes through a node: as other tubes, but beside the log (union 24)."""
+"""Temporary tubes of a node behave like replicated tubes, without log entries."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ async def test_a_page_of_a_list_goes_on_where_the_one_before_ended(scratch):
 
 
 async def test_deadlines_fire_without_traffic(scratch):
-    """However late the machine is: each call waits for what the deadline before it does."""
+    """Each call waits for the effect of the previous deadline, so a slow machine passes too."""
     await put(scratch, b"late", tube="scratch", delay_ms=20)
     (late,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=10)
     (again,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=60_000)

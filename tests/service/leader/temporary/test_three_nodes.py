@@ -1,4 +1,4 @@
-"""Temporary tubes in a cluster: equal answers from every node, and empty tubes after a change."""
+"""Every node of a cluster answers for temporary tubes; a change of leader empties them."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""A take with a filter meets what it lets through, and nothing of what stands before that."""
+"""A take with a filter leases the tasks that match, however many others stand before them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.service.queue.memory_store import MemoryStore
 OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))
 """Weights of the sub-queues of a first put."""
 BEFORE = 3_000
-"""Many times what memory holds of an order."""
+"""Several times the number of entries of an order that memory holds."""
 LIMITS = Limits(
     head_entries_max=64, type_entries_max=8, read_tasks_max=8, ahead_tasks_max=8, types_max=3
 )
@@ -54,7 +54,7 @@ class ReadingStore(MemoryStore):
 
 
 class Arrivals:
-    """A driver that takes tasks as they come, whatever their priority is."""
+    """A tube driver that orders tasks by arrival and ignores priorities."""
 
     name = "arrivals"
     version = 1
@@ -67,7 +67,7 @@ class Arrivals:
 
 
 class Desk:
-    """A queue that is written behind and opened again on demand."""
+    """A queue that is collected and reopened on demand."""
 
     def __init__(self, kind=TubeKind.FIFOTTL, limits=LIMITS, **options):
         self.store = ReadingStore()

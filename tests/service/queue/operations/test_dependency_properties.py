@@ -1,4 +1,4 @@
-"""Dependencies against a naive model: whatever happens to tasks, those that wait hear of it."""
+"""Dependencies against a naive model: every dependent learns of the end of its dependencies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ places = st.tuples(st.sampled_from(TUBES), st.integers(1, 6))
 
 
 class Waiting:
-    """What the model knows of a task that waits; ``group``: its group holds it too."""
+    """What the model knows of a dependent; ``group``: its group holds it too."""
 
     def __init__(self, on, runs, group):
         self.open = set(on)
@@ -53,10 +53,10 @@ class Waiting:
 
 
 class DependencyMachine(RuleBasedStateMachine):
-    """Tasks of three tubes; after each rule all that follows from it has happened.
+    """Tasks of three tubes; all effects of a rule have happened when the rule ends.
 
-    The model knows of each task that waits for which others, and follows the ends of those: one
-    that ends well is struck out, any other cancels the task, which is such an end itself.
+    The model knows the open dependencies of each dependent. An acknowledged dependency is removed;
+    any other end cancels the dependent, which is an end too.
     """
 
     leases = Bundle("leases")
@@ -79,7 +79,7 @@ class DependencyMachine(RuleBasedStateMachine):
             self.do(Put(name, [NewTask(b"x", 1)] * 2))
 
     def do(self, *commands):
-        """Apply one entry, and then what is left over from it."""
+        """Apply one entry, and further entries until nothing is left to do."""
         self.index += 1
         self.now_ms += 1
         results = self.queue.apply(self.index, self.now_ms, commands)
@@ -93,7 +93,7 @@ class DependencyMachine(RuleBasedStateMachine):
         return State.GONE if task is None else task.state
 
     def ended(self, place, is_well):
-        """Let the model hear that a task has ended."""
+        """Tell the model that a task has ended."""
         self.waiting.pop(place, None)
         for other, waiting in list(self.waiting.items()):
             if place in waiting.open:
@@ -124,7 +124,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from(TUBES), second=st.sampled_from(TUBES), on=places)
     def put_a_chain(self, first, second, on):
-        """A batch: one item depends on a task, the next two on the one before."""
+        """Put a batch in which one item depends on a task, and two items on the item before."""
         there = self.state(on)
         head = Dependencies((TaskReference(*on),))
         links = [Dependencies((ItemReference(item),)) for item in (0, 1)]
@@ -210,7 +210,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_after_a_batch(self):
-        """What is on disk has everything; the digest says so."""
+        """The store has the whole state; the digest shows it."""
         digest = self.queue.digest()
         self.store.write(self.queue.collect_writes())
         assert self.queue.digest() == digest

@@ -1,4 +1,4 @@
-"""Alike commands of one entry are done at once, and nobody can tell."""
+"""Executing similar commands of an entry together has the same effect as one by one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ ENTRIES = st.lists(
 
 
 class Replica:
-    """A queue that writes behind after each entry; it may be told to do commands one by one."""
+    """A queue that is collected after each entry; it can execute commands one by one."""
 
     def __init__(self, *, one_by_one, limits=LIMITS):
         self.one_by_one = one_by_one
@@ -107,7 +107,7 @@ class Replica:
 
 
 def plain(result):
-    """Return a result with lists for whatever else holds its parts."""
+    """Return a result with lists in place of other sequences."""
     if isinstance(result, TakeResult):
         return TakeResult(list(result.tasks))
     if isinstance(result, SettleResult):

@@ -1,4 +1,4 @@
-"""What a group puts at its end: as a task of a tube that may refuse it, and to be woken for."""
+"""The end task of a group: refusals by its tube, and the signal to waiting consumers."""
 
 from taskraft_service.queue.entities.group_view import GroupState, GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
@@ -14,7 +14,7 @@ from tests.service.queue.memory_store import MemoryStore
 
 
 def urgent(body):
-    """Return a task with a priority, which not every kind of tube may have."""
+    """Return a task with a priority, which not every kind of tube supports."""
     return NewTask(body, len(body), priority=-5)
 
 

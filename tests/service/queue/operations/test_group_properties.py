@@ -1,4 +1,4 @@
-"""Groups against a naive model: whatever happens to tasks, the counts and the end are right."""
+"""Groups against a naive model: the counts and the end are right after every command."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_after_a_batch(self):
-        """What is on disk has everything; the digest says so."""
+        """The store has the whole state; the digest shows it."""
         self.store.write(self.queue.collect_writes())
         again = Queue(self.store.copy(), SMALL)
         assert again.digest() == self.queue.digest()

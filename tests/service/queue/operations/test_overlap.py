@@ -1,4 +1,4 @@
-"""Which task is the one of the time before: what the put answered with, wherever it is by then."""
+"""The last task of a schedule is the task of its last put, also after a move."""
 
 import pytest
 
@@ -31,7 +31,7 @@ TUBES = {
 
 
 def task_of(spec):
-    """Return the task of a stored spec, with a unique key where it is about that."""
+    """Return the task of a stored spec, with a unique key if the spec has one."""
     key = ("k",) if b"keyed" in spec else ()
     conflict = OnConflict.FAIL if b"strict" in spec else OnConflict.RETURN_EXISTING
     return NewTask(spec, len(spec), unique_key=key, on_conflict=conflict)
@@ -41,7 +41,7 @@ KEYED, STRICT = task_of(b"keyed"), b"keyed strict"
 
 
 class Node:
-    """A queue with a schedule, read anew from its store before each command."""
+    """A queue with a schedule, reopened from its store before each command."""
 
     def __init__(self, overlap, spec=b"task"):
         self.store = MemoryStore()

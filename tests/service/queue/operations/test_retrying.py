@@ -1,4 +1,4 @@
-"""How late a task is tried again: growing, bounded, and the same on every replica."""
+"""The delay before an attempt grows, is bounded, and is equal on all replicas."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_backoff_is_no_delay():
     st.integers(1, 2**63),
 )
 def test_delay_stays_within_its_bounds(policy, attempt, task_id):
-    """However often a task was tried, and however steep the policy is."""
+    """For any number of attempts and any growth of the policy."""
     task = Task(task_id, attempt)
     delay = backoff_ms(policy, task)
     assert 0 <= delay <= policy.backoff_ms_max
@@ -77,7 +77,7 @@ def test_delay_stays_within_its_bounds(policy, attempt, task_id):
 
 
 def test_jitter_spreads_tasks_and_attempts_evenly():
-    """Each task has a delay of its own, half as short on average as it may be."""
+    """Each task has its own delay; on average half of the jitter is subtracted."""
     policy = RetryPolicy(backoff_ms=10_000, factor_percent=100, jitter_percent=50)
     found = [backoff_ms(policy, Task(task_id, 1)) for task_id in range(1_000)]
     assert min(found) >= 5_000
@@ -88,7 +88,7 @@ def test_jitter_spreads_tasks_and_attempts_evenly():
 
 
 def test_task_without_bound_is_tried_for_days():
-    """A poisonous task under a policy without attempts_max: cheap to the end."""
+    """A task that always fails, under a policy without attempts_max, stays cheap."""
     policy = RetryPolicy(backoff_ms=1, factor_percent=101)
     assert backoff_ms(policy, Task(1, ATTEMPTS_MAX)) <= BACKOFF_MS_MAX
 
@@ -114,7 +114,7 @@ def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
 
 
 def test_dead_letters_take_room_in_an_atomic_settle():
-    """One place is not given twice; alone, a dead letter without room is buried."""
+    """Capacity is not given twice; a dead letter without capacity is buried."""
     policy = RetryPolicy(attempts_max=1, exhausted=Exhausted.DEAD_LETTER)
     options = TubeOptions(retry=policy, dead_letter_tube="small")
     queue = Queue(MemoryStore(), Limits())

@@ -1,4 +1,4 @@
-"""From when on a schedule counts its slots: its creation, another pattern, the end of a pause."""
+"""The instant from which a schedule counts: creation, a new pattern, the end of a pause."""
 
 from dataclasses import replace
 
