@@ -203,7 +203,7 @@ def _after(proposed: Submitted, follow: Callable[[AppliedCommand], AppliedComman
                 future.set_exception(error)
             else:
                 future.set_result(follow(proposed.result()))
-        except Exception as refused:  # noqa: BLE001 - whoever waits hears of it
+        except Exception as refused:  # noqa: BLE001 - the waiting caller gets it
             future.set_exception(refused)
 
     def give_up(given_up: Submitted) -> None:
