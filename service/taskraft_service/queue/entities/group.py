@@ -1,4 +1,4 @@
-"""Hold one group: its state, and the fates of its tasks by number."""
+"""A task group in the core: its state, and the numbers of its tasks by outcome."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from taskraft_service.queue.store.task_sets import FIRST, SetMember
 class TaskGroup:
     """A group.
 
-    ``sweeping`` tells that a start or a cancellation goes through the members, in steps; ``cursor``
-    is the last member that it has dealt with.
+    ``sweeping``: a start or a cancellation is scanning the members in steps; ``cursor`` is the last
+    member that was processed.
     """
 
     __slots__ = (
@@ -55,11 +55,11 @@ class TaskGroup:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether nothing changes any more."""
+        """Return whether the group cannot change any more."""
         return self.ended_ms > 0
 
     def count(self, state: State, outcome: TaskOutcome, tasks: int) -> None:
-        """Count tasks that came to a fate, or (negative) left it."""
+        """Add tasks to the number of an outcome, or (negative) subtract them."""
         if state in OPEN:
             self.open += tasks
         elif outcome is TaskOutcome.PROCESSED:
@@ -70,7 +70,7 @@ class TaskGroup:
             self.failed += tasks
 
     def view(self) -> GroupView:
-        """Return the group as it is shown."""
+        """Return the group as callers see it."""
         return GroupView(
             self.name,
             self.state,
@@ -89,7 +89,7 @@ class TaskGroup:
 
 
 def wrong_state(group: TaskGroup) -> Refusal:
-    """Say that a group's state does not allow the operation."""
+    """Return the refusal of an operation that the state of the group does not allow."""
     return Refusal(
         Reason.WRONG_STATE,
         f"group {group.name!r} is {group.state.name}",

@@ -1,10 +1,9 @@
-"""Know since when the oldest ready task of a tube has been ready, in whatever order they are taken.
+"""Find the age of the oldest ready task of a tube, in whatever order tasks are taken.
 
 An exponential histogram (Datar, Gionis, Indyk, Motwani: "Maintaining Stream Statistics over Sliding
-Windows", SIAM J. Comput. 2002): ready tasks are counted in slots of time, fine ones for young tasks
-and coarse ones for old tasks, so that a backlog of any size and age takes a bounded number of them.
-A task that waits behind more urgent ones keeps its slot, and is seen; the first task in the order
-of takes would hide it.
+Windows", SIAM J. Comput. 2002): ready tasks are counted in slots of time, short for young tasks and
+long for old tasks. A backlog of any size and age therefore needs a bounded number of slots. A task
+behind more urgent tasks keeps its slot, so the age of the oldest task is visible.
 """
 
 from __future__ import annotations
@@ -16,33 +15,32 @@ from struct import Struct
 from typing import Final
 
 PRECISION: Final = 16
-"""A slot is at most so small a part of the age of the tasks in it: the age told is at most 1/16 too
-great, and exact while no slots have been joined."""
+"""A slot spans at most 1/16 of the age of its tasks: the reported age is at most 1/16 too high."""
 
 FRESH_SLOTS_MAX: Final = 256
-"""So many new slots are let come before slots are joined: that looks at all of them."""
+"""Number of new slots after which slots are joined; joining scans all slots."""
 
 _head = Struct(">HH")
 
 
 class ReadyAgeHistogram:
-    """The ready tasks of one tube, counted by the time since when they have been ready.
+    """The ready tasks of one tube, counted by the instant at which they became ready.
 
-    ``_since`` holds the beginnings of the slots, ascending; a slot ends where the next one begins.
-    ``_tasks`` holds how many tasks each has; none is empty.
+    ``_since`` has the starts of the slots, ascending; a slot ends where the next one starts.
+    ``_tasks`` has the number of tasks of each slot; no slot is empty.
     """
 
     __slots__ = ("_fresh", "_since", "_tasks")
 
     def __init__(self) -> None:
-        """Begin without tasks."""
+        """Start without tasks."""
         self._since: list[int] = []
         self._tasks: list[int] = []
         self._fresh = 0
 
     @property
     def oldest_ms(self) -> int:
-        """Return since when the oldest task has been ready; 0: there is none."""
+        """Return the instant since which the oldest task is ready; 0: no task is ready."""
         return self._since[0] if self._since else 0
 
     def came(self, now_ms: int, tasks: int = 1) -> None:
@@ -79,9 +77,9 @@ class ReadyAgeHistogram:
             self.left(since, tasks)
 
     def _join(self, now_ms: int) -> None:
-        """Join slots whose tasks are so old that the difference does not matter any more.
+        """Join the slots of tasks that are old enough for the lower precision.
 
-        It matters less and less, so what was joined may stay joined.
+        The precision only falls with age, so joined slots stay joined.
         """
         since, tasks = self._since, self._tasks
         ends = [*since[1:], now_ms]
@@ -96,7 +94,7 @@ class ReadyAgeHistogram:
         self._fresh = 0
 
     def record(self) -> bytes:
-        """Return the slots as they are written with the tube."""
+        """Return the slots as bytes for the record of the tube."""
         slots = len(self._since)
         return _head.pack(slots, self._fresh) + Struct(f">{2 * slots}Q").pack(
             *self._since, *self._tasks
@@ -104,7 +102,7 @@ class ReadyAgeHistogram:
 
     @classmethod
     def read(cls, record: bytes, start: int) -> tuple[ReadyAgeHistogram, int]:
-        """Return the slots out of a tube's record, and where they end."""
+        """Return the slots in the record of a tube, and the position after them."""
         ages = cls()
         slots, ages._fresh = _head.unpack_from(record, start)
         numbers = Struct(f">{2 * slots}Q")

@@ -1,7 +1,7 @@
-"""Define the order in which the ready tasks of a tube are taken, as tubes and operations use it.
+"""The order of the ready tasks of a tube, as tubes and operations use it.
 
-Package ``orders`` has the two implementations: ``PlainOrder``, in which every ready task may be
-taken, and ``SubqueueOrder`` for tubes with sub-queues. Both offer entries, least first; the last
+Package ``orders`` has two implementations: ``PlainOrder``, in which every ready task can be taken,
+and ``SubqueueOrder`` for tubes with sub-queues. Both offer entries in ascending order; the last
 number of an entry is the id of the task.
 """
 
@@ -17,53 +17,50 @@ from taskraft_service.queue.store.store import Write
 
 
 class Offers(Protocol):
-    """Entries, the least to be taken first; the last number of each is a task's id."""
+    """Entries of tasks, the next one to take first; the last number of an entry is the task id."""
 
     def least(self) -> OrderKey | None:
-        """Return the entry of the task that is to be taken next, or None."""
+        """Return the entry of the next task, or None."""
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order.
-
-        They must not change meanwhile.
-        """
+        """Yield the entries above one, in order; they must not change meanwhile."""
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return entries of about so many tasks that will be taken next."""
+        """Return the entries of approximately the next tasks."""
 
 
 class OffersByType(Protocol):
-    """The entries that a tube offers, by the types of their tasks."""
+    """The entries that a tube offers, by the types of the tasks."""
 
     has_any: bool
-    """Whether the tube has ever had a ready task with a type; kept in the tube's record."""
+    """Whether the tube ever had a ready task with a type; part of the tube's record."""
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the orders of some types, valid until the next change of another entry."""
+        """Return the orders of some types, valid until another entry changes."""
 
 
 class ReadyOrder(Offers, Protocol):
     """The order of a tube's ready tasks."""
 
     counts_leases: ClassVar[bool]
-    """Whether ``free`` must be called; if not, hot paths leave it out."""
+    """Whether ``free`` must be called; hot paths skip the call otherwise."""
 
     @property
     def types(self) -> OffersByType:
-        """Return the same by the types of the tasks."""
+        """Return the entries by the types of the tasks."""
 
     @property
     def counts_claims(self) -> bool:
-        """Tell whether ``claim`` must be called for what is withdrawn; if not, that may be left."""
+        """Whether ``claim`` must be called for withdrawn entries."""
 
     def add(self, task: QueueTask) -> None:
-        """Take in a task that is ready."""
+        """Add a ready task."""
 
     def add_all(self, tasks: Sequence[QueueTask]) -> None:
-        """Take in tasks that are ready."""
+        """Add ready tasks."""
 
     def discard(self, task: QueueTask) -> None:
-        """Let go of a task that is not ready any more; harmless for another."""
+        """Remove a task that is no longer ready; harmless for other tasks."""
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
         """Withdraw up to so many entries that are to be taken next; none: there is none.
@@ -75,45 +72,45 @@ class ReadyOrder(Offers, Protocol):
         """Offer a withdrawn entry again."""
 
     def may_give(self, subqueue: str) -> bool:
-        """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
+        """Return whether the limits of a sub-queue allow one more lease."""
 
     def claim(self, task: QueueTask, now_ms: int) -> None:
-        """Take a task out of what is offered, if it is still there, and note that it is taken."""
+        """Remove a task from the order, if it is there, and count its lease."""
 
     def claim_withdrawn(self, tasks: Sequence[QueueTask], now_ms: int) -> None:
-        """Take note that tasks are taken whose entries one ``pop_many`` has withdrawn."""
+        """Count the leases of tasks whose entries one ``pop_many`` has withdrawn."""
 
     def free(self, tasks: Sequence[QueueTask]) -> None:
-        """Take note that tasks are not taken any more."""
+        """Subtract leases that have ended."""
 
     def offered(self, ready: int) -> int:
-        """Return about how many tasks could be taken now, where ``ready`` are ready."""
+        """Return approximately how many tasks can be taken now, of ``ready`` ready tasks."""
 
     @property
     def offers(self) -> int:
-        """Return what a tube's record keeps as the number of offers."""
+        """Return the number of offers for the record of the tube."""
 
     @property
     def time(self) -> int:
-        """Return what a tube's record keeps as the virtual time of sub-queues with weights."""
+        """Return the virtual time of weighted sub-queues for the record of the tube."""
 
     def restore_state(self, offers: int, time: int) -> None:
-        """Take over what a tube's record has kept."""
+        """Restore the values from the record of the tube."""
 
     def reopen(self, task: QueueTask) -> None:
-        """Count a task that was taken when the store was written."""
+        """Count a task that was TAKEN when the store was written."""
 
     def readmit(self, now_ms: int, most: int) -> int:
-        """Let up to so many sub-queues go on whose rates bar them no longer; return how many."""
+        """End the bars of at most some sub-queues whose time has come; return how many."""
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Take over other options of sub-queues."""
+        """Set other options of the sub-queues."""
 
     def is_head(self, task: QueueTask) -> bool:
-        """Tell whether a ready task is among those that memory knows: it will soon be taken."""
+        """Return whether a ready task is held in memory and will be taken soon."""
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
-        """Append what the store does not know to ``writes``; return the entries that left memory.
+        """Append changes to ``writes``; return the entries that left memory.
 
-        ``ready`` is the number of ready tasks. Places of tasks are not part of it.
+        ``ready`` is the number of ready tasks. The order keys of tasks are not part of it.
         """

@@ -1,4 +1,4 @@
-"""Hold one session: what groups the leases of a consumer and lets them outlive its connection."""
+"""A session: a group of leases that expire together and can outlive a connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskraft_service.queue.store.keys import SESSION_TIMER
 from taskraft_service.queue.store.ordered_index import OrderKey
 
 LABEL_CHARACTERS: Final = 8
-"""So much of a session's id is shown in events; the whole is a secret."""
+"""Number of characters of a session id that events show; the full id is secret."""
 
 _record = Struct(">Q??qqqqHHH")
 _OWN_TTR = -1
@@ -21,7 +21,7 @@ _OWN_TTR = -1
 class QueueSession:
     """A session.
 
-    ``expires_ms`` is NEVER_MS while it is attached; ``held`` maps its tokens to tasks.
+    ``expires_ms`` is NEVER_MS while a stream is attached; ``held`` maps lease tokens to tasks.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class QueueSession:
     )
 
     def __init__(self, number: int, session_id: str, name: str, ttr_ms: int, now_ms: int) -> None:
-        """Make a session that holds nothing and does not expire."""
+        """Make a session without leases that does not expire."""
         self.number = number
         self.id = session_id
         self.name = name
@@ -57,7 +57,7 @@ class QueueSession:
         """The leader has changed, and nobody has been heard of since."""
         self.expires_ms = NEVER_MS
         self.default_ttr_ms: int | None = None
-        """What ``ttr_ms`` is where the cluster's settings say nothing; None: it has its own."""
+        """Default of ``ttr_ms`` without a replicated setting; None: ``ttr_ms`` was set."""
         self.held: dict[int, QueueTask] = {}
         self.timer: OrderKey | None = None
         self.dirty = False
@@ -68,13 +68,13 @@ class QueueSession:
         """
 
     def due(self) -> OrderKey | None:
-        """Return the timer that the session must have."""
+        """Return the timer of the session, or None."""
         if self.expires_ms >= NEVER_MS:
             return None
         return (self.expires_ms, SESSION_TIMER, 0, self.number)
 
     def view(self) -> SessionView:
-        """Return the session as it is shown."""
+        """Return the session as callers see it."""
         return SessionView(
             self.id,
             self.name,
@@ -86,7 +86,7 @@ class QueueSession:
         )
 
     def record(self) -> bytes:
-        """Return the session as it is written under its key."""
+        """Return the record of the session."""
         session_id = self.id.encode()
         name = self.name.encode()
         owner = self.owner.encode()
@@ -106,7 +106,7 @@ class QueueSession:
 
 
 def read_session(record: bytes) -> QueueSession:
-    """Return the session of a record; what it holds is not part of it."""
+    """Return the session of a record; its leases are not part of the record."""
     (
         number,
         attached,

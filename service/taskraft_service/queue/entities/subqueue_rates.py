@@ -1,9 +1,8 @@
-"""Limit how often each sub-queue of a tube gives a task: so many times a second, so many at once.
+"""Limit the rate of takes of each sub-queue of a tube with token buckets.
 
-A sub-queue has a token bucket from its first take on until it is full again; so what is known
-follows the sub-queues that have given a task lately, not those that there are. One whose bucket is
-used up is barred. It stays so until its time is told to have come (``readmit``), so that what may
-be taken changes with entries of the log only, and is the same whatever is in memory.
+A sub-queue has a bucket from its first take until the bucket is full again, so memory follows the
+recently used sub-queues. A sub-queue with an empty bucket is barred until ``readmit``. Barring
+therefore changes only with log entries, and is equal on all replicas.
 """
 
 from __future__ import annotations
@@ -24,32 +23,29 @@ from taskraft_service.queue.store.keys import (
 from taskraft_service.queue.store.store import Store, Write
 
 LOOKED_AT: Final = 2
-"""So many buckets, those not used for longest, are looked at with each use: are they full?"""
+"""Number of least recently used buckets that each use checks for being full."""
 _record = Struct(">qQ")
 
 
 class SubqueueRates:
-    """The buckets of one tube's sub-queues.
-
-    ``per_second`` 0: they are not limited.
-    """
+    """The buckets of the sub-queues of one tube; ``per_second`` 0: unlimited."""
 
     __slots__ = ("_barred", "_buckets", "_burst", "_number", "_store", "_touched", "per_second")
 
     def __init__(self, number: int, store: Store, options: TubeOptions) -> None:
-        """Begin with full buckets, for a tube's number."""
+        """Start with full buckets, for the number of a tube."""
         self._number = number
         self._store = store
         self.per_second = options.subqueue_rate_per_second
         self._burst = options.subqueue_rate_burst or self.per_second
         self._buckets: dict[str, TokenBucket] = {}
-        """By sub-queue; the one not used for longest first."""
+        """Buckets by sub-queue, least recently used first."""
         self._barred: list[tuple[int, str]] = []
-        """A heap of the barred sub-queues by the time when they will not be."""
+        """A heap of the barred sub-queues by the instant at which the bar ends."""
         self._touched: dict[str, None] = {}
 
     def restore(self) -> None:
-        """Take over what the store has."""
+        """Read the buckets from the store."""
         if not self.per_second:
             return
         found: dict[str, TokenBucket] = {}
@@ -61,19 +57,19 @@ class SubqueueRates:
         self._order_barred()
 
     def take_over(self, other: SubqueueRates) -> None:
-        """Go on with what is left in the buckets of another tube number."""
+        """Continue with the buckets of another tube number."""
         self._buckets, self._barred = other._buckets, other._barred
         self._touched = dict.fromkeys(self._buckets)
 
     # ------------------------------------------------------------------------------------- limits
 
     def allows(self, subqueue: str) -> bool:
-        """Tell whether a sub-queue may give a task, as far as its rate goes."""
+        """Return whether the rate allows a take from a sub-queue."""
         bucket = self._buckets.get(subqueue)
         return bucket is None or not bucket.is_used_up
 
     def use(self, subqueue: str, now_ms: int) -> None:
-        """Note that a sub-queue gives a task; it may be barred by that."""
+        """Count a take from a sub-queue, and bar it if its bucket is empty."""
         self._forget_full(now_ms)
         bucket = self._buckets.pop(subqueue, None)
         if bucket is None:
@@ -86,18 +82,18 @@ class SubqueueRates:
             heappush(self._barred, (due_ms, subqueue))
 
     def due_ms(self) -> int | None:
-        """Return when the first of the barred sub-queues will not be any more."""
+        """Return the instant at which the first bar ends, or None."""
         return self._barred[0][0] if self._barred else None
 
     def due(self, now_ms: int, most: int) -> list[str]:
-        """Return up to so many barred sub-queues whose time has come, the first ones first."""
+        """Return at most ``most`` barred sub-queues whose bar has ended, earliest first."""
         names: list[str] = []
         while self._barred and self._barred[0][0] <= now_ms and len(names) < most:
             names.append(heappop(self._barred)[1])
         return names
 
     def readmit(self, subqueue: str, now_ms: int) -> None:
-        """Let a sub-queue that was ``due`` give tasks again."""
+        """End the bar of a sub-queue that was ``due``."""
         self._buckets[subqueue].use(0, now_ms)
         self._touched[subqueue] = None
 
@@ -106,7 +102,7 @@ class SubqueueRates:
         return sorted(name for _, name in self._barred)
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Go on with other rates, with what is left of the old ones; takes time for each bucket."""
+        """Set other rates and keep the levels; takes time for each bucket."""
         per_second = options.subqueue_rate_per_second
         burst = options.subqueue_rate_burst or per_second
         if (per_second, burst) == (self.per_second, self._burst):
@@ -128,7 +124,7 @@ class SubqueueRates:
         heapify(self._barred)
 
     def _forget_full(self, now_ms: int) -> None:
-        """Forget buckets that are full again: they are as those that nobody knows."""
+        """Remove full buckets; an absent bucket counts as full."""
         for _ in range(min(LOOKED_AT, len(self._buckets))):
             oldest = next(iter(self._buckets))
             if not self._buckets[oldest].is_full(now_ms):
@@ -139,7 +135,7 @@ class SubqueueRates:
     # ------------------------------------------------------------------------------------- memory
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not know to ``writes``."""
+        """Append the changes that are not in the store to ``writes``."""
         for name in self._touched:
             bucket = self._buckets.get(name)
             record = None if bucket is None else _record.pack(bucket.level, bucket.at_ms)
@@ -147,7 +143,7 @@ class SubqueueRates:
         self._touched.clear()
 
     def digest_parts(self, now_ms: int) -> Iterator[bytes]:
-        """Yield what is known, but for buckets that are full: those may be forgotten or not."""
+        """Yield the state without full buckets, which may be removed or not."""
         for name, bucket in sorted(self._buckets.items()):
             if not bucket.is_full(now_ms):
                 yield repr((name, bucket.level, bucket.at_ms)).encode()

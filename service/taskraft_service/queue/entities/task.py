@@ -1,6 +1,6 @@
-"""Hold one task.
+"""A task in the core.
 
-A task is a mutable object of the pure core; what leaves the core are ``TaskView`` values.
+The object is mutable and stays inside the core; callers get ``TaskView`` values.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from taskraft_service.queue.store.ordered_index import OrderKey
 
 BODY_INLINE_BYTES_MAX: Final = 1024
-"""Longer content is kept under a key of its own: it is written once, the record at each change."""
+"""Larger bodies have a key of their own, so that a change of the record does not rewrite them."""
 
 
 class Stored(IntEnum):
-    """What the store has of a content that is kept under a key of its own."""
+    """What the store has of a body that has a key of its own."""
 
     NOTHING = 0
     CURRENT = 1
@@ -51,14 +51,14 @@ class Stored(IntEnum):
 
 
 StoredPosition: TypeAlias = "tuple[State, OrderKey, int, str, str]"
-"""State, order, token, sub-queue and type of a task: from those the keys of its places follow."""
+"""State, order, token, sub-queue and type of a task, from which its order keys follow."""
 Written: TypeAlias = "tuple[StoredPosition, OrderKey | None, Stored]"
 """Where a task was when it was written, its timer then, and what the store has of its content.
 Plain tuples: they are made for each task that is read."""
 
 
 class EffectiveTaskOptions(NamedTuple):
-    """What applies to a task: the tube's defaults and the producer's wishes put together.
+    """Options of a task: the defaults of the tube merged with the attributes of the producer.
 
     ``operation`` puts the task: PUT, or PUT_DELAYED if the task is delayed.
     """
@@ -76,10 +76,9 @@ class EffectiveTaskOptions(NamedTuple):
 class QueueTask:
     """A task of a tube.
 
-    Invariants: ``token`` is 0 and ``session`` None unless the task is taken; ``timer`` is the
-    earliest deadline that matters in its state, or None; ``written`` is what the store knows, None
-    for nothing. ``body`` None: it is in the store. ``extras`` is ``NO_EXTRAS`` for most tasks,
-    and never changed in place.
+    Invariants: ``token`` is 0 and ``session`` is None unless the task is TAKEN. ``timer`` is the
+    earliest deadline that applies in the state, or None. ``written`` is what the store has, or
+    None. ``body`` None: the body is only in the store. ``extras`` is never changed in place.
     """
 
     __slots__ = (
@@ -119,7 +118,7 @@ class QueueTask:
         task_type: str,
         subqueue: str,
     ) -> None:
-        """Make a task that no tube has yet: it is GONE until a transition puts it."""
+        """Make a task in state GONE; a transition puts it into its tube."""
         self.state = GONE
         (
             _,
@@ -151,17 +150,17 @@ class QueueTask:
 
     @property
     def buried_order(self) -> OrderKey:
-        """Return the place among the buried tasks: by priority, then id."""
+        """Return the sort key among the buried tasks: priority, then id."""
         return (0, *self.order[1:])
 
     @property
     def is_body_apart(self) -> bool:
-        """Tell whether the content is kept under a key of its own."""
+        """Return whether the body has a key of its own."""
         return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
 
     @property
     def has_times(self) -> bool:
-        """Tell whether a time limits the task, or would limit a lease of it."""
+        """Return whether the task has a delay, a TTL or a TTR."""
         return (
             self.expire_at_ms < NEVER_MS
             or self.lease_until_ms < NEVER_MS
@@ -171,7 +170,7 @@ class QueueTask:
         )
 
     def due(self) -> OrderKey | None:
-        """Return the timer that the task must have in its state."""
+        """Return the timer that applies in the current state, or None."""
         state = self.state
         if (state is READY and self.expire_at_ms >= NEVER_MS) or state is GONE:
             return None
@@ -188,7 +187,7 @@ class QueueTask:
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
 
     def view(self, body: bytes) -> TaskView:
-        """Return the task as it is shown."""
+        """Return the task as callers see it."""
         session = self.session
         # ``shown`` in place, for durations too: this is done for each taken task.
         lease_until_ms, visible_at_ms = self.lease_until_ms, self.visible_at_ms
@@ -214,7 +213,7 @@ class QueueTask:
 
 
 def place_key(tube: QueueTube, where: StoredPosition) -> bytes:
-    """Return the key of a task's place, or lease; empty where it has none."""
+    """Return the key of the task in an order, or of its lease; empty if it has none."""
     state, order, token, subqueue, _ = where
     if state is READY:
         if tube.has_subqueues:
@@ -228,9 +227,9 @@ def place_key(tube: QueueTube, where: StoredPosition) -> bytes:
 
 
 def typed_key(tube: QueueTube, where: StoredPosition) -> bytes:
-    """Return the key of a ready task's place among those of its type; empty where it has none.
+    """Return the key of a ready task in the order of its type; empty if it has none.
 
-    Sub-queues have such places of what they offer, and write those themselves.
+    Sub-queues write such keys for the tasks that they offer.
     """
     task_type = where[4]
     if not task_type or where[0] is not READY or tube.has_subqueues:

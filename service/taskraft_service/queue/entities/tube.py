@@ -1,7 +1,7 @@
-"""Hold one tube: its options, its orders and its counters.
+"""A tube in the core: options, orders and counters.
 
-The content of a tube carries the tube's number, not its name. A truncated tube is a new one with
-the old name, options and counters, so that the old content can be cleared away in steps.
+Stored content refers to the number of a tube, not to its name. Truncating a tube creates a new
+number with the same name, options and counters, so that the old content can be deleted in steps.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from taskraft_service.queue.store.store import Store
 class QueueTube:
     """A tube.
 
-    ``tasks`` holds the tasks that are in memory: all taken ones, all that the store does not know
-    yet (also those that are gone and whose record must still be deleted), and some of the waiting
-    ones.
+    ``tasks`` holds the tasks in memory: all taken tasks, all tasks that differ from the store (also
+    removed tasks whose record must still be deleted), and some of the waiting tasks.
     """
 
     __slots__ = (
@@ -76,7 +75,7 @@ class QueueTube:
     )
 
     def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
-        """Make an empty tube that the store does not know."""
+        """Make an empty tube that is not in the store."""
         self.number = number
         self.name = view.name
         self.kind = view.kind
@@ -91,7 +90,7 @@ class QueueTube:
         self.driver = view.driver
         self.driver_version = view.driver_version
         self.custom: TubeDriver | None = None
-        """The driver of a tube of kind CUSTOM; given to it by the ledger."""
+        """Driver of a tube of kind CUSTOM; the tube registry sets it."""
         self.memory = b""
         """What the driver remembers."""
         self.timer: OrderKey | None = None
@@ -115,7 +114,7 @@ class QueueTube:
         )
 
     def set_options(self, options: TubeOptions, now_ms: int) -> None:
-        """Take options, and what follows from them: looked up for each task, reckoned once."""
+        """Set the options, and cache values that are needed for each task."""
         self.options = options
         self.is_temporary = options.is_temporary
         self.has_retry = options.retry != NO_RETRY
@@ -136,7 +135,7 @@ class QueueTube:
             self.bucket.change(rate, burst, now_ms)
 
     def takeable(self, now_ms: int) -> int | None:
-        """Return how many tasks may be taken now, if there are so many; None: any number."""
+        """Return the number of tasks that the limits allow to take now; None: unlimited."""
         bucket, concurrency = self.bucket, self.options.concurrency
         if not concurrency:
             return None if bucket is None else bucket.left(now_ms)
@@ -144,7 +143,7 @@ class QueueTube:
         return free if bucket is None else min(free, bucket.left(now_ms))
 
     def due(self) -> OrderKey | None:
-        """Return the timer of the moment from which on more tasks may be taken than now."""
+        """Return the timer of the instant at which the limits allow more takes, or None."""
         instants = (
             None if self.bucket is None else self.bucket.due_ms(),
             self.subqueue_rates.due_ms(),
@@ -153,13 +152,13 @@ class QueueTube:
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def refill(self, now_ms: int, subqueues_max: int) -> int:
-        """Let takes go on for which the time has come; return how much work that was."""
+        """Allow the takes whose time has come; return the amount of work."""
         if self.bucket is not None:
             self.bucket.use(0, now_ms)
         return 1 + self.ready.readmit(now_ms, subqueues_max)
 
     def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why there is no room for so much more, or None; a bound is for what grows."""
+        """Return why the tube lacks capacity for more, or None; only growth is checked."""
         options, counters = self.options, self.counters
         bounds = (
             ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
@@ -176,14 +175,11 @@ class QueueTube:
         return None
 
     def rank(self, priority: int) -> int:
-        """Return what a priority counts for: lower ranks first.
-
-        ``~`` reverses without overflow.
-        """
+        """Return the rank of a priority; lower ranks come first. ``~`` cannot overflow."""
         return ~priority if self.options.higher_first else priority
 
     def priority_refusal(self, field: str, priority: int) -> Refusal | None:
-        """Return why a priority is not for this tube, or None."""
+        """Return why a priority is outside the range of the tube, or None."""
         low, high = self.options.priority_min, self.options.priority_max
         if low <= priority <= high:
             return None
@@ -192,7 +188,7 @@ class QueueTube:
         return invalid(field, text, limits)
 
     def lane(self, position: Position) -> int:
-        """Return the lane of a task that goes to a place now."""
+        """Return the lane of a task that is put at a position now."""
         if position is Position.IN_ORDER:
             return 0
         return self.front_lane() if position is Position.FRONT else self.back_lane()
@@ -208,7 +204,7 @@ class QueueTube:
         return self.lane_max
 
     def view(self) -> TubeView:
-        """Return the tube as it is shown."""
+        """Return the tube as callers see it."""
         return TubeView(
             self.name,
             self.kind,

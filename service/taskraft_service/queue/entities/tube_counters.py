@@ -18,11 +18,11 @@ KIND_COUNT: Final = max(EventKind) + 1
 
 @unique
 class CountedOperation(IntEnum):
-    """What is counted besides kinds of events: ways in which they come about, and what has none.
+    """Operations that are counted in addition to the kinds of events.
 
-    URGENT: puts to the front; REQUEUE: releases to the back; DONE: acknowledged tasks that are
-    kept; DIG: kicks of chosen tasks. TAKE_TIMEOUT: takes that found nothing in time; PEEK and META:
-    tasks that were looked at, with and without their payloads: the leader tells of these three.
+    URGENT: puts to the front. REQUEUE: releases to the back. DONE: acknowledged tasks that are
+    kept. DIG: kicks of selected tasks. TAKE_TIMEOUT: takes that found nothing in time. PEEK and
+    META: tasks that were read with and without payload. The leader reports the last three.
     """
 
     URGENT = 0
@@ -42,7 +42,7 @@ _IS_END: Final = tuple(
     for from_state in STATES
     for to_state in STATES
 )
-"""By transition: whether a task that makes it has ended, if it has not gone to another tube."""
+"""Whether a transition ends the task, unless the task moved to another tube; by transition."""
 
 
 _PARTS: Final = (
@@ -54,7 +54,7 @@ _PARTS: Final = (
     ("departures", STATE_COUNT),
     ("arrivals", STATE_COUNT),
 )
-"""The lists of counters in the order in which they are written, with their lengths."""
+"""The lists of counters in the order on disk, with their lengths."""
 _ENDS: Final = tuple(accumulate(length for _, length in _PARTS))
 _record = Struct(f">{_ENDS[-1] + 2}Q")
 
@@ -91,7 +91,7 @@ class TubeCounters:
     )
 
     def __init__(self) -> None:
-        """Count from zero."""
+        """Start at zero."""
         self.states = [0] * STATE_COUNT
         self.calls = [0] * KIND_COUNT
         self.noted = [0] * CALL_COUNT
@@ -105,29 +105,29 @@ class TubeCounters:
         self.whole: TubeCounters | None = None
 
     def all_calls(self) -> OperationCounts:
-        """Return the calls since the tube was created."""
+        """Return the calls since the creation of the tube."""
         return OperationCounts(
             tuple(self.calls), tuple(self.noted), tuple(self.expired), self.finished
         )
 
     def begin(self) -> None:
-        """Count the calls of a new leadership from here."""
+        """Start counting the calls of a new leadership."""
         self.before = self.all_calls()
 
     def join(self, whole: TubeCounters) -> None:
-        """Be counted in a whole from now on, with what has been counted so far."""
+        """Add the counters to a whole, and count in it from now on."""
         assert self.whole is None
         self.whole = whole
         whole.add(self)
 
     def leave(self) -> None:
-        """Be counted in the whole no more, nor what has been counted so far."""
+        """Subtract the counters from the whole, and stop counting in it."""
         assert self.whole is not None
         self.whole.add(self, -1)
         self.whole = None
 
     def add(self, other: TubeCounters, sign: int = 1) -> None:
-        """Add, or (``sign`` -1) subtract, what others have counted."""
+        """Add other counters, or subtract them (``sign`` -1)."""
         for name, _ in _PARTS:
             pairs = zip(getattr(self, name), getattr(other, name), strict=True)
             setattr(self, name, [one + sign * two for one, two in pairs])
@@ -136,7 +136,7 @@ class TubeCounters:
         self.before = self.before.plus(other.before, sign)
 
     def note(self, call: CountedOperation, tasks: int = 1) -> None:
-        """Count what no kind of event tells."""
+        """Count operations that are not kinds of events."""
         self.noted[call] += tasks
         if self.whole is not None:
             self.whole.note(call, tasks)
@@ -154,13 +154,13 @@ class TubeCounters:
             self.whole.depart(state)
 
     def arrive(self, state: State) -> None:
-        """Count a task that came from another tube, in addition to its transition."""
+        """Count a task that arrived from another tube, in addition to its transition."""
         self.arrivals[state] += 1
         if self.whole is not None:
             self.whole.arrive(state)
 
     def resize(self, payload_bytes: int) -> None:
-        """Count bytes that came to a task or, negative, went."""
+        """Add bytes of content; negative if content was removed."""
         self.payload_bytes += payload_bytes
         if self.whole is not None:
             self.whole.resize(payload_bytes)
@@ -173,7 +173,7 @@ class TubeCounters:
         tasks: int,
         payload_bytes: int = 0,
     ) -> None:
-        """Count tasks that changed state; ``payload_bytes`` came or, negative, went."""
+        """Count tasks that changed state, and add ``payload_bytes`` (negative: removed)."""
         place = from_state * STATE_COUNT + to_state
         is_end = _IS_END[place] and kind is not EventKind.MOVE
         counters: TubeCounters | None = self
@@ -203,7 +203,7 @@ class TubeCounters:
         return counters
 
     def record(self) -> bytes:
-        """Return the counters as they are written with the tube."""
+        """Return the counters as bytes for the record of the tube."""
         return _record.pack(
             *self.states,
             *self.calls,
@@ -218,7 +218,7 @@ class TubeCounters:
 
     @classmethod
     def read(cls, record: bytes, start: int) -> TubeCounters:
-        """Return the counters out of a tube's record."""
+        """Return the counters in the record of a tube."""
         numbers = list(_record.unpack_from(record, start))
         counters = cls()
         for (name, length), end in zip(_PARTS, _ENDS, strict=True):
@@ -229,7 +229,7 @@ class TubeCounters:
 
     @classmethod
     def sum_of(cls, tubes: Sequence[TubeCounters]) -> TubeCounters:
-        """Return the sums over tubes, column by column: there may be very many tubes."""
+        """Return the sums over many tubes, column by column."""
         total = cls()
         if tubes:
             for name, _ in _PARTS:

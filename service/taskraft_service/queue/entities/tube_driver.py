@@ -1,10 +1,10 @@
-"""State what a driver is: a kind of tube that somebody else has written.
+"""The interface of a tube driver: a kind of tube that is installed as a plugin.
 
-A driver decides in which order the ready tasks of its tubes are taken, and which tasks it takes in.
-Everything else (leases, delays, retries, statistics, the feed) is as in other tubes. It runs on
-every replica when an entry is applied, so it must be pure: equal arguments give equal answers, on
-every machine and in every process. No clock, no randomness, no ``hash``, no order of sets, nothing
-global.
+A driver decides the order of the ready tasks of its tubes, and which tasks the tubes accept.
+Everything else (leases, delays, retries, statistics, the feed) works as in other tubes. A driver
+runs on every replica when an entry is applied, so it must be pure: equal arguments give equal
+answers on every machine and in every process. It must not use a clock, randomness, ``hash``, the
+order of sets, or global state.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from taskraft_service.queue.values import value
 RANK_MIN: Final = -(1 << 63)
 RANK_MAX: Final = (1 << 63) - 1
 MEMORY_BYTES_MAX: Final = 64 * 1024
-"""What a driver may remember for one tube; it is written whenever the tube is."""
+"""Maximum memory of a driver per tube, in bytes; it is written with every change of the tube."""
 
 
 @value
 class ArrivingTask:
-    """A task that comes to the ready ones of a tube: what a driver may know of it.
+    """A task that becomes READY, as a driver sees it.
 
     Args:
-        id: grows with the puts; 0 when a put is only being judged.
-        priority: as given, or the tube's.
+        id: grows with each put; 0 while a put is only checked.
+        priority: priority of the task, or the default of the tube.
         type: kind of work.
         payload_bytes: size of the payload.
-        attempt: how often it has been taken.
-        created_ms: when it was put.
-        expire_at_ms: when its time to live ends; 0: never.
+        attempt: number of attempts so far.
+        created_ms: instant of the put.
+        expire_at_ms: instant at which the time to live ends; 0: never.
         now_ms: the cluster's clock.
     """
 
@@ -49,9 +49,9 @@ class ArrivingTask:
 
 @value
 class Placement:
-    """Where a task stands: lower ranks are taken first, equal ones in order of their ids.
+    """Rank of a task: lower ranks come first, equal ranks in order of the ids.
 
-    ``memory`` is handed to the driver again with the next task of the tube.
+    ``memory`` is passed to the driver with the next task of the tube.
     """
 
     rank: int
@@ -59,31 +59,28 @@ class Placement:
 
 
 class TubeDriver(Protocol):
-    """A kind of tube.
-
-    Another ``version`` is another driver: the old one may place no task.
-    """
+    """A kind of tube. A driver with another ``version`` counts as another driver."""
 
     @property
     def name(self) -> str:
-        """Return the name under which tubes ask for it."""
+        """Name by which tubes refer to the driver."""
 
     @property
     def version(self) -> int:
-        """Return its version, from 1; to be raised with every change of what it answers."""
+        """Version, from 1; raise it with every change of the answers."""
 
     def refuse(self, arrival: ArrivingTask) -> str:
-        """Return why a task cannot be put, as a sentence for people; empty: it can."""
+        """Return why a task cannot be put, as a sentence; empty if it can be put."""
 
     def place(self, arrival: ArrivingTask, memory: bytes) -> Placement:
-        """Return where a task stands that becomes ready, or is changed while it is.
+        """Return the rank of a task that becomes READY, or that changes while READY.
 
         ``memory`` is what the last call for this tube returned; empty at first.
         """
 
 
 def arriving_task(task: QueueTask, now_ms: int) -> ArrivingTask:
-    """Return what a driver may know of a task."""
+    """Return a task as a driver sees it."""
     return ArrivingTask(
         task.id,
         task.priority,
@@ -100,14 +97,14 @@ NO_DRIVERS: Final[Mapping[str, TubeDriver]] = {}
 
 
 class TubeDriverMissing(Exception):
-    """A tube needs a driver that this node does not have; the text says which."""
+    """A tube needs a driver that is not installed on this node; the text names it."""
 
 
 def driver_of(drivers: Mapping[str, TubeDriver], tube: str, name: str, version: int) -> TubeDriver:
     """Return the driver of a tube.
 
     Raises:
-        TubeDriverMissing: this node has none of this name and version: it cannot go on.
+        TubeDriverMissing: no driver of this name and version is installed; the node must stop.
     """
     found = drivers.get(name)
     if found is None or found.version != version:
