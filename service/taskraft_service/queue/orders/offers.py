@@ -1,7 +1,7 @@
-"""Look at what a tube offers to a take: everything, some types, or what is urgent enough.
+"""View the ready tasks of a tube: all tasks, tasks of some types, or sufficiently urgent tasks.
 
-A look takes nothing out: a task leaves all orders of its tube when it is claimed, or when it ends.
-So the views stack, and what a take passes by stays where it is.
+Reading a view removes nothing. A task leaves all orders of its tube when it is taken or ends. Views
+can therefore be stacked, and the tasks that a take skips stay in place.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from taskraft_service.queue.entities.ready_order import Offers
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 
 LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
-"""Above every entry in order (of lane 0), below those at the back (of lanes from 1)."""
+"""Entry after all entries of lane 0 (normal order) and before those of the lanes from 1 (back)."""
 
 
 class OfTypes:
-    """What a tube offers of some types; takes time in proportion to how many those are."""
+    """The ready tasks of some types; each operation takes time in proportion to their number."""
 
     __slots__ = ("_orders",)
 
     def __init__(self, orders: Sequence[OrderedIndex]) -> None:
-        """Look at the orders of the types."""
+        """Use the orders of the types."""
         self._orders = orders
 
     def least(self) -> OrderKey | None:
-        """Return the entry of the task that is to be taken next, or None."""
+        """Return the entry of the next task to take, or None."""
         leasts = [least for order in self._orders if (least := order.least()) is not None]
         return min(leasts, default=None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order.
+        """Yield the entries after the given one, in order.
 
-        They must not change meanwhile.
+        The entries must not change during the iteration.
         """
         return merge(*(order.ordered(after) for order in self._orders))
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return entries of about so many tasks that will be taken next."""
+        """Return the entries of about ``count`` tasks that will be taken next."""
         share = max(count // max(len(self._orders), 1), 1)
         return [entry for order in self._orders for entry in order.coming(share)]
 
 
 class ScanBudget:
-    """How many tasks one take may still pass by one by one: it holds up the entry that it is in.
+    """Scan budget of one take: how many unsuitable tasks the take may still skip.
 
-    Each of its tubes may use up an equal share, whatever it is asked for how often: what stands in
-    the way in one does not cut the others short.
+    The budget is bounded because the take runs while its log entry is applied. Each tube gets an
+    equal share, so a tube with many unsuitable tasks does not shorten the scan of the others.
     """
 
     __slots__ = ("_left", "_share", "cut_short")
 
     def __init__(self, passed_max: int, tubes: int) -> None:
-        """Begin a take from so many tubes; in each it may pass at least one task by."""
+        """Divide ``passed_max`` among ``tubes`` tubes; each tube gets at least one task."""
         self._share = max(passed_max // max(tubes, 1), 1)
         self._left: dict[int, int] = {}
         self.cut_short = False
-        """Whether the take has looked no further in one of its tubes."""
+        """True if the budget of a tube is used up, so that its scan ended early."""
 
     def allows(self, tube: int) -> bool:
-        """Tell whether one more task of a numbered tube may be passed by, and count it."""
+        """Return whether the take may skip another task of a tube, and count that task."""
         left = self._left.get(tube, self._share)
         if left == 0:
             self.cut_short = True
@@ -71,18 +71,19 @@ class ScanBudget:
 
 
 class Urgent:
-    """What others offer, as far as it is urgent enough; for the time of one take.
+    """The sufficiently urgent tasks of another view, for the duration of one take.
 
-    Where the entries go by lane and rank, those in order end at the first that is not, and the
-    others behind it are passed over at once. Passed one by one are only those at the front or the
-    back, and everything where a driver or the turns of sub-queues make the order.
+    If the entries are sorted by lane and rank, the first entry of lane 0 that is not urgent enough
+    ends that lane, and the rest of the lane is skipped at once. Entries of the front and back lanes
+    are skipped one by one. So are all entries if a driver or the turns of sub-queues define the
+    order.
 
     Args:
-        offers: what is looked at.
-        suits: tells whether the task of an entry is urgent enough.
-        goes_by_rank: whether the entries go by lane and rank, and ``suits`` by rank.
-        has_back: whether there may be entries at the back.
-        may_pass: asked before one that is not urgent enough is passed; if not, nothing more comes.
+        offers: the view to filter.
+        suits: returns whether the task of an entry is urgent enough.
+        goes_by_rank: True if entries are sorted by lane and rank, and ``suits`` depends on rank.
+        has_back: True if there may be entries in the back lane.
+        may_pass: called before an entry is skipped; the view ends if it returns False.
     """
 
     __slots__ = ("_goes_by_rank", "_has_back", "_may_pass", "_offers", "_passed", "_suits")
@@ -102,10 +103,13 @@ class Urgent:
         self._has_back = has_back
         self._may_pass = may_pass
         self._passed: OrderKey = NOTHING
-        """What comes up while the take goes on stands behind what is claimed, and so behind it."""
+        """Last entry known to be skipped.
+
+        An entry that is added during the take comes after the claimed entries, so after this one.
+        """
 
     def least(self) -> OrderKey | None:
-        """Return the entry of the task that is to be taken next, or None."""
+        """Return the entry of the next task to take, or None."""
         if self._passed == NOTHING:
             least = self._offers.least()
             if least is None or self._suits(least):
@@ -116,9 +120,9 @@ class Urgent:
         return next(self.ordered(self._passed), None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order.
+        """Yield the entries after the given one, in order.
 
-        They must not change meanwhile.
+        The entries must not change during the iteration.
         """
         if after == LANE_END and not self._has_back:
             return
@@ -135,9 +139,9 @@ class Urgent:
                 return
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return entries of about so many tasks that will be taken next, and perhaps of others."""
+        """Return about ``count`` next entries of the other view, some perhaps not urgent enough."""
         return self._offers.coming(count)
 
     def _end_of_lane(self, entry: OrderKey) -> OrderKey:
-        """Return up to where nothing is urgent enough, since an entry is not."""
+        """Return the last entry that can be skipped together with ``entry``."""
         return LANE_END if self._goes_by_rank and entry[0] == 0 else entry

@@ -1,7 +1,7 @@
-"""Hold what is known of one sub-queue, and write what it offers.
+"""State of one sub-queue in memory, and the keys of its offered task in the store.
 
-An offer has a key in the order of its tube, and one among those of its type. Where sub-queues have
-weights, its turn lies with the place of the task that is offered.
+The offered task has one key in the order of its tube and one in the order of its type. With
+weights, the value under the task's key in the sub-queue is the turn of the sub-queue.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _turn: Final = Struct(">Q")
 
 
 class Subqueue:
-    """What is known of one sub-queue.
+    """State of one sub-queue.
 
-    ``order`` holds the places of its ready tasks; None: they are as the store says, nothing of them
-    is in memory, and ``offered`` is not known either. ``offered`` is its entry among the offers, or
-    None; ``written`` is the one that the store knows, which counts only while ``touched``. Each has
-    the type of its task.
+    ``order`` holds the entries of its ready tasks. None: they are only in the store, and
+    ``offered`` is unknown. ``offered`` is the entry of the offered task, or None. ``written`` is
+    the offered entry in the store; it is valid only while ``touched``. Both entries have the type
+    of their task.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Subqueue:
     )
 
     def __init__(self, name: str) -> None:
-        """Make a sub-queue of which nothing is taken."""
+        """Make a sub-queue without taken tasks."""
         self.name = name
         self.taken = 0
         self.order: OrderedIndex | None = None
@@ -49,14 +49,14 @@ class Subqueue:
 
 
 def stored_turn(store: Store, number: int, name: str, place: OrderKey) -> int:
-    """Return the turn of the task that a sub-queue with a weight offers."""
+    """Return the stored turn of the task that a sub-queue offers; only with weights."""
     turn = store.get(waiting_key(subqueue_prefix(number, name), place))
     assert turn, f"sub-queue {name!r} offers a task without a turn"
     return int(_turn.unpack(turn)[0])
 
 
 def write_offer(number: int, subqueue: Subqueue, writes: list[Write], *, has_turns: bool) -> None:
-    """Append what changed of the offer of a sub-queue in a tube; its order is in memory."""
+    """Append the changes of a sub-queue's offered task; its order must be in memory."""
     written, offered = subqueue.written, subqueue.offered
     written_type, offered_type = subqueue.written_type, subqueue.offered_type
     if written != offered or written_type != offered_type:
@@ -75,7 +75,7 @@ def write_offer(number: int, subqueue: Subqueue, writes: list[Write], *, has_tur
 def _write(
     number: int, offer: OrderKey, task_type: str, content: bytes | None, writes: list[Write]
 ) -> None:
-    """Append an offer, and the same by type, to ``writes``; ``content`` None: that it goes."""
+    """Append an offered entry, also by type, to ``writes``; ``content`` None deletes it."""
     writes.append((ready_key(number, offer), content))
     if task_type:
         writes.append((waiting_key(typed_prefix(number, task_type), offer), content))

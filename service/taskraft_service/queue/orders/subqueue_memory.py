@@ -1,8 +1,8 @@
-"""Keep the sub-queues of a tube that are in use in memory, and forget the others.
+"""Keep the recently used sub-queues of a tube in memory, and drop the others.
 
-A sub-queue is known while it has taken tasks; its order is in memory, it is warm, while it was
-among the last in use. Of a cold one the store says everything but how many of its tasks are taken,
-so that one that was forgotten can be met again at any time.
+A sub-queue is known while it has taken tasks or an order in memory. It is warm while its order is in
+memory, and cold otherwise. The store has the whole state of a cold sub-queue except the number of
+its taken tasks, so a dropped sub-queue can be loaded again at any time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskraft_service.queue.store.store import Store, Write
 
 
 class SubqueueMemory:
-    """The sub-queues of one tube that memory knows."""
+    """The sub-queues of one tube that are in memory."""
 
     __slots__ = (
         "_has_cold",
@@ -34,9 +34,9 @@ class SubqueueMemory:
     def __init__(
         self, number: int, store: Store, limits: Limits, offers: SubqueueOffers, *, stored: bool
     ) -> None:
-        """Know nothing; ``stored``: the store may have ready tasks of a tube's number.
+        """Start without sub-queues; ``stored``: the store may have ready tasks of the tube.
 
-        ``offers`` tells what a sub-queue offers that comes out of the store.
+        ``offers`` finds the offered task of a sub-queue that is loaded from the store.
         """
         self._number = number
         self._store = store
@@ -44,36 +44,36 @@ class SubqueueMemory:
         self._offers = offers
         self._known: dict[str, Subqueue] = {}
         self._warm: dict[str, Subqueue] = {}
-        """Those with an order in memory, the one not used for longest first."""
+        """The sub-queues with an order in memory, the least recently used first."""
         self._touched: list[Subqueue] = []
-        """Those that may differ from what the store says."""
+        """The sub-queues that may differ from the store."""
         self._has_cold = stored
-        """Whether one that is not known may have ready tasks."""
+        """True if a sub-queue that is not known may have ready tasks."""
 
     def get(self, name: str) -> Subqueue | None:
-        """Return a sub-queue if it is known; it may be cold."""
+        """Return a known sub-queue, warm or cold, or None."""
         return self._known.get(name)
 
     def taken(self) -> set[str]:
-        """Return the names of those with taken tasks."""
+        """Return the names of the sub-queues with taken tasks."""
         return {name for name, subqueue in self._known.items() if subqueue.taken}
 
     def reopen(self, name: str) -> None:
-        """Count a task that was taken when the store was written."""
+        """Count a task that is taken according to the store."""
         subqueue = self._known.get(name)
         if subqueue is None:
             subqueue = self._known[name] = Subqueue(name)
         subqueue.taken += 1
 
     def touch(self, name: str) -> tuple[Subqueue, OrderedIndex]:
-        """Return a sub-queue that is about to change, with its order; it is warm then."""
+        """Make a sub-queue warm because it is about to change; return it with its order."""
         subqueue = self._known.get(name)
         is_new = subqueue is None
         if subqueue is None:
             subqueue = self._known[name] = Subqueue(name)
         order = subqueue.order
         if order is None:
-            # A known one without its order is as the store says, whatever else is cold.
+            # A known sub-queue without an order is cold, so its tasks are in the store.
             order = self._open(subqueue, stored=self._has_cold or not is_new)
         if not subqueue.touched:
             subqueue.touched = True
@@ -82,9 +82,9 @@ class SubqueueMemory:
         return subqueue, order
 
     def coming(self, count: int, room: int) -> list[OrderKey]:
-        """Return about ``room`` of the next places of warm sub-queues, those used last first.
+        """Return about ``room`` next entries of warm sub-queues, the most recently used first.
 
-        None gives more than its share of ``count``.
+        Each sub-queue gives at most its equal share of ``count``.
         """
         share = max(count // max(len(self._warm), 1), 1)
         places: list[OrderKey] = []
@@ -96,9 +96,9 @@ class SubqueueMemory:
         return places
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
-        """Append the offers that changed to ``writes``, and forget what is not in use.
+        """Append the changed offers to ``writes``, and drop the sub-queues that are not in use.
 
-        Returns the places that left memory. ``ready`` is the number of ready tasks of the tube.
+        Returns the entries that left memory. ``ready`` is the number of ready tasks of the tube.
         """
         if ready == 0:
             self._has_cold = False
@@ -109,7 +109,7 @@ class SubqueueMemory:
             order = subqueue.order
             assert order is not None
             self._offers.write(subqueue, writes)
-            # Before the order trusts the store: that has the writes only after this.
+            # Check before ``flushed``: after it, the order reads the store, which lacks these writes.
             is_unused = subqueue.taken == 0 and order.least() is None
             left += order.flushed()
             self._warm.pop(subqueue.name, None)
@@ -124,7 +124,7 @@ class SubqueueMemory:
         return left
 
     def _open(self, subqueue: Subqueue, *, stored: bool) -> OrderedIndex:
-        """Bring the order of a sub-queue into memory, and find out what the sub-queue offers."""
+        """Load the order of a sub-queue into memory, and find its offered task."""
         scan = place_scan(self._store, subqueue_prefix(self._number, subqueue.name))
         order = subqueue.order = OrderedIndex(scan, self._entries_max(), stored=stored)
         if stored:
@@ -132,7 +132,7 @@ class SubqueueMemory:
         return order
 
     def _cool(self, subqueue: Subqueue) -> list[OrderKey]:
-        """Let go of the order of a sub-queue that the store knows; return what was in memory."""
+        """Drop the order of a sub-queue that is in the store; return the entries dropped."""
         assert not subqueue.touched
         assert subqueue.order is not None
         left = list(subqueue.order.members())
@@ -144,6 +144,6 @@ class SubqueueMemory:
         return left
 
     def _entries_max(self) -> int:
-        """Return how many entries of one sub-queue may be in memory: the more, the fewer are."""
+        """Return the maximum number of entries of one sub-queue; shrinks with more sub-queues."""
         limits = self._limits
         return max(limits.subqueue_entries_max, limits.head_entries_max // (len(self._warm) + 1))

@@ -1,9 +1,9 @@
-"""Offer the first ready task of each sub-queue that may give another one.
+"""Offer the first ready task of each sub-queue that may give another task.
 
-What is offered is one ordered index: a take pops its least entry, whatever number of tasks wait
-behind busy sub-queues (tarantool/queue calls this a ready buffer). Only its taken tasks bar a
-sub-queue, or the rate of its takes; buried and delayed ones do not. So what a sub-queue offers
-follows from the places of its tasks, from how many of them are taken and from its rate.
+The offered tasks are in one ordered index. A take pops the least entry, however many tasks wait in
+blocked sub-queues (tarantool/queue calls this a ready buffer). A sub-queue is blocked only by its
+taken tasks and by its rate limit, not by buried or delayed tasks. The offered task of a sub-queue
+therefore depends only on the order of its tasks, the number of its taken tasks, and its rate.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Fairness:
 
 
 class SubqueueOffers:
-    """What the sub-queues of a tube offer, at most one task each.
+    """The offered tasks of the sub-queues of a tube, at most one for each.
 
-    An entry is the place of the task (lane, rank, id), or, where sub-queues have weights, its turn,
-    rank and id. By type there is the same.
+    An entry is (lane, rank, id) of the task, or (turn, rank, id) with weights. The same entries are
+    in the orders by type.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class SubqueueOffers:
         *,
         stored: bool,
     ) -> None:
-        """Begin with nothing, or (``stored``) with what the store has of a tube's number."""
+        """Open the offers of a tube, empty or (``stored``) with the entries in the store."""
         weights = dict(options.subqueue_weights)
         self._number = number
         self._store = store
@@ -91,24 +91,25 @@ class SubqueueOffers:
             order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=stored
         )
         self.count = 0
-        """How many sub-queues offer a task, also those that memory does not know."""
+        """Number of sub-queues that offer a task, including those that are not in memory."""
         self.types = types
 
     @property
     def time(self) -> int:
-        """Return the virtual time of the turns; 0 where there are none."""
+        """Return the virtual time of the turns; 0 without weights."""
         return self._fairness.time if self._fairness is not None else 0
 
     def restore_state(self, count: int, time: int) -> None:
-        """Take over what the tube's record says besides the places."""
+        """Restore count and virtual time from the tube's record."""
         self.count = count
         if self._fairness is not None:
             self._fairness.time = time
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Change concurrency, weights and rates; weights begin or cease to exist only while empty.
+        """Change concurrency, weights and rates.
 
-        Whatever may be barred is to be renewed after that.
+        Weights may be introduced or removed only while no task is offered. The caller must renew
+        all sub-queues that may be blocked.
         """
         weights = dict(options.subqueue_weights)
         if bool(weights) != (self._fairness is not None):
@@ -122,36 +123,36 @@ class SubqueueOffers:
     # ------------------------------------------------------------------------------ what is offered
 
     def least(self) -> OrderKey | None:
-        """Return the entry that is to be taken next, or None."""
+        """Return the next entry to take, or None."""
         return self._index.least()
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
-        """Withdraw up to so many entries, but one where a sub-queue may give several at once.
+        """Remove and return up to ``count`` entries; one if a sub-queue may give several at once.
 
-        Then what comes next depends on whether the first is claimed.
+        In that case the next entry depends on whether the first one is claimed.
         """
         return self._index.pop_many(min(count, 1) if self._concurrency > 1 else count)
 
     def restore(self, entry: OrderKey) -> None:
-        """Offer a withdrawn entry again."""
+        """Put a withdrawn entry back."""
         self._index.put_back(entry)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield what is offered above an entry, in order."""
+        """Yield the entries after the given one, in order."""
         return self._index.ordered(after)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return about so many entries that will be taken next."""
+        """Return about ``count`` entries that will be taken next."""
         return self._index.coming(count)
 
     # ------------------------------------------------------------------- what one sub-queue offers
 
     def has_room(self, taken: int) -> bool:
-        """Tell whether a sub-queue of which so many tasks are taken may have one more taken."""
+        """Return whether a sub-queue with ``taken`` taken tasks may give another task."""
         return taken < self._concurrency
 
     def find(self, subqueue: Subqueue, order: OrderedIndex) -> None:
-        """Find out what a sub-queue offers whose order comes out of the store."""
+        """Set the offered task of a sub-queue whose order was loaded from the store."""
         least = order.least() if self._is_free(subqueue) else None
         if least is not None and self._fairness is not None:
             turn = stored_turn(self._store, self._number, subqueue.name, least)
@@ -162,7 +163,7 @@ class SubqueueOffers:
             subqueue.offered_type = self.types.type_of(least[-1])
 
     def renew(self, subqueue: Subqueue, order: OrderedIndex) -> None:
-        """Bring what a touched sub-queue offers in line with its first task and its leases."""
+        """Update the offered task of a touched sub-queue from its first task and its leases."""
         before = subqueue.offered
         least = order.least() if self._is_free(subqueue) else None
         if least is None or self._fairness is None:
@@ -184,13 +185,13 @@ class SubqueueOffers:
                 self.types.add(subqueue.offered_type, wanted)
 
     def withdraw(self, offered: OrderKey) -> None:
-        """Take an entry out whose task is about to be claimed, as ``pop_many`` does."""
+        """Remove the entry of a task that is about to be claimed, as ``pop_many`` does."""
         self._index.discard(offered)
 
     def claim(self, subqueue: Subqueue, order: OrderedIndex, now_ms: int) -> OrderKey:
-        """Note that the withdrawn task of a sub-queue is taken; return its place.
+        """Record that the withdrawn task of a sub-queue is taken; return the task's entry.
 
-        What the sub-queue offers next gets a new turn.
+        The next offered task of the sub-queue gets a new turn.
         """
         offered = subqueue.offered
         assert offered is not None
@@ -205,19 +206,19 @@ class SubqueueOffers:
         return first
 
     def give(self, subqueue: Subqueue, now_ms: int) -> None:
-        """Count a task that a sub-queue gives, offered or not."""
+        """Count a task that is taken from a sub-queue, offered or not."""
         subqueue.taken += 1
         if self._rates.per_second:
             self._rates.use(subqueue.name, now_ms)
 
     def _is_free(self, subqueue: Subqueue) -> bool:
-        """Tell whether neither its leases nor its rate bar a sub-queue."""
+        """Return whether neither leases nor the rate block a sub-queue."""
         return subqueue.taken < self._concurrency and (
             not self._rates.per_second or self._rates.allows(subqueue.name)
         )
 
     def _forget(self, subqueue: Subqueue, offered: OrderKey) -> None:
-        """Take note that what a sub-queue offered is not among the offers any more."""
+        """Record that the task of a sub-queue is no longer offered."""
         self.count -= 1
         subqueue.offered = None
         if subqueue.offered_type:
@@ -227,11 +228,11 @@ class SubqueueOffers:
     # ----------------------------------------------------------------------------------- the store
 
     def write(self, subqueue: Subqueue, writes: list[Write]) -> None:
-        """Append what changed of the offer of a sub-queue; its order is in memory."""
+        """Append the changes of a sub-queue's offered task; its order must be in memory."""
         write_offer(self._number, subqueue, writes, has_turns=self._fairness is not None)
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
-        """Take note that the store has every change, and append what is left of the rates.
+        """Drop entries that the store has, and append the state of the rates.
 
         Returns the entries that left memory. ``ready`` is the number of ready tasks of the tube.
         """

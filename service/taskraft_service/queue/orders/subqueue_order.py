@@ -1,8 +1,8 @@
-"""Take the tasks of each sub-queue strictly in order, and only so many of it at once.
+"""Order the ready tasks of a tube with sub-queues: strictly in order and limited in each of them.
 
-Every ready task has a place in its sub-queue; the first of each sub-queue that may give another
-task is offered (``subqueue_offers.py``). Memory follows the work in hand: which sub-queues it
-knows, and of which it holds places (``subqueue_memory.py``), changes no order.
+Every ready task has an entry in its sub-queue. The first task of each sub-queue that is not blocked
+is offered (``subqueue_offers.py``). Which sub-queues are in memory (``subqueue_memory.py``) does not
+affect the order.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BY_SUBQUEUE: Final = attrgetter("subqueue")
 
 
 class SubqueueOrder:
-    """The order of a tube's ready tasks, sub-queue by sub-queue.
+    """The order of a tube's ready tasks, by sub-queue.
 
-    By type there is the same, of what is offered only: a task of a type waits until it is the first
-    of its sub-queue.
+    The orders by type contain only offered tasks: a typed task can be taken only when it is the
+    first of its sub-queue.
     """
 
     counts_leases: ClassVar[bool] = True
-    """Taken tasks bar their sub-queues."""
+    """Taken tasks block their sub-queues."""
     __slots__ = ("_memory", "_offers", "_rates", "types")
 
     def __init__(
@@ -47,10 +47,10 @@ class SubqueueOrder:
         *,
         stored: bool,
     ) -> None:
-        """Begin with nothing, or (``stored``) with what the store has of a tube's number.
+        """Open the order of a tube, empty or (``stored``) with the entries in the store.
 
-        ``options`` say how many tasks of a sub-queue are taken at once; where they have no weights,
-        the first tasks of sub-queues compete by their places. ``rates``: what bars them besides.
+        ``options`` limit the taken tasks of a sub-queue and can set weights. Without weights, the
+        first tasks of the sub-queues compete by lane, rank and id. ``rates`` limit takes per second.
         """
         self._rates = rates
         self._offers = SubqueueOffers(number, store, limits, types, rates, options, stored=stored)
@@ -59,27 +59,27 @@ class SubqueueOrder:
 
     @property
     def counts_claims(self) -> bool:
-        """Tell that what is withdrawn must be claimed."""
+        """Return True: withdrawn tasks must be claimed."""
         return True
 
     @property
     def offers(self) -> int:
-        """Return how many sub-queues offer a task."""
+        """Return the number of sub-queues that offer a task."""
         return self._offers.count
 
     @property
     def time(self) -> int:
-        """Return the virtual time of the turns; 0 where there are none."""
+        """Return the virtual time of the turns; 0 without weights."""
         return self._offers.time
 
     def restore_state(self, offers: int, time: int) -> None:
-        """Take over what the tube's record says besides the places."""
+        """Restore count and virtual time from the tube's record."""
         self._offers.restore_state(offers, time)
 
     # ------------------------------------------------------------------------------------- changes
 
     def add(self, task: QueueTask) -> None:
-        """Take in a task that is ready."""
+        """Add a ready task."""
         if task.type:
             self.types.has_any = True
         subqueue, order = self._memory.touch(task.subqueue)
@@ -87,7 +87,7 @@ class SubqueueOrder:
         self._offers.renew(subqueue, order)
 
     def add_all(self, tasks: Sequence[QueueTask]) -> None:
-        """Take in tasks that are ready."""
+        """Add ready tasks."""
         if not self.types.has_any:
             self.types.has_any = any(task.type for task in tasks)
         for name, run in groupby(tasks, BY_SUBQUEUE):
@@ -96,13 +96,13 @@ class SubqueueOrder:
             self._offers.renew(subqueue, order)
 
     def discard(self, task: QueueTask) -> None:
-        """Let go of a task that is not ready any more; the next of its sub-queue is offered."""
+        """Remove a task that is no longer ready, and offer the next task of its sub-queue."""
         subqueue, order = self._memory.touch(task.subqueue)
         order.discard(task.order)
         self._offers.renew(subqueue, order)
 
     def claim(self, task: QueueTask, now_ms: int) -> None:
-        """Take note that a task is taken."""
+        """Record that a task is taken."""
         subqueue, order = self._memory.touch(task.subqueue)
         offered = subqueue.offered
         if offered is not None and offered[-1] == task.id:
@@ -114,7 +114,7 @@ class SubqueueOrder:
         self._offers.renew(subqueue, order)
 
     def claim_withdrawn(self, tasks: Sequence[QueueTask], now_ms: int) -> None:
-        """Take note that tasks are taken whose entries are not among the offers any more."""
+        """Record that tasks with withdrawn entries are taken."""
         touch, claim = self._memory.touch, self._offers.claim
         for task in tasks:
             subqueue, order = touch(task.subqueue)
@@ -122,7 +122,7 @@ class SubqueueOrder:
             assert claimed == task.order
 
     def free(self, tasks: Sequence[QueueTask]) -> None:
-        """Take note that tasks are not taken any more."""
+        """Record that tasks are no longer taken."""
         touch, renew = self._memory.touch, self._offers.renew
         for task in tasks:
             subqueue, order = touch(task.subqueue)
@@ -131,16 +131,16 @@ class SubqueueOrder:
             renew(subqueue, order)
 
     def reopen(self, task: QueueTask) -> None:
-        """Count a task that was taken when the store was written."""
+        """Count a task that is taken according to the store."""
         self._memory.reopen(task.subqueue)
 
     def may_give(self, subqueue: str) -> bool:
-        """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
+        """Return whether the concurrency limit allows another take from a sub-queue."""
         known = self._memory.get(subqueue)
         return self._offers.has_room(0 if known is None else known.taken)
 
     def readmit(self, now_ms: int, most: int) -> int:
-        """Let up to so many sub-queues go on whose rates bar them no longer; return how many."""
+        """Unblock up to ``most`` sub-queues whose rate allows takes again; return the number."""
         names = self._rates.due(now_ms, most)
         for name in names:
             subqueue, order = self._memory.touch(name)
@@ -149,13 +149,13 @@ class SubqueueOrder:
         return len(names)
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Change concurrency, weights and rates; weights begin or cease to exist only while empty.
+        """Change concurrency, weights and rates.
 
-        Takes time in proportion to the number of sub-queues that have taken tasks, or that have
-        given some lately.
+        Weights may be introduced or removed only while no task is offered. Takes time in proportion
+        to the number of sub-queues that have taken tasks or gave tasks recently.
         """
         barred = self._memory.taken().union(self._rates.barred())
-        # They are touched while what they offer can still be found out by the old options.
+        # Touch them before the change: the stored offers depend on the old options.
         touched = [self._memory.touch(name) for name in sorted(barred)]
         self._offers.configure(options, now_ms)
         for subqueue, order in touched:
@@ -164,23 +164,23 @@ class SubqueueOrder:
     # ------------------------------------------------------------------------------------- offers
 
     def least(self) -> OrderKey | None:
-        """Return the entry that is to be taken next, or None."""
+        """Return the next entry to take, or None."""
         return self._offers.least()
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
-        """Withdraw up to so many entries that are to be taken next; none: there is none."""
+        """Remove and return up to ``count`` entries to take next; empty if none is offered."""
         return self._offers.pop_many(count)
 
     def restore(self, entry: OrderKey) -> None:
-        """Offer a withdrawn entry again."""
+        """Put a withdrawn entry back."""
         self._offers.restore(entry)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield what is offered above an entry, in order."""
+        """Yield the offered entries after the given one, in order."""
         return self._offers.ordered(after)
 
     def offered(self, ready: int) -> int:
-        """Return how many sub-queues offer a task: so many tasks could be taken at least."""
+        """Return the number of offered tasks: the minimum number of tasks that can be taken."""
         offers = self._offers.count
         assert offers <= ready
         return offers
@@ -188,24 +188,24 @@ class SubqueueOrder:
     # ------------------------------------------------------------------------------------- memory
 
     def is_head(self, task: QueueTask) -> bool:
-        """Tell whether a ready task's place is in memory."""
+        """Return whether a ready task's entry is in memory."""
         known = self._memory.get(task.subqueue)
         if known is None or known.order is None:
             return False
         return known.order.is_head(task.order)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return entries of about so many tasks that will be taken next.
+        """Return the entries of about ``count`` tasks that will be taken next.
 
-        Those are what is offered, and in sub-queues in use what comes behind it, of each as much.
+        These are the offered tasks, and an equal number of later tasks of each warm sub-queue.
         """
         offered = self._offers.coming(count)
         return [*offered, *self._memory.coming(count, count - len(offered))]
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
-        """Append the offers that changed to ``writes``, and forget what is not in use.
+        """Append the changed offers to ``writes``, and drop the sub-queues that are not in use.
 
-        Returns what left memory: of what was offered, also of sub-queues that it does not know.
+        Returns the entries that left memory, also offered entries of sub-queues that are not known.
         """
         left = self._offers.collect(writes, ready)
         return chain(left, self._memory.collect(writes, ready))

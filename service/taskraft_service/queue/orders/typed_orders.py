@@ -1,9 +1,9 @@
-"""Keep what a tube offers by the types of the tasks, so that a take of a type meets no other ones.
+"""Order the ready tasks of a tube by type, so that a take of one type does not scan other types.
 
-Beside the order of everything stands one order for each type; a task without a type is in none of
-them and costs nothing. Each is an ordered index with its rest in the store. Only types that takes
-ask for have one that lasts: for the others memory holds what the store does not know yet, and
-forgets it with the next batch of writes.
+Each type has an order of its own in addition to the order of all tasks. A task without a type is in
+none of them and costs nothing. Each order is an index whose head is in memory and whose rest is in
+the store. Memory keeps the index of a type only if takes asked for that type; the index of any
+other type is dropped with the next batch of writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskraft_service.queue.store.store import Store
 class TypedOrders:
     """The orders of a tube by type.
 
-    Writes nothing itself: whoever adds entries writes their keys, under ``typed_prefix``.
+    Does not write to the store: the code that adds an entry writes its key under ``typed_prefix``.
     """
 
     __slots__ = (
@@ -44,9 +44,9 @@ class TypedOrders:
         *,
         stored: bool,
     ) -> None:
-        """Begin with nothing, or (``stored``) with what the store has of a tube's number.
+        """Open the orders of a tube, empty or (``stored``) with the entries in the store.
 
-        ``tasks``: those of the tube that are in memory.
+        ``tasks`` are the tasks of the tube that are in memory.
         """
         self._number = number
         self._store = store
@@ -54,29 +54,29 @@ class TypedOrders:
         self._tasks = tasks
         self._stored = stored
         self._orders: dict[str, OrderedIndex] = {}
-        """The one that a take asked for longest ago first."""
+        """Indexes by type, the least recently requested first."""
         self._asked: set[str] = set()
-        """Types that a take asked for since their orders were opened."""
+        """Types that a take requested since their index was opened."""
         self.has_any = False
-        """Whether the tube has ever had a ready task with a type; kept in the tube's record."""
+        """True if the tube ever had a ready task with a type; stored in the tube's record."""
 
     def add(self, task_type: str, entry: OrderKey) -> None:
-        """Add an entry to the order of a type; no type: do nothing."""
+        """Add an entry to the order of a type; does nothing without a type."""
         if task_type:
             self.has_any = True
             self._order(task_type).add(entry)
 
     def discard(self, task_type: str, entry: OrderKey) -> None:
-        """Remove an entry from the order of a type; harmless where it is not there."""
+        """Remove an entry from the order of a type; does nothing if it is not there."""
         if task_type and self.has_any:
             self._order(task_type).discard(entry)
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the orders of some types, to be held until the next change of another entry."""
+        """Return the indexes of some types; valid until the order of another type is changed."""
         if not self.has_any:
             return []
         wanted = dict.fromkeys(types)
-        wanted.pop("", None)  # no task is of no type
+        wanted.pop("", None)  # tasks without a type are in no index
         for name in wanted:
             order = self._order(name)
             del self._orders[name]
@@ -85,7 +85,7 @@ class TypedOrders:
         return [self._orders[name] for name in wanted]
 
     def type_of(self, task_id: int) -> str:
-        """Return the type of a task of the tube, whether it is in memory or not."""
+        """Return the type of a task, from memory or from the store."""
         task = self._tasks.get(task_id)
         if task is not None:
             return task.type
@@ -94,11 +94,11 @@ class TypedOrders:
         return read_type(record)
 
     def is_head(self, task_type: str, entry: OrderKey) -> bool:
-        """Tell whether an entry is among those that memory knows of a type that takes ask for."""
+        """Return whether an entry of a requested type is in memory."""
         return task_type in self._asked and self._orders[task_type].is_head(entry)
 
     def coming(self, count: int) -> list[OrderKey]:
-        """Return about so many entries that takes by type will come to next."""
+        """Return about ``count`` entries that takes by type will reach next."""
         share = max(count // max(len(self._asked), 1), 1)
         entries: list[OrderKey] = []
         for name in reversed(self._orders):
@@ -109,7 +109,7 @@ class TypedOrders:
         return entries
 
     def collect(self, ready: int) -> list[OrderKey]:
-        """Take note that the store has every change; return the entries that left memory by it.
+        """Drop indexes that are not needed, once the store has all changes; return the entries dropped.
 
         ``ready`` is the number of ready tasks of the tube.
         """
@@ -137,6 +137,6 @@ class TypedOrders:
         return order
 
     def _entries_max(self) -> int:
-        """Return how many entries of one type may be in memory: the more, the fewer are."""
+        """Return the maximum number of entries of one type in memory; shrinks with more types."""
         limits = self._limits
         return max(limits.type_entries_max, limits.head_entries_max // (len(self._asked) + 1))
