@@ -175,7 +175,7 @@ class QueueTube:
         return None
 
     def rank(self, priority: int) -> int:
-        """Return the rank of a priority; lower ranks come first. ``~`` cannot overflow."""
+        """Return the rank of a priority: lower ranks come first, and ``~`` cannot overflow."""
         return ~priority if self.options.higher_first else priority
 
     def priority_refusal(self, field: str, priority: int) -> Refusal | None:

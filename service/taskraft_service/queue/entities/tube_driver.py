@@ -59,7 +59,7 @@ class Placement:
 
 
 class TubeDriver(Protocol):
-    """A kind of tube. A driver with another ``version`` counts as another driver."""
+    """A kind of tube; a driver with another ``version`` counts as another driver."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
 """Keep the recently used sub-queues of a tube in memory, and drop the others.
 
-A sub-queue is known while it has taken tasks or an order in memory. It is warm while its order is in
-memory, and cold otherwise. The store has the whole state of a cold sub-queue except the number of
-its taken tasks, so a dropped sub-queue can be loaded again at any time.
+A sub-queue is known while it has taken tasks or an order in memory. It is warm while its order is
+in memory, and cold otherwise. The store has the whole state of a cold sub-queue except the number
+of its taken tasks, so a dropped sub-queue can be loaded again at any time.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class SubqueueMemory:
             order = subqueue.order
             assert order is not None
             self._offers.write(subqueue, writes)
-            # Check before ``flushed``: after it, the order reads the store, which lacks these writes.
+            # Check before ``flushed``: then the order reads the store, which lacks these writes.
             is_unused = subqueue.taken == 0 and order.least() is None
             left += order.flushed()
             self._warm.pop(subqueue.name, None)

@@ -1,8 +1,8 @@
 """Order the ready tasks of a tube with sub-queues: strictly in order and limited in each of them.
 
 Every ready task has an entry in its sub-queue. The first task of each sub-queue that is not blocked
-is offered (``subqueue_offers.py``). Which sub-queues are in memory (``subqueue_memory.py``) does not
-affect the order.
+is offered (``subqueue_offers.py``). Which sub-queues are in memory (``subqueue_memory.py``) does
+not affect the order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class SubqueueOrder:
         """Open the order of a tube, empty or (``stored``) with the entries in the store.
 
         ``options`` limit the taken tasks of a sub-queue and can set weights. Without weights, the
-        first tasks of the sub-queues compete by lane, rank and id. ``rates`` limit takes per second.
+        first tasks of the sub-queues compete by lane, rank and id. ``rates`` limits the takes per
+        second.
         """
         self._rates = rates
         self._offers = SubqueueOffers(number, store, limits, types, rates, options, stored=stored)

@@ -109,7 +109,7 @@ class TypedOrders:
         return entries
 
     def collect(self, ready: int) -> list[OrderKey]:
-        """Drop indexes that are not needed, once the store has all changes; return the entries dropped.
+        """Drop unneeded indexes, once the store has all changes; return the dropped entries.
 
         ``ready`` is the number of ready tasks of the tube.
         """
