@@ -1,4 +1,4 @@
-"""Three real processes, one of them killed with SIGKILL while it leads and everybody is busy."""
+"""Kill the leader of three real processes with SIGKILL while clients put, take and settle."""
 
 import asyncio
 import itertools
@@ -28,11 +28,11 @@ RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 @dataclass
 class Record:
-    """What the clients saw."""
+    """Observations of the clients."""
 
     acknowledged: set[bytes] = field(default_factory=set)
     takers: dict[bytes, set[int]] = field(default_factory=dict)
-    """Tokens under which a payload was handed out."""
+    """Lease tokens of each payload."""
     finished: list[bytes] = field(default_factory=list)
     slowest: float = 0.0
     puts: int = 0
@@ -41,7 +41,7 @@ class Record:
 
 
 class Cluster:
-    """A client that tries one node after the other, always with the same request."""
+    """A client that sends the same request to one node after another until one answers."""
 
     def __init__(self, addresses) -> None:
         options = (("grpc.max_reconnect_backoff_ms", 200),)
@@ -149,7 +149,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_held_twice(tmp_path):
 
 
 def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):
-    """With the default settings: syncs are slow, and heartbeats go on beside them."""
+    """Uses the default settings: heartbeats continue during slow fsyncs."""
     stalling = {
         "TASKRAFT_FAILPOINTS": "append.before_sync=stall:200@4+",
         "TASKRAFT_AUTO_CREATE_TUBES": "true",

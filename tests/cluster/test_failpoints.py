@@ -1,4 +1,4 @@
-"""A whole node dies at a failpoint while a client puts: what was answered is there afterwards."""
+"""Kill a node at a failpoint while a client puts; acknowledged tasks must survive."""
 
 import signal
 
@@ -11,7 +11,7 @@ from tools.local_cluster import LocalCluster
 
 
 def put_until_it_dies(address):
-    """Put one task after the other; return the numbers of those that were answered."""
+    """Put tasks one by one; return the numbers of the acknowledged ones."""
     answered = []
     with grpc.insecure_channel(address) as channel:
         tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)

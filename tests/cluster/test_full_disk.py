@@ -1,4 +1,4 @@
-"""Disks that are too small: what a node does before, when and after there is no room any more."""
+"""Fill the disk of a node: check its behaviour before, during and after the lack of space."""
 
 import random
 import shutil
@@ -24,11 +24,11 @@ SMALL = {
     "TASKRAFT_WRITE_BUFFER_BYTES": str(MIB),
 }
 NOISE = random.Random(1).randbytes(MIB - 64)
-"""Cannot be compressed: what is put is what the state takes."""
+"""Incompressible, so that the state grows by the size of the payload."""
 
 
 class Volume:
-    """A file system of a small size, in memory."""
+    """A small file system in memory."""
 
     def __init__(self, place):
         self.place = place
@@ -59,7 +59,7 @@ def volume(tmp_path):
 
 
 def on(node, volume):
-    """Let a node keep its data, and nothing else, on the volume."""
+    """Put the data directory of a node on the volume, and nothing else."""
     data = str(volume.place / "data")
     node.environment = {**node.environment, "TASKRAFT_DATA_DIR": data}
     return node
@@ -70,7 +70,7 @@ def stub_of(channel):
 
 
 def put_until_refused(address, calls_max):
-    """Put until that fails; return the numbers of the tasks that were answered, and the error."""
+    """Put until a put fails; return the numbers of the acknowledged tasks and the error."""
     answered = []
     with grpc.insecure_channel(address) as channel:
         specs = [task_pb2.TaskSpec(payload=NOISE[part::4]) for part in range(4)]
@@ -84,7 +84,7 @@ def put_until_refused(address, calls_max):
 
 
 def take_and_acknowledge_all(address):
-    """Return the numbers of all tasks; afterwards there are none."""
+    """Take and acknowledge all tasks; return their numbers."""
     found = []
     with grpc.insecure_channel(address) as channel:
         stub = stub_of(channel)
@@ -132,7 +132,7 @@ def test_a_node_whose_disk_is_full_ends_and_has_all_it_acknowledged_afterwards(t
 
 
 def test_a_newcomer_without_room_for_the_state_goes_on_and_gets_it_when_there_is(tmp_path, volume):
-    """There is room for the content of the snapshot, and not for the state that is made of it."""
+    """The disk has space for the received snapshot but not for the state built from it."""
     with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
         leader = cluster.leader()
         with grpc.insecure_channel(leader.address) as channel:

@@ -1,4 +1,4 @@
-"""A cluster of real processes grows from one to five and shrinks to three while tasks are put."""
+"""Grow a cluster of real processes from one node to five and shrink it to three, during puts."""
 
 import subprocess
 import sys
@@ -20,13 +20,13 @@ PAUSE_SECONDS = 0.02
 
 
 class Load(threading.Thread):
-    """A client that puts one task after the other, each with its number in it."""
+    """A client that puts numbered tasks one by one."""
 
     def __init__(self, target):
         super().__init__()
         self.answered = []
         self.unknown = []
-        """Numbers of the puts that failed: they may have happened."""
+        """Numbers of the puts that failed; their outcome is unknown."""
         self._target = target
         self._stopping = threading.Event()
         self._progress = threading.Condition()
@@ -46,7 +46,7 @@ class Load(threading.Thread):
                         self._progress.notify()
 
     def goes_on(self):
-        """Wait until some more puts have been answered."""
+        """Wait until several more puts are acknowledged."""
         with self._progress:
             goal = len(self.answered) + 3
             assert self._progress.wait_for(lambda: len(self.answered) >= goal, 30)
@@ -64,7 +64,7 @@ def taskraft(target, *words):
 
 
 def promote_at_once(target, *names):
-    """Run a command for each name, all at the same time: none may disturb another."""
+    """Run a command for all names concurrently."""
     command = [sys.executable, "-m", "taskraft", "cluster", "promote"]
     running = [
         subprocess.Popen(

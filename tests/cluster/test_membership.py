@@ -1,4 +1,4 @@
-"""Real processes are added, promoted and removed on the command line, and wiped behind its back."""
+"""Add, promote and remove real processes on the command line, and wipe a data directory."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def taskraft(cluster, *words):
 
 
 def last_words(node):
-    """Return the line with which a node has ended."""
+    """Return the last line that a node printed."""
     lines = [line for line in node.log.read_text().splitlines() if line.startswith("taskraft: ")]
     return lines[-1] if lines else ""
 

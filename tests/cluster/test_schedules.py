@@ -1,4 +1,4 @@
-"""Three real processes, the leader killed with SIGKILL while schedules fire and callers wait."""
+"""Kill the leader of three real processes with SIGKILL while schedules fire and calls wait."""
 
 import asyncio
 import itertools
@@ -32,13 +32,13 @@ CONSUMERS = 3
 CALL_SECONDS = 3.0
 WAIT_MS = 60_000
 LEAD_MS = 2_000
-"""So long before their time the nodes begin, by their own clocks."""
+"""The nodes' clocks start this long before the scheduled time."""
 CLOCK = """
 import os, time
 _real, _ahead_ns = time.time_ns, int(os.environ["TEST_CLOCK_AHEAD_MS"]) * 1_000_000
 time.time_ns = lambda: _real() + _ahead_ns
 """
-"""Sets the wall clock of a node: a test need not wait for the next full minute."""
+"""Sets the wall clock of a node, so that the test does not wait for the next full minute."""
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 TaskStub = task_service_pb2_grpc.TaskServiceStub
 TubeStub = tube_service_pb2_grpc.TubeServiceStub
@@ -47,14 +47,14 @@ ScheduleStub = schedule_service_pb2_grpc.ScheduleServiceStub
 
 @dataclass
 class Record:
-    """What the consumers saw: times by schedule, in order of their acknowledgement."""
+    """Observed times by schedule, in the order of their acknowledgement."""
 
     ticks: list[tuple[bytes, bytes]] = field(default_factory=list)
     busy: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Nodes:
-    """A client that tries one node after the other, always with the same request."""
+    """A client that sends the same request to one node after another until one answers."""
 
     def __init__(self, addresses):
         options = (("grpc.max_reconnect_backoff_ms", 200),)
@@ -106,7 +106,7 @@ async def schedules(nodes):
 
 
 def restart_before(cluster, folder, at_ms):
-    """Start all nodes again with clocks at which it is nearly the time."""
+    """Restart all nodes with clocks shortly before the scheduled time."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(CLOCK)
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))

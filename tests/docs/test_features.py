@@ -46,7 +46,7 @@ def rows():
 
 
 def names_of(message):
-    """Yield all names that a message knows: its own, those of its fields, choices and parts."""
+    """Yield the names of a message, its fields, its enum values and its nested messages."""
     yield message.name
     yield from (field.name for field in message.fields)
     for choice in message.enum_types:

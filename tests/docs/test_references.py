@@ -1,4 +1,4 @@
-"""Every file, module, make target and variable that a page names exists."""
+"""Check that every file, module, make target and variable named on a page exists."""
 
 import importlib
 import re
@@ -40,12 +40,12 @@ ELSEWHERE = frozenset(
         "_journal.json",
     }
 )
-"""Files of users, of which the pages say how they look."""
+"""Files that users write; the pages describe them."""
 
 
 @cache
 def files():
-    """Return all files and folders of the repository that a page may name, from its root."""
+    """Return all files and folders of the repository, relative to its root."""
     found = set()
     for folder in (*FOLDERS, "proto", "demo", "constraints", ".github", ".ci"):
         for path in (ROOT / folder).rglob("*"):
@@ -57,7 +57,7 @@ def files():
 
 @cache
 def sources():
-    """Return the text of all our sources that read settings."""
+    """Return the text of all sources that read settings."""
     folders = ("service", "replication", "clients", "pipeline", "tools", "demo", "bench")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     paths += [
@@ -71,13 +71,13 @@ def sources():
 
 
 def exists(name):
-    """Tell whether a path is one of the repository, from its root or from a folder inside it."""
+    """Return whether the repository has a path, from its root or from a folder in it."""
     name = name.rstrip("/")
     return name in files() or any(known.endswith(f"/{name}") for known in files())
 
 
 def imports(name):
-    """Tell whether a dotted name is a module, or something inside one."""
+    """Return whether a dotted name is a module or a name in a module."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         try:
@@ -91,12 +91,12 @@ def imports(name):
 
 
 def is_variable(name):
-    """Tell whether a setting of a node or a variable of a program has this name."""
+    """Return whether a node setting or an environment variable has this name."""
     return name in sources() or name.removeprefix("TASKRAFT_").lower() in sources()
 
 
 def is_path(text):
-    """Tell whether a quoted text names a file or folder of the repository."""
+    """Return whether a quoted text names a file or folder of the repository."""
     if text in ELSEWHERE or not re.fullmatch(r"[\w./-]+", text) or text.startswith("/"):
         return False
     begins = text.split("/")[0] in FOLDERS and "/" in text

@@ -1,4 +1,4 @@
-"""Check what the schemas cannot: that the manifests agree with each other and keep data safe."""
+"""Check that the manifests agree with each other and keep data safe; schemas cannot check it."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def settings(rendered):
 
 @pytest.fixture
 def environments(stateful_set, container, settings):
-    """Return what each replica sees, as the kubelet would put it together."""
+    """Return the environment of each replica, expanded as the kubelet does."""
     found = []
     for ordinal in range(stateful_set["spec"]["replicas"]):
         fields = {

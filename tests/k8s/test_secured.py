@@ -1,4 +1,4 @@
-"""Production has certificates and rights: what is mounted, made, and named agrees."""
+"""Check that certificates and grants of the production overlay are mounted as configured."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def pod(rendered):
 
 
 def settings_of(rendered, pod, node):
-    """Return what a node sees: a variable refers only to those before it."""
+    """Return the environment of a node; a variable can refer only to earlier ones."""
     seen = dict(one(rendered, "ConfigMap")["data"])
     for entry in pod["containers"][0]["env"]:
         value = entry.get("value", node)
@@ -29,7 +29,7 @@ def settings_of(rendered, pod, node):
 
 
 def files_of(pod):
-    """Return where each file is mounted, with the Secret and the key that it comes from."""
+    """Return the path of each mounted file, with its Secret and key."""
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     found = {}
     for volume in pod["volumes"]:

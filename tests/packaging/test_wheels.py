@@ -1,4 +1,4 @@
-"""Build the wheels as the image does, and look at what is in them: the checkout hides omissions."""
+"""Build the wheels as the image does, and check their contents; a checkout hides omissions."""
 
 import contextlib
 import os
