@@ -1,11 +1,11 @@
-"""Measure the CPU consensus costs per entry: three members in one process, no disk, no network.
+"""Measure the CPU cost of consensus per entry: three members in one process, no disk, no network.
 
-Entries of 100 bytes are proposed one by one, in asynchronous mode, each in a message of its own to
-each follower. Messages go through the outboxes of the product: what nobody waits for, such as the
-news of a commit, goes with the next message. The members take in all that has come before they ask
-for work, as a driver does. The goal is for four entries in flight, the product's own number; with
-one, each is committed and applied by the leader before the next is proposed, so that nothing is
-shared between two. The collector is set as in a node. Prints one line.
+Entries of 100 bytes are proposed one by one, in asynchronous mode, each in its own message to each
+follower. Messages go through the real send queues, so a message that is not urgent, such as a new
+commit index, is sent with the next message. As with the driver, the members process all received
+messages before they ask for work. The goal is for four entries in flight, the default. With one
+entry in flight, the leader commits and applies each entry before the next is proposed, so that two
+entries share no work. The garbage collector is set as in a node. Prints one line.
 
     python -m bench.raft_commit_path [--entries 3000] [--rounds 7]
 """
@@ -38,11 +38,11 @@ MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
 GOAL_US = 60
 IN_FLIGHT = (4, 1, 8)
 COMPACT_EVERY = 1000
-"""Entries after which the logs are cut, so that they do not grow for the whole run."""
+"""The logs are compacted after this many entries, so that they do not grow during the whole run."""
 
 
 class Cluster:
-    """Three members, whose messages arrive at once and whose disks take no time."""
+    """Three members without network delay and without disk time."""
 
     def __init__(self) -> None:
         configuration = ConfState(MEMBERS)
@@ -60,7 +60,7 @@ class Cluster:
         assert self.leader.role is RaftRole.LEADER
 
     def settle(self) -> None:
-        """Let everything happen that somebody waits for."""
+        """Process all urgent messages."""
         stepped = deque(MEMBERS)
         while stepped:
             member = stepped.popleft()
@@ -94,13 +94,13 @@ class Cluster:
                     outboxes[reply.to].put(reply)
 
     def compact(self) -> None:
-        """Cut the logs to what may still be read."""
+        """Compact the logs up to the entries that may still be read."""
         for member, core in self._cores.items():
             self._logs[member].compact(LogIndex(core.applied_index - 1))
 
 
 def cpu_us_per_entry(entries: int, in_flight: int) -> float:
-    """Commit ``entries``, so many at a time, on a new cluster; return the CPU time of one in µs."""
+    """Commit ``entries`` on a new cluster; return the CPU time per entry in microseconds."""
     cluster = Cluster()
     spent_ns = 0
     for _ in range(entries // COMPACT_EVERY):

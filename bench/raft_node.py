@@ -1,8 +1,9 @@
 """Measure the whole path of an entry: core, driver, log on disk; with and without a network.
 
-``python -m bench.raft_node`` proposes entries of 100 bytes on one node and on three in this
-process and prints CPU, syncs (of the node with most) and latency per entry. ``direct`` replaces
-the lanes between them by function calls: what remains is the cost of consensus and storage.
+``python -m bench.raft_node`` proposes entries of 100 bytes on one node and on three nodes in this
+process. It prints CPU time, fsyncs (of the node with most) and latency per entry. ``direct``
+replaces the connections between the nodes by function calls: what remains is the cost of consensus
+and storage.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from taskraft_replication.peers.transport import GrpcTransport
 
 
 class NullSnapshot:
-    """A snapshot of nothing."""
+    """An empty snapshot."""
 
     def __init__(self, index: LogIndex) -> None:
         self.index = index
@@ -50,7 +51,7 @@ class NullSnapshot:
 
 
 class NullMachine:
-    """Applies nothing as cheaply as can be."""
+    """A state machine that applies nothing."""
 
     def __init__(self) -> None:
         self.applied_index = LogIndex(0)
@@ -81,7 +82,7 @@ class NullMachine:
 
 
 class DirectTransport:
-    """Hands messages over by function calls, in the next turn of the loop."""
+    """Passes messages by function calls, in the next turn of the event loop."""
 
     def __init__(self) -> None:
         self._receivers: dict[MemberId, Receiver] = {}
@@ -120,7 +121,7 @@ class DirectTransport:
 
 @dataclass(slots=True, frozen=True)
 class Workload:
-    """What is proposed: ``entries`` in all, ``window`` of them at a time."""
+    """The proposals of one measurement: ``entries`` in total, ``window`` of them in flight."""
 
     nodes: int
     entries: int
@@ -185,7 +186,7 @@ async def measure(workload: Workload, path: Path) -> str:
     syncs = max(node.counters.batches - batches[node] for node in nodes)
     await asyncio.gather(*(node.stop() for node in nodes))
     await asyncio.gather(*(transport.stop() for transport in transports))
-    way = "direct" if workload.is_direct else "lanes"
+    way = "direct" if workload.is_direct else "frames"
     return (
         f"{workload.nodes} node(s) {way:>6} window {workload.window:>4}: "
         f"{entries / seconds:>8.0f} entries/s {cpu / entries:>7.1f} us CPU/entry "

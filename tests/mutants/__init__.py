@@ -1,1 +1,1 @@
-"""Break the product on purpose, one place at a time, and show which test notices."""
+"""Break the code on purpose, one place at a time, and report which test fails."""

@@ -1,10 +1,10 @@
 """Run the mutants: ``python -m tests.mutants --only figure-8,vote-twice --workers 2``.
 
-Each is applied to a copy of the code, and its tests are run there up to the first failure. A mutant
-that no test kills is a test that is missing, and a mutant of the table that ends with a TypeError
-or the like proves nothing; in both cases the exit status is 1. Besides the mutants of the table
-there are any number of generated ones:
-``--generated replication/taskraft_replication/core --sample 100 --seed 7``.
+Each mutant is applied to a copy of the code, and its tests run there up to the first failure. A
+mutant that no test kills shows a missing test. A mutant of the table that ends with a TypeError or
+a similar error is not valid. In both cases the exit status is 1. Besides the mutants of the table,
+mutants can be generated: ``--generated replication/taskraft_replication/core --sample 100 --seed
+7``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Make mutants without end from the code itself: the mistakes of a moment, one at each place.
+"""Generate mutants from the code itself: one typical slip at each place.
 
-The table has the mistakes that people make who understand Raft; these here are those that anybody
-makes: a comparison off by one, a condition the wrong way round, a statement forgotten. Assertions
-and constants of a module are left alone: to weaken them changes nothing in a run that is right.
+The table contains mistakes of people who understand Raft. The generated mutants are mistakes that
+anyone can make: a comparison off by one, a reversed condition, a missing statement. Assertions and
+constants of a module are left alone, because weakening them changes no correct run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OPPOSITES: Final = {"min": "max", "max": "min"}
 
 @dataclass(slots=True, frozen=True)
 class Edit:
-    """A mutant that replaces one stretch of a file."""
+    """A mutant that replaces one range of a file."""
 
     file: str
     suite: str
@@ -105,7 +105,7 @@ def _of_file(root: Path, path: Path) -> Iterator[Edit]:
 
 
 class _Source:
-    """The text of a file, with the places of its parts."""
+    """The text of a file, with the positions of its parts."""
 
     def __init__(self, text: str) -> None:
         self._raw = text.encode()

@@ -1,4 +1,4 @@
-"""Remember which test killed which mutant: it is tried first the next time."""
+"""Store which test killed which mutant; that test runs first the next time."""
 
 from __future__ import annotations
 

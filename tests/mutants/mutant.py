@@ -1,4 +1,4 @@
-"""Describe a mutant: one place of the code, changed so that something must fail."""
+"""Define a mutant: one place of the code, changed so that a test must fail."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Changed(Protocol):
 
 
 class TableBroken(Exception):
-    """The table cannot be used; say where."""
+    """The table is not valid; the text says where."""
 
 
 @dataclass(slots=True, frozen=True)

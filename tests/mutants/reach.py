@@ -1,11 +1,10 @@
-"""Learn which tests reach which lines, so that a mutant costs only the tests that can notice it.
+"""Record which tests run which lines, to run only the tests that can detect a mutant.
 
-Run as ``python -m tests.mutants.reach FILE tests/service/api ...``: it runs the tests once under
-coverage and writes to FILE which of them ran each line, and how long each took. After that
-``python -m tests.mutants --generated service/taskraft_service/api --reach FILE`` runs for each
-mutant the tests that reach its line, the quickest first, as many as a budget allows. This is for
-code that ``screen`` cannot fork: with gRPC, threads and real nodes. A line that no test reaches is
-told at once.
+Run ``python -m tests.mutants.reach FILE tests/service/api ...``: it runs the tests once under
+coverage, and writes to FILE which tests ran each line and how long each test took. Then ``python -m
+tests.mutants --generated service/taskraft_service/api --reach FILE`` runs for each mutant the tests
+that reach its line, the fastest first, up to a time budget. Use it for code that ``screen`` cannot
+fork: with gRPC, threads and real nodes. A line that no test reaches is reported at once.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SOURCES: Final = ("service", "replication")
 
 @dataclass(slots=True, frozen=True)
 class Reach:
-    """Which tests run each line, and what they cost."""
+    """The tests that run each line, with their duration."""
 
     tests: Sequence[str]
     seconds: Sequence[float]
@@ -83,7 +82,7 @@ def _changed_lines(mutant: Changed, text: str) -> Iterator[str]:
 
 
 class _Learner:
-    """A plugin of pytest that notes which lines each test runs."""
+    """A pytest plugin that records which lines each test runs."""
 
     def __init__(self) -> None:
         self._coverage = Coverage(data_file=None, source=SOURCES, config_file=False)

@@ -1,15 +1,15 @@
-"""Try thousands of generated mutants of pure code on tests that are loaded already.
+"""Try thousands of generated mutants of pure code on tests that are already loaded.
 
 Run ``python -m tests.mutants.screen service/taskraft_service/queue --sample 500``. The tests are
-collected once, and each is run once to see which functions it calls. Then every mutant gets a
-fork of that process, in which the code of one function is replaced, and the tests that call this
-function are run there, the quickest first, up to the first failure. Nothing is imported or
-collected again: most mutants are dead within a tenth of a second. Tests that draw what they do
-come last, and not at all with ``--brief``. With ``--table queue`` it is the mutants of the table
-whose suite that is; their killers are remembered.
+collected once, and each runs once to record which functions it calls. Then each mutant gets a fork
+of this process, in which the code of one function is replaced. The tests that call this function
+run there, the fastest first, up to the first failure. Nothing is imported or collected again, so
+most mutants are killed within a tenth of a second. Tests with random input come last, and are left
+out with ``--brief``. ``--table queue`` uses the mutants of that suite of the table and stores their
+killers.
 
-It is for code without threads and servers, which do not survive a fork, and it does not see what
-was computed while modules were imported: what survives here, ``python -m tests.mutants`` judges.
+Use it for code without threads and servers, which do not survive a fork. It does not see values
+that were computed during an import: check the survivors with ``python -m tests.mutants``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MEMORY_BYTES_MAX: Final = 4 << 30
 
 @dataclass(slots=True)
 class Course:
-    """A collected test, what it costs, and which functions it calls."""
+    """A collected test, its duration, and the functions it calls."""
 
     item: pytest.Item
     seconds: float
@@ -59,7 +59,7 @@ class Course:
 
 
 class Screen:
-    """A plugin of pytest that runs the tests on mutants instead of running them on the code."""
+    """A pytest plugin that runs the tests on mutants instead of on the original code."""
 
     def __init__(self, mutants: Sequence[Changed], workers: int, is_brief: bool) -> None:
         self._mutants = mutants

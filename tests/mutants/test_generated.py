@@ -1,4 +1,4 @@
-"""Generated mutants are Python, each differs from the code in one place, and none is left out."""
+"""Check that generated mutants are valid Python, differ in one place each, and are complete."""
 
 import ast
 

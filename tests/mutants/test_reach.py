@@ -1,4 +1,4 @@
-"""A mutant gets the tests that reach its line, the quickest first, within a budget."""
+"""Check that a mutant gets the tests that reach its line, the fastest first, within a budget."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Mutants are screened in forks: what a test notices is dead, what none notices is told."""
+"""Check the screening in forks: detected mutants are killed, undetected ones are reported."""
 
 import subprocess
 import sys

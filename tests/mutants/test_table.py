@@ -1,4 +1,4 @@
-"""The table of mutants fits the code, and a mutant that is killed is reported as killed."""
+"""Check that the table of mutants fits the code, and that a killed mutant is reported as killed."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What breaks the code is killed by its test, and nothing is left behind."""
+"""Check that a mutant is killed by its test, and that a trial leaves nothing behind."""
 
 import os
 import subprocess

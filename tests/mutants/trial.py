@@ -1,4 +1,4 @@
-"""Try mutants: a copy of the code, and processes in it that run tests up to the first failure."""
+"""Run mutants in processes that share a copy of the code, up to the first failing test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_TEST: Final = "pytest itself"
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """How the tests of a mutant ended; ``killer`` is the one that failed, empty if none did."""
+    """The result of the tests of a mutant; ``killer`` is the failed test, or empty."""
 
     killer: str
     reason: str
@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """What became of a mutant."""
+    """The final result of a mutant."""
 
     mutant: Changed
     answer: Answer

@@ -1,12 +1,12 @@
-"""Run tests against mutants, each in a fork of a process that has imported what never changes.
+"""Run tests against mutants, each in a fork of a process that has imported the unchanging modules.
 
-Started as a script in a copy of the code, with the folder of the copy as its argument. Reads a JSON
-order per line and answers with a JSON line. The mutant exists in the memory of the fork alone: its
-module is compiled from the changed text, no file is written. To import pytest, gRPC and their like
-takes longer than most of our tests; that is why it forks.
+Started as a script in a copy of the code, with the copy's folder as its argument. Reads one JSON
+order per line and answers with one JSON line. The mutant exists only in the memory of the fork: its
+module is compiled from the changed text, and no file is written. Forking saves the imports of
+pytest and gRPC, which take longer than most tests.
 
-Nothing outlives the program that asked, however that ends: when the input ends, the fork with all
-processes that it has started is killed, and the copy is removed.
+Nothing outlives the calling program. When the input ends, the fork and all processes that it has
+started are killed, and the copy is deleted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MEMORY_BYTES_MAX: Final = 6 << 30
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a module from another text than its file has."""
+    """Compiles a module from another text than that of its file."""
 
     def __init__(self, name: str, path: str, source: str) -> None:
         super().__init__(name, path)
@@ -106,7 +106,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Reporter:
-    """A plugin of pytest that notes which test runs and which one failed first."""
+    """A pytest plugin that records the current test and the first failed one."""
 
     def __init__(self, notes: IO[str], test_seconds_max: int) -> None:
         self._notes = notes

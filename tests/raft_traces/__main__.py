@@ -1,4 +1,4 @@
-"""Run every trace below the directories named; exit with 1 if any differs."""
+"""Run every trace below the given directories; exit with 1 if any trace differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carry out the directives of interaction traces."""
+"""Execute the directives of interaction traces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEARTBEAT_TICKS: Final = 1
 
 
 class Interaction:
-    """A script's cluster; each directive acts on what the earlier ones left."""
+    """The cluster of a script; each directive acts on the state that the earlier ones left."""
 
     def __init__(self) -> None:
         self._world = World()

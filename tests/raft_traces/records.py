@@ -1,4 +1,4 @@
-"""Read the output of a directive into records, so that only what is said counts, not the words."""
+"""Parse the output of a directive into records, to compare facts instead of words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LINES: Final = [
 
 
 class UnreadableOutput(Exception):
-    """A line is none of the records that a trace consists of."""
+    """A line does not have the form of any known record."""
 
 
 def read_records(output: str) -> list[Record]:
@@ -134,7 +134,7 @@ def _configuration(found: re.Match[str]) -> Record:
 
 
 class _Tokens:
-    """The words of a line, read from the left."""
+    """The words of a line, read from left to right."""
 
     def __init__(self, line: str) -> None:
         self._words: list[str] = _TOKEN.findall(line)

@@ -1,4 +1,4 @@
-"""Run scripts and find the first place where the core does something else."""
+"""Run scripts and find the first directive whose output differs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.raft_traces.tables import MembershipTable, QuorumTable
 
 
 class Player(Protocol):
-    """Carries out the directives of one kind of script."""
+    """Executes the directives of one kind of script."""
 
     def run(self, directive: Directive) -> str:
         """Carry out ``directive``; return what it prints."""
@@ -23,7 +23,7 @@ class Player(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Difference:
-    """The first thing in which a run and its file differ."""
+    """The first difference between a run and its file."""
 
     path: Path
     line: int

@@ -1,4 +1,4 @@
-"""Split a trace file into directives, each with its input and the output it expects."""
+"""Split a trace file into directives, each with its input and its expected output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Argument:
 
 @dataclass(slots=True, frozen=True)
 class Directive:
-    """One command of a script and what it is expected to print."""
+    """One command of a script with its expected output."""
 
     line: int
     """Where it stands, counted from 1."""
@@ -67,7 +67,7 @@ class Directive:
 
 
 class ScriptError(Exception):
-    """The file is not a script."""
+    """The file is not a valid script."""
 
 
 def parse_script(path: Path) -> list[Directive]:

@@ -1,4 +1,4 @@
-"""Carry out the directives of the quorum and membership tables."""
+"""Execute the directives of the quorum and membership tables."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ _VOTE_NAMES: Final = {
 
 
 class QuorumTable:
-    """``committed`` and ``vote``: what a majority, or each of two, has stored or voted.
-
-    ``cfg`` and ``cfgj`` are the two halves, ``idx`` and ``votes`` what their members said, in the
-    order of first mention; ``_`` is silence. ``cfgj=zero`` is a joint quorum with an empty half.
-    """
+    """``committed`` and ``vote``: the result of one majority or of two."""
 
     @staticmethod
     def knows(command: str) -> bool:
@@ -73,7 +69,7 @@ class QuorumTable:
 
 
 class MembershipTable:
-    """``simple``, ``enter-joint`` and ``leave-joint``, one after another on one configuration."""
+    """``simple``, ``enter-joint`` and ``leave-joint``, applied in sequence to one configuration."""
 
     def __init__(self) -> None:
         nobody_in_the_table = MemberId(UNLIMITED)

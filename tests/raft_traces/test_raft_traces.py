@@ -1,4 +1,4 @@
-"""The core behaves as the traces say, and the comparison notices when it does not."""
+"""Check that the core behaves as the traces say, and that the comparison detects differences."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Play the cluster of an interaction trace: members, their disks, and one list of messages."""
+"""Simulate the cluster of an interaction trace: members, their disks, and one list of messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACT_LEVELS = ("debug", "info")
 
 
 class Output:
-    """What a directive prints: indented, and at some levels nothing."""
+    """The output of a directive: indented, and empty at some log levels."""
 
     def __init__(self) -> None:
         self.level = "info"
@@ -72,7 +72,7 @@ class Output:
 
 
 class Disk(MemoryLog):
-    """A member's log, which answers with the newest state when asked for a snapshot."""
+    """A member's log, which returns the newest state as its snapshot."""
 
     def __init__(self, initial: Snapshot) -> None:
         super().__init__(initial.meta.conf_state)
@@ -101,7 +101,7 @@ class Disk(MemoryLog):
 
 @dataclass(slots=True)
 class Node:
-    """One member with its disk and the work that waits for its two workers."""
+    """One member with its disk and the pending work of its two workers."""
 
     config: RaftConfig
     disk: Disk
@@ -116,7 +116,7 @@ class Node:
 
 
 class World:
-    """All members and everything on its way."""
+    """All members and all messages in flight."""
 
     def __init__(self) -> None:
         self.output = Output()

@@ -1,4 +1,4 @@
-"""Write what a member does in the notation of the traces."""
+"""Write the output of a member in the notation of the traces."""
 
 from __future__ import annotations
 

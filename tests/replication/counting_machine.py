@@ -1,4 +1,4 @@
-"""A state machine for tests: the list of everything that was applied, and a digest of it."""
+"""Provide a state machine for tests: the list of all applied entries, with a digest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FrozenState:
 
 
 class CountingMachine:
-    """Keeps the data of all entries in order; durable up to where ``flush_durably`` was called."""
+    """Stores the data of all entries in order; durable up to the last ``flush_durably``."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -76,7 +76,7 @@ class CountingMachine:
 
 
 class StagedLines:
-    """A snapshot beside the state of a ``CountingMachine``."""
+    """A snapshot that is staged beside the state of a ``CountingMachine``."""
 
     def __init__(self, machine: CountingMachine, index: LogIndex, lines: list[bytes]) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""Members of a group in one process, over real files and real gRPC on loopback."""
+"""Run the members of a group in one process, with real files and real gRPC on loopback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.replication.counting_machine import CountingMachine
 
 
 class Turns:
-    """Wakes whoever waits whenever anything happens to any member."""
+    """Wakes all waiting coroutines after each event of any member."""
 
     def __init__(self) -> None:
         self.happened = asyncio.Event()

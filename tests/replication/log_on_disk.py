@@ -1,4 +1,4 @@
-"""The storage of a group in a directory, with what a test wants to do to it."""
+"""Open the storage of a group in a directory, with helpers for tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entry(index: int, term: int = 1, data: bytes = b"") -> Entry:
 
 
 class Log:
-    """A group's storage, with what a test wants to do to it."""
+    """The storage of a group, with helpers for tests."""
 
     def __init__(self, path: Path, applied: int = 1, **settings) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""One member with the real driver and storage, whose peers a test plays; it notes what it promised.
+"""Run one member with the real driver and storage; the test plays its peers.
 
-Everything happens at once and in order: no threads, no clock. What a member has told its peers is
-what it must still know after any crash.
+Everything runs synchronously and in order: no threads, no clock. The member records what it has
+told its peers, because it must still know this after any crash.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ FOUNDERS = ConfState(
 
 
 class Promises:
-    """What a member has told others, through all its lives.
-
-    ``told`` hears of each promise before it leaves, for somebody who outlives the process.
-    """
+    """The votes and acknowledgements that a member has sent, over all its starts."""
 
     def __init__(self, told: Callable[[str, int, int], None] = lambda *_: None) -> None:
         self._told = told
@@ -92,7 +89,7 @@ class Promises:
 
 
 class PromisingMember:
-    """A life of the member; satisfies ``Effects`` and ``Observer``."""
+    """One start of the member; implements ``Effects`` and ``Observer``."""
 
     def __init__(
         self,

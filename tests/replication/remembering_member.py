@@ -1,4 +1,4 @@
-"""A member at the end of a stream, as tests of the transport need it: it remembers what comes."""
+"""Provide a receiver for tests of the transport that records all calls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sink:
 
 
 class Member:
-    """A receiver that remembers; waits by events, never by time."""
+    """A receiver that records all calls; tests wait for events, never for a time."""
 
     def __init__(self, path, member: int, cluster_id: str = "test", incarnation: int = 1) -> None:
         self.membership = Membership(cluster_id, 0, MemberId(member), incarnation)

@@ -1,4 +1,4 @@
-"""Work beside the rest is held, is ended together, and its defects are heard of at once."""
+"""Check that background tasks are referenced, can be ended together, and report errors at once."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
-"""Everything that a member lives through: one story, told to it by peers that a test plays.
+"""Run a member through everything that can happen to it; the test plays its peers.
 
-It is founded, votes, appends, is corrected by a new leader, applies, flushes, trims, changes its
-membership, takes a snapshot, leads, gives a snapshot, and closes.
+The member is founded, votes, appends, is corrected by a new leader, applies, flushes, trims,
+changes its membership, installs a snapshot, leads, sends a snapshot, and closes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ CHANGE = change_of(
 
 
 class Story:
-    """The story, with commands of a state machine in its entries.
-
-    ``data_of`` gives the data of the entry at an index; ``snapshot`` is what the state machine
-    gives when the entries up to ``SNAPSHOT_AT`` are applied.
-    """
+    """The sequence of events, with commands of a state machine in its entries."""
 
     def __init__(self, data_of: Callable[[int], bytes], snapshot: bytes = b"") -> None:
         self._data_of = data_of

@@ -1,1 +1,1 @@
-"""Simulate a group of members with faults, from one seed: real core, real driver, virtual world."""
+"""Simulate a Raft group with faults from one seed: real core and driver, simulated environment."""

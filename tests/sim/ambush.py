@@ -1,4 +1,4 @@
-"""Let processes end right behind something rare, as chance alone seldom would."""
+"""Crash processes right after rare events, which random crashes would seldom hit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOMENTS_OF_A_RUN = 2
 
 
 class Moment(enum.Enum):
-    """Something after which a crash is worth more than elsewhere."""
+    """A rare event after which a crash is most likely to reveal an error."""
 
     START = "a start"
     ELECTION = "an election"
@@ -31,7 +31,7 @@ class Moment(enum.Enum):
 
 @dataclass(slots=True)
 class Ambush:
-    """Crashes that wait for a moment, wherever in the group it comes next."""
+    """Crashes that wait for the next event of one kind, on any member."""
 
     moment: Moment
     rounds: int
@@ -41,7 +41,7 @@ class Ambush:
 
 
 class Ambushes:
-    """All ambushes of a run, which sees only some of the moments."""
+    """All ambushes of a run; each run uses only some kinds of events."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world

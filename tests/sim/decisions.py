@@ -1,7 +1,7 @@
-"""Decide from the seed what the world does to its members, and when: a list that can be cut down.
+"""Derive from the seed what happens to the members and when, as a list that can be shortened.
 
-Each decision has a number and a seed of its own. So any of them can be left out, and the others
-stay what they are: that is what shrinking rests on.
+Each decision has a number and a seed of its own. Any decision can therefore be left out without
+changing the others, which is what shrinking relies on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAULT_SHARES = (0.5, 0.3, 0.15, 0.08)
 
 @dataclass(slots=True, frozen=True)
 class Decision:
-    """Let something happen a while after the decision before."""
+    """An event, scheduled relative to the previous decision."""
 
     number: int
     gap_us: int

@@ -1,8 +1,9 @@
-"""A disk in memory that forgets, in a crash, what was not synced; satisfies ``FileSystem``.
+"""Simulate a disk in memory that loses unsynced data in a power loss; implements ``FileSystem``.
 
-Content becomes durable with a sync of the file, names with a sync of the directory. A power loss
-keeps a random part of the rest: of each file's writes any subset of sectors, of a directory's
-changes any prefix. A kill of the process alone keeps everything: the page cache survives it.
+A sync of the file makes its content durable, a sync of the directory its names. A power loss keeps
+a random part of the rest: any subset of sectors of each file's writes, and any prefix of a
+directory's changes. A crash of the process alone keeps everything, because the page cache survives
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Crashed(Exception):
 
 
 class Inode:
-    """The content of a file: as it is on the disk, and as programs see it."""
+    """The content of a file: as it is on the disk, and as programs read it."""
 
     def __init__(self) -> None:
         self.durable = bytearray()
@@ -75,7 +76,7 @@ class Inode:
 
 @dataclass(slots=True, frozen=True)
 class Change:
-    """A name that a directory gets, or loses; ``old`` is the one that a renamed file loses."""
+    """A name added to or removed from a directory; ``old`` is the previous name after a rename."""
 
     name: str
     inode: Inode

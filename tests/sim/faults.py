@@ -1,4 +1,4 @@
-"""Let things break as decided, and mend them."""
+"""Inject the decided faults, and repair them at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LATE_SHARE = 0.2
 
 
 class Faults:
-    """Everything that can go wrong. A majority stays undamaged, else nothing could be demanded."""
+    """All faults. A majority of disks stays undamaged, as every guarantee requires."""
 
     def __init__(self, world: World, rng: Random) -> None:
         """``rng`` decides which faults this run will see.

@@ -1,4 +1,4 @@
-"""Check what a leader believes of the others, and how far it runs ahead of them.
+"""Check the leader's view of its followers and the in-flight windows.
 
 Numbers in brackets are those of the list in docs/raft.md.
 """

@@ -1,4 +1,4 @@
-"""Choose for a whole run what is a habit and no fault: how far the state lags, how logs are cut."""
+"""Choose settings of a run that are not faults: how far the state lags, how logs are trimmed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ start applies the whole history again."""
 
 @dataclass(slots=True, frozen=True)
 class Habits:
-    """What the members of a run have in common; each life chooses among it."""
+    """Settings that all members of a run share; each start chooses among their values."""
 
     flush_bytes: tuple[int, ...]
     """Log written until the state becomes durable."""

@@ -1,7 +1,7 @@
-"""Judge what the log did to the queue, and what clients were told, by a simple model of our own.
+"""Check the effects of the log and the answers to clients against a simple model.
 
-Entries are looked at in the order of the log, each once, when the first member applies it: what the
-others make of it must be equal. The model knows tasks and who holds them, nothing else.
+Each entry is checked once, in the order of the log, when the first member applies it; the other
+members must get the same result. The model knows only tasks and their holders.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Holding:
 
 @dataclass(slots=True)
 class History:
-    """All entries so far, the tasks that must exist, and who holds them."""
+    """All entries so far, the tasks that must exist, and their holders."""
 
     applied: dict[LogIndex, Applied] = field(default_factory=dict)
     tasks: dict[int, bytes] = field(default_factory=dict)

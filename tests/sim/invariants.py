@@ -1,7 +1,7 @@
-"""Check after every step what must hold in every step: Raft paper, figure 3, and more.
+"""Check the invariants of Raft after every step: Raft paper, figure 3, and more.
 
-Numbers in brackets are those of the list in docs/raft.md. A breach raises ``Violation`` with a
-sentence that says what happened.
+Numbers in brackets are those of the list in docs/raft.md. A broken invariant raises ``Violation``
+with a sentence that describes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Marks = tuple[int, int, int, int]
 
 
 class Invariants:
-    """What the whole history of the group has established."""
+    """The facts established by the history of the group so far."""
 
     def __init__(self, members: dict[MemberId, Member]) -> None:
         self._members = members

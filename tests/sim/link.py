@@ -1,4 +1,4 @@
-"""The lanes from a member to its peers: fastest first, real outboxes and pacers, virtual time."""
+"""Simulate the connections to the peers, with the real send queues and batchers on virtual time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.sim.schedule import Event
 
 FULL_SHARE = 0.1
 FULL_US = (100, 5000)
-"""How often a lane has no room for more after a frame, and how long it takes to get some."""
+"""How often a connection is full after a frame, and for how long."""
 
 OUTBOXES = ((4, 1 << 20), (4096, 3000), (4096, 1 << 25))
 """Messages and bytes that an outbox takes: in some runs few."""
 
 
 class Process(Protocol):
-    """The member, as its links see it."""
+    """The member, as its links use it."""
 
     id: MemberId
     is_in_event: bool
@@ -33,7 +33,7 @@ class Process(Protocol):
 
 
 class Link:
-    """What ``taskraft_replication.peers.link`` does with a lane."""
+    """The simulated counterpart of ``taskraft_replication.peers.link``."""
 
     def __init__(
         self, process: Process, to: MemberId, rng: Random, leave: Callable[[Link], None]
@@ -47,7 +47,7 @@ class Link:
         )
 
     def depart(self) -> None:
-        """Write what waits, now or when the lane has room again."""
+        """Send the queued messages, now or when the connection has capacity again."""
         for frame in self.batcher.frames(lambda: not self._is_full):
             self._process.carry(self._to, frame)
             if self._rng.random() < FULL_SHARE:
@@ -63,7 +63,7 @@ class Link:
 
 
 class Links:
-    """The links of one life of a member, and who of the peers gets entries at once."""
+    """The links of one start of a member, with its preferred followers."""
 
     def __init__(self, process: Process, rng: Random, conf_state: ConfState) -> None:
         self._process = process
@@ -107,7 +107,7 @@ class Links:
         self._preferred.membership_changed(conf_state)
 
     def broke(self, to: MemberId) -> None:
-        """Forget what waits for a lane that has broken."""
+        """Drop the messages that are queued for a broken connection."""
         if to in self._links:
             self._links[to].batcher.clear()
 

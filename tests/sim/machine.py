@@ -1,4 +1,4 @@
-"""The queue as a replicated state machine on a store that forgets what was not flushed."""
+"""Replicate the real queue as a state machine, on a store that loses unflushed data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LENGTHS = Struct(">II")
 
 @value
 class Stamped:
-    """The commands of an entry and the time that its leader gave it."""
+    """The commands of an entry and its timestamp."""
 
     now_ms: int
     commands: Sequence[Command]
@@ -31,7 +31,7 @@ class Stamped:
 
 @value
 class Applied:
-    """What an entry did, and a digest of all that was applied up to it."""
+    """The results of an entry, and a digest of all entries up to it."""
 
     index: LogIndex
     digest: bytes
@@ -41,7 +41,7 @@ class Applied:
 
 @value
 class Durable:
-    """What survives the end of a process."""
+    """The data that survives the end of a process."""
 
     index: LogIndex = LogIndex(0)
     digest: bytes = NO_DIGEST
@@ -68,11 +68,7 @@ class FrozenState:
 
 
 class QueueMachine:
-    """Equal digests at equal indexes mean equal histories, and now and then equal queues.
-
-    What the entries say is looked up in ``contents``: their encoding has tests of its own. What may
-    differ between replicas differs: when changes are collected, and how much is kept in memory.
-    """
+    """Equal digests at equal indexes mean equal histories; some checks compare whole queues."""
 
     def __init__(
         self, contents: Mapping[bytes, Stamped], rng: Random, durable: Durable = NOTHING
@@ -163,7 +159,7 @@ class QueueMachine:
 
 
 class StagedState:
-    """A state beside the one of a ``QueueMachine``."""
+    """A state that is built beside the one of a ``QueueMachine``."""
 
     def __init__(self, machine: QueueMachine, state: Durable) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""One member of the simulated group: the real driver and storage on virtual time and disk."""
+"""Run one member of the simulated group: real driver and storage on virtual time and disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pieces_of(content: SnapshotReader) -> list[Piece]:
 
 
 class World(Protocol):
-    """What a member needs of the world."""
+    """The simulated world, as a member uses it."""
 
     schedule: Schedule
     invariants: Invariants
@@ -90,7 +90,7 @@ class World(Protocol):
 
 
 class CheckedMachine(QueueMachine):
-    """Shows everything that it applies to the invariants."""
+    """A state machine that reports each applied entry to the invariants."""
 
     member: Member
 
@@ -108,7 +108,7 @@ class CheckedMachine(QueueMachine):
 
 
 class Member:
-    """A member through all its lives."""
+    """A member through all its starts."""
 
     def __init__(
         self, member: MemberId, world: World, config: RaftConfig, rng: Random, founders: ConfState
@@ -306,7 +306,7 @@ class Member:
             self.driver.receive(frame)
 
     def lost(self, to: MemberId) -> None:
-        """Learn that the lane to a peer has broken."""
+        """Learn that the connection to a peer has broken."""
         self.links.broke(to)
         self.driver.unreachable(to)
 

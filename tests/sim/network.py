@@ -1,4 +1,4 @@
-"""A network that delays, loses, doubles, reorders, cuts and stalls."""
+"""Simulate a network that delays, loses, duplicates, reorders, partitions and stalls."""
 
 from __future__ import annotations
 

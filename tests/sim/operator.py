@@ -1,4 +1,4 @@
-"""Change the membership as an operator might: sensible steps, senseless ones, at bad moments."""
+"""Change the membership like an operator: sensible and senseless changes at unsuitable moments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VOTERS_MAX = 5
 
 
 class Change:
-    """An ``Outcome`` of a membership change."""
+    """The ``ResultFuture`` of a membership change."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -48,7 +48,7 @@ class Change:
 
 
 class Operator:
-    """Proposes changes at the leader; never one that would leave the group without a majority."""
+    """Proposes changes on the leader; never one that would leave the group without a majority."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,8 +1,8 @@
-"""Look what a start would find if a process ended now: on a copy of its disk, while it goes on.
+"""Check what a start would find if a process ended now: on a copy of its disk, without a crash.
 
-A crash costs a run many steps until something happens again, and shows one outcome of one moment.
-A probe costs none. So the moments that a crash seldom meets are looked at by the hundred: within a
-change of the membership, an installation, a trim, and within the recovery itself.
+A crash costs a run many steps and shows one outcome of one moment. A probe costs no steps, so
+moments that a crash seldom hits are checked by the hundred: during a membership change, an
+installation or a trim, and during the recovery itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REFUSALS = (LogDamaged, StateLost, DirectoryRefused)
 
 @dataclass(slots=True, frozen=True)
 class Facts:
-    """What a member has promised: whatever happens to its process, a start must know it."""
+    """The durable facts of a member, which every later start must find."""
 
     hard_state: HardState
     commit: LogIndex
@@ -59,14 +59,14 @@ class Facts:
 
 @dataclass(slots=True, frozen=True)
 class Copy:
-    """A disk at a moment, and where the state machine stood."""
+    """A disk at one moment, and the state machine's applied index."""
 
     disk: SimDisk
     applied: LogIndex
 
 
 class Probe:
-    """One look at one piece of storage work of ``member``."""
+    """One check of one item of storage work of ``member``."""
 
     def __init__(self, member: Member, rng: Random, moments: int) -> None:
         """``moments`` is in how many places of the work to look, if it is long enough."""

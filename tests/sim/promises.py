@@ -1,4 +1,4 @@
-"""Check each message when it leaves: what it promises must be durable, and its size in bounds."""
+"""Check each message when it is sent: its state must be durable, and its size bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEFORE_A_TERM = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})
 
 
 class Promises:
-    """The votes that were ever given, and the rules for messages."""
+    """All votes that were ever granted, and the rules for messages."""
 
     def __init__(self) -> None:
         self._votes: dict[Term, dict[MemberId, MemberId]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""Keep virtual time: events in order of time, and of their making when times are equal."""
+"""Run events in virtual time: ordered by time, then by creation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Event:
-    """Something that will happen, unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     __slots__ = ("is_cancelled", "name", "run")
 
@@ -21,7 +21,7 @@ class Event:
 
 
 class Schedule:
-    """A queue of events; time is in microseconds and moves only from event to event."""
+    """A queue of events; time is in microseconds and advances only from event to event."""
 
     def __init__(self) -> None:
         self.now_us = 0

@@ -1,4 +1,4 @@
-"""Run seeds, and say of each failure how to repeat it with as little as possible."""
+"""Run seeds, and report for each failure a short command that repeats it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Trace = Callable[[str], None]
 
 @dataclass(slots=True, frozen=True)
 class Run:
-    """How one run went; ``failure`` is empty if it went well."""
+    """The outcome of one run; ``failure`` is empty if no invariant was violated."""
 
     seed: int
     steps: int
@@ -42,7 +42,7 @@ def run_seed(
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """A failure, cut down."""
+    """A failure with its reduced list of decisions."""
 
     run: Run
     smallest: Run

@@ -1,4 +1,4 @@
-"""Cut a failing run down to the decisions that it takes (Zeller's delta debugging)."""
+"""Reduce a failing run to the decisions that it needs (Zeller's delta debugging)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Trial:
-    """How a run with some of the decisions went."""
+    """The outcome of a run with some of the decisions."""
 
     fails: bool
     steps: int

@@ -1,4 +1,4 @@
-"""Do a member's storage work in virtual time, in order, one piece at a time."""
+"""Run a member's storage work in virtual time, in order, one item at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Work = tuple[Callable[[], object], Callable[[object], None]]
 
 
 class Process(Protocol):
-    """The member, as its storage thread sees it."""
+    """The member, as its storage thread uses it."""
 
     is_running: bool
 
@@ -33,7 +33,7 @@ class Process(Protocol):
 
 
 class StorageThread:
-    """What ``taskraft_replication.node.storage_worker`` does on a thread."""
+    """The simulated counterpart of ``taskraft_replication.node.storage_worker``."""
 
     def __init__(self, process: Process, disk: SimDisk, rng: Random) -> None:
         self.sync_us = SYNC_US

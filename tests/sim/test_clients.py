@@ -1,4 +1,4 @@
-"""Whoever asks is told in the end: done, not done, or unknown; never left to wait."""
+"""Check that every client call ends: done, not done, or with an unknown outcome."""
 
 from types import NoneType
 

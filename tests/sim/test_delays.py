@@ -1,6 +1,7 @@
-"""What may wait does, for a moment; what a commit waits for does not.
+"""Check that messages which are not urgent are delayed, and that urgent messages are not.
 
-Links take 0.2 to 2 ms here, syncs 0.1 to 3: an entry is committed within 10 ms, or it waited.
+Links take 0.2 to 2 ms here, fsyncs 0.1 to 3 ms. An entry is committed within 10 ms unless one of
+its messages was delayed.
 """
 
 from __future__ import annotations

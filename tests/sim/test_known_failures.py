@@ -1,7 +1,7 @@
-"""Replay the failures that were reproduced in PySyncObj 0.3.17, and what took long to find here.
+"""Replay failures that were reproduced in PySyncObj 0.3.17 or took long to find in taskraft.
 
-None may happen here. The invariants are checked after each step; the assertions here say what the
-clients were told.
+None of them may happen. The invariants are checked after each step; the assertions here check the
+answers to the clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the driver hears of the network reaches the core."""
+"""Check that the core is told what the driver learns of the network."""
 
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import RaftRole

@@ -1,4 +1,4 @@
-"""What a probe finds, and that it disturbs nobody."""
+"""Check what a probe finds, and that it does not influence the run."""
 
 from random import Random
 

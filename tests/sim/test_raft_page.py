@@ -1,4 +1,4 @@
-"""The page for newcomers names the places where rules are kept, and they exist."""
+"""Check that every function named in the tables of docs/raft.md exists."""
 
 import re
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Run the simulation with fixed seeds and with fresh ones."""
+"""Run the simulation with fixed seeds and with new ones."""
 
 import time
 from collections import Counter

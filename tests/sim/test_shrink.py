@@ -1,4 +1,4 @@
-"""What is broken is found, the failure repeats, and it shrinks to few decisions."""
+"""Check that an injected error is found, repeats, and shrinks to few decisions."""
 
 import subprocess
 import sys

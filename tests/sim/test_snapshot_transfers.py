@@ -1,4 +1,4 @@
-"""Snapshots that are on their way while leaders change and members come."""
+"""Check snapshot transfers during changes of leader and membership."""
 
 from taskraft_replication.core.confchange import (
     ConfChange,

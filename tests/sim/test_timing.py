@@ -1,4 +1,4 @@
-"""How soon a group recovers, and what it bears without an election, in virtual time."""
+"""Check in virtual time how fast a group recovers, and which delays cause no election."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Say that something must never happen, and that it has happened."""
+"""Define the error of a broken invariant."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """Something that must never happen has happened."""
+    """An invariant was broken; the text describes how."""
 
 
 def demand(holds: bool, message: str) -> None:

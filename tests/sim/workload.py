@@ -1,4 +1,4 @@
-"""Clients that put, take and settle tasks, lose answers, and ask again with the same request id."""
+"""Simulate clients that put, take and settle tasks, lose answers, and retry by request id."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EVENTS_KEPT = 20
 
 @dataclass(slots=True)
 class Call:
-    """Commands that a client wants done together, and how often it has asked."""
+    """Commands of one client call, and the number of its attempts."""
 
     commands: tuple[Command, ...]
     tries: int = 0
@@ -59,14 +59,14 @@ class Call:
 
 
 class Awaited(Protocol):
-    """Something that somebody waits for."""
+    """A result that a client waits for."""
 
     def done(self) -> bool: ...
 
 
 @dataclass(slots=True)
 class Answer:
-    """An ``Outcome`` of one try of a call, checked when it comes."""
+    """The ``ResultFuture`` of one attempt of a call; the result is checked when it arrives."""
 
     workload: Workload
     call: Call
@@ -92,7 +92,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Workload:
-    """All clients. What they know of their leases comes from answers alone."""
+    """All clients. They know their leases from answers only."""
 
     counts: Counter[str]
     invariants: Invariants

@@ -1,4 +1,4 @@
-"""The simulated world: members, network, faults and clients, all from one seed."""
+"""Simulate one run: members, network, faults and clients, all derived from one seed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMPARE_PERIOD = 500
 
 
 class Read:
-    """An ``Outcome`` of a client's linearizable read."""
+    """The ``ResultFuture`` of a client's linearizable read."""
 
     def __init__(self, world: World, member: Member) -> None:
         self._world = world
@@ -69,7 +69,7 @@ class Read:
 
 
 class World:
-    """One run. ``step`` lets one thing happen; invariants are checked each time."""
+    """One run. ``step`` executes one event; the invariants are checked after each event."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Say who belongs to a group, and how that is written down."""
+"""Define the roster of a group and its encoding."""

@@ -42,10 +42,10 @@ def encode_roster(roster: Roster) -> pb.Roster:
 
 
 def decode_roster(encoded: pb.Roster) -> Roster:
-    """Return who the members are.
+    """Return the roster of a protobuf message.
 
     Raises:
-        MessageMalformed: no member can have sent this.
+        MessageMalformed: no member can have sent this message.
     """
     _members(info.member for info in encoded.members)
     return Roster(

@@ -243,7 +243,7 @@ class FrameReceiver(asyncio.Protocol):
             return
         try:
             self._take_frames(ticket)
-        except Exception as error:  # noqa: BLE001 - whoever issued the ticket judges it
+        except Exception as error:  # noqa: BLE001 - the issuer of the ticket handles it
             ticket.lose(error)
             transport.abort()
 

@@ -99,7 +99,7 @@ class PeerSecurity:
         nodes = [name[: -len(end)] for name in names if name.lower().endswith(end)]
         if len(nodes) != 1 or not nodes[0] or "*" in nodes[0]:
             raise PeerRefused(
-                f"a certificate for {', '.join(names) or 'nobody'} names no node of cluster "
+                f"a certificate for {', '.join(names) or 'no DNS name'} names no node of cluster "
                 f"{self._cluster_id!r}"
             )
         return nodes[0]

@@ -73,7 +73,7 @@ class FileSystem(Protocol):
 
 
 class DiskFile:
-    """A ``File`` of the operating system; its errors name it, for whoever has to look at it."""
+    """A ``File`` of the operating system; its errors name the file, for operators."""
 
     __slots__ = ("_descriptor", "_path")
 

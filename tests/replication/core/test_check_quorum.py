@@ -1,4 +1,4 @@
-"""A leader tells its followers that it lives, and leads only as long as a quorum answers."""
+"""The leader sends heartbeats, and steps down without an active quorum."""
 
 import pytest
 

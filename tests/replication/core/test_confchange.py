@@ -1,4 +1,4 @@
-"""Membership changes are bytes in the log: the same change is always the same bytes."""
+"""Membership changes are encoded in log entries; the same change has the same bytes."""
 
 import pytest
 from hypothesis import given

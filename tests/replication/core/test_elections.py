@@ -1,4 +1,4 @@
-"""One leader in a term, chosen by a quorum of those who are not ahead of it."""
+"""Each term has at most one leader, elected by a quorum whose logs are not ahead of it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A joint configuration needs both majorities, and is left."""
+"""A joint configuration needs both majorities, and is left automatically."""
 
 import pytest
 

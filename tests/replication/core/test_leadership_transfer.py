@@ -1,4 +1,4 @@
-"""Leadership is handed to a voter that has everything, soon or not at all."""
+"""Leadership is transferred to a voter with a complete log, or the transfer times out."""
 
 import pytest
 

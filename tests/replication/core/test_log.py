@@ -1,4 +1,4 @@
-"""The log joins what is synced and what is not; what is committed is never replaced."""
+"""The log combines durable and unstable entries; committed entries are never replaced."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Simple changes keep majorities overlapping; all others pass through a joint configuration."""
+"""Simple changes keep overlapping majorities; other changes use a joint configuration."""
 
 import pytest
 from hypothesis import given

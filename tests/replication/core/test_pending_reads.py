@@ -1,4 +1,4 @@
-"""A read sees everything that was committed before it was asked for."""
+"""A read sees all entries that were committed before its request."""
 
 import pytest
 

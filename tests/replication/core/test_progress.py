@@ -1,4 +1,4 @@
-"""What a leader knows of a follower only grows, and what it sends stays within the window."""
+"""The match index only grows, and appends stay within the in-flight window."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A majority is more than half, counted by member; two majorities must both agree."""
+"""A majority is more than half of the members; both majorities of a joint group must agree."""
 
 from itertools import product
 

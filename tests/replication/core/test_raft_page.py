@@ -1,4 +1,4 @@
-"""The page for newcomers shows the state diagram that the code's own table draws."""
+"""docs/raft.md shows the state diagram of ROLE_CHANGES and names each module."""
 
 from pathlib import Path
 

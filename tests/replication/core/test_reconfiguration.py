@@ -1,4 +1,4 @@
-"""The configuration changes one step at a time, and each step by the quorums of both sides."""
+"""The configuration changes one step at a time, with the quorums of both sides."""
 
 from struct import Struct
 

@@ -1,4 +1,4 @@
-"""Logs become equal, what a quorum has stored is committed, and nothing else is."""
+"""Logs become equal, and exactly the entries on a quorum are committed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A member that missed too much gets a snapshot; an older one takes nothing back."""
+"""A member that needs trimmed entries gets a snapshot; an outdated snapshot has no effect."""
 
 import pytest
 

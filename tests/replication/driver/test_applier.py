@@ -1,4 +1,4 @@
-"""Committed entries are applied in order, and a membership change only when it is stored."""
+"""Entries are applied in order, a membership change only once it is stored."""
 
 from __future__ import annotations
 

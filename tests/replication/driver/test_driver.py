@@ -1,4 +1,4 @@
-"""One member with the real driver and storage; a test plays its peers, its workers and its loop."""
+"""One member with the real driver and storage; the test plays peers, workers and event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets entries at once: as many as a commit needs, those that answered first of late."""
+"""Preferred are as many followers as a commit needs: the most recent first acknowledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proposals are answered by what was applied at their place, or told that it is unknown."""
+"""Proposals are resolved by index and term, or end with an unknown outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linearizable reads: many share a round, none waits for ever."""
+"""Linearizable reads share rounds, and every read ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log is trimmed when enough was written, each time, and never what somebody needs."""
+"""The log is trimmed after enough writes, and needed entries are kept."""
 
 from __future__ import annotations
 

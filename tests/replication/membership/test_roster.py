@@ -1,4 +1,4 @@
-"""Who the members are, and which changes were made: computed, stored, sent."""
+"""The roster of a group is computed, stored and sent, with the changes made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group begins when all its founders have met, and no founder takes another one's place."""
+"""A group starts when all founders have connected, each with its own data directory."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace

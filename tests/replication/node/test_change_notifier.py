@@ -1,4 +1,4 @@
-"""Whoever waits is woken at the next turn, once."""
+"""A change wakes each waiting coroutine once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A founder that is killed while the group begins finds back, also if another one never does."""
+"""A founder that is killed during the bootstrap recovers, also if another founder is lost."""
 
 from __future__ import annotations
 

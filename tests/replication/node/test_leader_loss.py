@@ -1,4 +1,4 @@
-"""Who looks for another leader when the present one has hung up, and when."""
+"""When and by whom a campaign starts after the leader's stream ends."""
 
 import asyncio
 from types import SimpleNamespace

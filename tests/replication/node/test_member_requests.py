@@ -1,4 +1,4 @@
-"""What is wanted of a member has an outcome: also of one that does not run, or stops meanwhile."""
+"""Every request to a member ends, also if the member does not run or stops."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Members come and go over real files and real gRPC, while entries are proposed."""
+"""Members are added and removed with real files and real gRPC, while entries are proposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group over real files and real gRPC: elect, propose, kill, restart, catch up."""
+"""A group with real files and real gRPC: elect, propose, kill, restart, catch up."""
 
 import asyncio
 import os

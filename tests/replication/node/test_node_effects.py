@@ -1,4 +1,4 @@
-"""What the driver wants is done on the event loop; what peers send reaches only one that runs."""
+"""Effects run on the event loop; messages of peers reach only a running member."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""All observers hear of everything, and whoever waits for a turn is woken."""
+"""All observers are notified, and changes wake waiting coroutines."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What a leader's status says of the members that answer."""
+"""A leader's status shows which members are active."""
 
 from taskraft_replication.node.status import peers_of, successor_of
 from tests.replication.core.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Storage work is done in order, on a thread; the loop hears of it, and of the first failure."""
+"""Storage work runs in order on a thread; results and the first failure reach the loop."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Ticks come as often as they should, from the start until the end."""
+"""Ticks come at their interval, from start to stop."""
 
 import asyncio
 

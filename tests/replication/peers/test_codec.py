@@ -1,4 +1,4 @@
-"""What one core says another one hears, and nothing that no core can have said."""
+"""Messages survive encoding, and invalid messages are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes between peers: frames arrive, tickets are worth one connection, what is no lane goes on."""
+"""Frames arrive in order, a ticket opens one connection, other connections go to gRPC."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRAME_BYTES_MAX = 4 << 20
 
 
 class Listener:
-    """The receiving side: its frames, and what becomes of the lane."""
+    """The receiving side: its frames, and how its connection ends."""
 
     def __init__(self, server_context=None):
         self.tickets = ConnectionTickets()
@@ -102,7 +102,7 @@ async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
     assert listener.frames == [b"ab", b"c"]
 
 
-async def test_a_ticket_is_worth_one_lane(listener):
+async def test_a_ticket_is_worth_one_connection(listener):
     with listener.tickets.issue(listener.take) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         sender.write(b"mine")
@@ -131,7 +131,7 @@ async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
     assert await is_hung_up_on(reader, writer)
 
 
-async def test_a_lane_ends_with_its_ticket(listener):
+async def test_a_connection_ends_with_its_ticket(listener):
     lost = asyncio.Event()
     with listener.tickets.issue(listener.take) as ticket:
         sender = await connect(listener.address, ticket.token, None, lost.set)
@@ -143,7 +143,7 @@ async def test_a_lane_ends_with_its_ticket(listener):
     sender.close()
 
 
-async def test_what_the_owner_of_a_ticket_refuses_ends_the_lane_with_the_reason(listener):
+async def test_what_the_owner_of_a_ticket_refuses_ends_the_connection_with_the_reason(listener):
     def refuse(_frame):
         raise FrameInvalid("no")
 
@@ -159,7 +159,7 @@ async def test_what_the_owner_of_a_ticket_refuses_ends_the_lane_with_the_reason(
     sender.close()
 
 
-async def test_a_length_that_no_frame_has_ends_the_lane(listener):
+async def test_a_length_that_no_frame_has_ends_the_connection(listener):
     with listener.tickets.issue(listener.take) as ticket:
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + b"\xff\xff\xff\xff")
@@ -169,7 +169,7 @@ async def test_a_length_that_no_frame_has_ends_the_lane(listener):
     assert listener.frames == []
 
 
-async def test_a_lane_that_is_not_read_is_full_and_has_room_again(listener):
+async def test_a_connection_that_is_not_read_is_full_and_has_room_again(listener):
     on_change = asyncio.Event()
     with listener.tickets.issue(listener.take) as ticket:
         sender = await connect(listener.address, ticket.token, None, on_change.set)
@@ -184,7 +184,7 @@ async def test_a_lane_that_is_not_read_is_full_and_has_room_again(listener):
         sender.close()
 
 
-async def test_what_does_not_begin_like_a_lane_is_passed_on_both_ways():
+async def test_what_does_not_begin_like_a_connection_is_passed_on_both_ways():
     async def answer(reader, writer):
         writer.write((await reader.readexactly(4 << 20))[::-1])
         await writer.drain()
@@ -218,7 +218,7 @@ async def test_a_port_without_grpc_behind_it_hangs_up():
     await listener.stop()
 
 
-async def test_with_certificates_a_lane_is_encrypted_and_the_peer_must_be_the_right_one(tmp_path):
+async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_the_right_one(tmp_path):
     authority = Authority(tmp_path, "nodes")
     one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
     listener = Listener(two.server_context)
@@ -234,7 +234,7 @@ async def test_with_certificates_a_lane_is_encrypted_and_the_peer_must_be_the_ri
     assert listener.frames == [b"secret"]
 
 
-async def test_where_nodes_have_certificates_a_plain_lane_is_hung_up_on(tmp_path):
+async def test_where_nodes_have_certificates_a_plain_connection_is_hung_up_on(tmp_path):
     authority = Authority(tmp_path, "nodes")
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
     listener = Listener(security.server_context)
@@ -247,7 +247,7 @@ async def test_where_nodes_have_certificates_a_plain_lane_is_hung_up_on(tmp_path
     assert listener.frames == []
 
 
-async def test_a_renewed_certificate_is_shown_on_new_lanes(tmp_path):
+async def test_a_renewed_certificate_is_shown_on_new_connections(tmp_path):
     authority = Authority(tmp_path, "nodes")
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
     before = security.server_context()
@@ -284,7 +284,7 @@ async def test_a_ticket_that_has_ended_has_no_other_end(listener):
     assert ticket.end.cancelled()
 
 
-async def test_what_came_before_a_lane_was_closed_is_not_taken_afterwards(listener):
+async def test_what_came_before_a_connection_was_closed_is_not_taken_afterwards(listener):
     """With TLS the first data may come before the connection is told to be there."""
 
     class Closing(asyncio.Transport):

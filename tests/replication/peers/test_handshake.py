@@ -1,4 +1,4 @@
-"""Members know each other by cluster, number, life and data directory; strangers get a reason."""
+"""A handshake checks cluster, member, incarnation and data directory."""
 
 from __future__ import annotations
 

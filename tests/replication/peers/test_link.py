@@ -1,4 +1,4 @@
-"""A peer that cannot be reached is called again, less and less often."""
+"""Reconnection attempts to an unreachable peer back off."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Nodes with certificates: they talk to each other, and to nobody who is another than he says."""
+"""Nodes authenticate each other by certificates."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""When messages to a peer leave: at once, or after a moment with what came meanwhile."""
+"""Messages are flushed at once or after a delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a peer: which messages hurry, which go with others, which need not go at all."""
+"""Which queued messages are urgent, merged or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot that breaks off is sent on as long as it gets farther, and for a while if not."""
+"""A broken transfer is continued while it makes progress, and for a limited time without."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Streams between peers on loopback: order, handshake, refusals, bounds, reconnection."""
+"""Streams between peers on loopback: order, handshake, refusals, limits, reconnection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def pair(tmp_path):
         await member.stop()
 
 
-async def lane_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
+async def connection_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
     return await connect(f"127.0.0.1:{port}", answer.connection_ticket, None, lambda: None)
 
 
@@ -124,7 +124,7 @@ async def test_a_peer_that_is_far_away_is_reached_at_the_first_attempt(far, pair
     await two.until(lambda: two.received)
     assert two.received == [beat(1)]
     assert one.lost == []
-    assert far.arrivals == 2, "one for gRPC, and the lane"
+    assert far.arrivals == 2, "one for gRPC, and the frame connection"
 
 
 async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
@@ -230,7 +230,7 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
-        lanes = []
+        connections = []
         for call, incarnation in ((old, 1), (new, 2)):
             hello = pb.Hello(
                 protocol_version=1,
@@ -241,15 +241,15 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
                 incarnation=incarnation,
             )
             await call.write(pb.ExchangeRequest(hello=hello))
-            lanes.append(await lane_of(await call.read(), two.port))
+            connections.append(await connection_of(await call.read(), two.port))
         message = pb.RaftMessage(kind=pb.HEARTBEAT, sender=9, to=2, term=1)
-        for lane in lanes:
-            lane.write(pb.Frame(messages=[message]).SerializeToString())
+        for connection in connections:
+            connection.write(pb.Frame(messages=[message]).SerializeToString())
         with pytest.raises(aio.AioRpcError, match="later life of member 9"):
             await old.read()
         await two.until(lambda: [each.sender for each in two.received] == [9])
-        for lane in lanes:
-            lane.close()
+        for connection in connections:
+            connection.close()
 
 
 @pytest.mark.parametrize(
@@ -276,8 +276,8 @@ async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
             protocol_version=1, cluster_id="test", group_id=0, sender=9, receiver=2, incarnation=1
         )
         await call.write(pb.ExchangeRequest(hello=hello))
-        lane = await lane_of(await call.read(), two.port)
-        lane.write(pb.Frame(messages=[pb.RaftMessage(**nonsense)]).SerializeToString())
+        connection = await connection_of(await call.read(), two.port)
+        connection.write(pb.Frame(messages=[pb.RaftMessage(**nonsense)]).SerializeToString())
         with pytest.raises(aio.AioRpcError) as refusal:
             await call.read()
     assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT

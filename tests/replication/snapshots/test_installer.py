@@ -1,4 +1,4 @@
-"""A snapshot replaces state and log in the one order that a crash cannot take apart."""
+"""A snapshot replaces state and log in an order that survives a crash at any point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot that arrives is built beside the state, unless nobody needs it any more."""
+"""The state of an incoming snapshot is built in the background, unless it is outdated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outgoing snapshots: taken when needed, shared, announced truthfully, released by the last."""
+"""Outgoing snapshots are opened on demand, shared, and released by the last transfer."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""A data directory has one process at a time; who cannot have it is told why in one line."""
+"""One process locks a data directory; others get an error of one line."""
 
 from __future__ import annotations
 

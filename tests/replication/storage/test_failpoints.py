@@ -1,4 +1,4 @@
-"""Failpoints: how rules are written, when they strike, and that nothing is there without them."""
+"""Failpoint rules: syntax, when they fire, and no wrapper without rules."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""The disk behind the seam: whole writes, reserved blocks, durable names, errors that say where."""
+"""The real file system: complete writes, allocated blocks, durable names, errors with names."""
 
 from __future__ import annotations
 

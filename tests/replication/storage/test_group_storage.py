@@ -1,4 +1,4 @@
-"""The log on disk: what may be cut, what must be refused, what survives."""
+"""The log on disk: what is truncated, what is refused, what survives."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The queue before the disk: what is written together, what waits, and when replies leave."""
+"""Which work shares a write, which work waits, and when replies are released."""
 
 from __future__ import annotations
 

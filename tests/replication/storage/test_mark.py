@@ -1,4 +1,4 @@
-"""The mark: whatever a power loss makes of its file, none older than the synced one counts."""
+"""After any power loss, no mark older than the durable one is used."""
 
 from __future__ import annotations
 

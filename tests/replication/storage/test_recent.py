@@ -1,4 +1,4 @@
-"""The newest entries, kept in memory within bounds."""
+"""The newest entries are kept in memory within limits."""
 
 from __future__ import annotations
 

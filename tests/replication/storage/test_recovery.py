@@ -1,4 +1,4 @@
-"""What a start believes: only the very entries that were synced, in one unbroken chain."""
+"""A start accepts exactly the entries that were durable, in one chain of checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was removed from a group does not start again with what it has."""
+"""A removed member does not start again with its old data."""
 
 import pytest
 

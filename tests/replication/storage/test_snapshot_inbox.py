@@ -1,4 +1,4 @@
-"""What arrives of a snapshot is whole, in order and undamaged, or it is refused."""
+"""The content of a snapshot arrives complete, in order and undamaged, or is refused."""
 
 from __future__ import annotations
 

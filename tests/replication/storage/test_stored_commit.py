@@ -1,4 +1,4 @@
-"""The commit index on disk never covers what is not on disk yet."""
+"""The stored commit index covers only durable entries."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The terms of a log, kept as the places where they change."""
+"""The terms of a log are stored as runs of equal terms."""
 
 from __future__ import annotations
 
