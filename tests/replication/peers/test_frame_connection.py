@@ -218,7 +218,9 @@ async def test_a_port_without_grpc_behind_it_hangs_up():
     await listener.stop()
 
 
-async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_the_right_one(tmp_path):
+async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_the_right_one(
+    tmp_path,
+):
     authority = Authority(tmp_path, "nodes")
     one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
     listener = Listener(two.server_context)
