@@ -45,8 +45,8 @@ class CommandSubmitter(Protocol):
 
         Args:
             encoded: the command.
-            deadline: time of the event loop from which on nobody waits for the outcome; a command
-                that is not done by then never is.
+            deadline: event loop time after which the caller no longer waits; a command that has not
+                started by then is dropped.
 
         Returns:
             Future of the result; fails with NotProposed or OutcomeUnknown.

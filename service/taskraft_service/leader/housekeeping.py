@@ -90,7 +90,7 @@ class Housekeeping:
                     pass
 
     async def _propose(self, encoded: EncodedCommand) -> bool:
-        """Propose a command; tell whether it may have been done.
+        """Propose a command; return False if it certainly had no effect.
 
         A command that is lost with the leadership is not repeated here; the next leader proposes
         its own.

@@ -168,7 +168,7 @@ class OutcomeWaits:
     # ------------------------------------------------------------------------------ waits
 
     def _watch(self, key: TaskKey) -> TaskWatch:
-        """Return who notes what becomes of the tasks of a tube."""
+        """Return the object that records the outcomes of a tube's tasks."""
         return self._queues.queue_of_number(key[0]).watch
 
     def _attach(self, wait: OutcomeWait, key: TaskKey, task_id: int) -> None:

@@ -60,7 +60,7 @@ class PendingCommands:
     def add(
         self, encoded: EncodedCommand, deadline: float | None
     ) -> asyncio.Future[AppliedCommand]:
-        """Let a command wait; return the future of its outcome.
+        """Enqueue a command; return the future of its result.
 
         Raises:
             LeaderOverloaded: the limit of pending commands or bytes is reached.

@@ -160,7 +160,7 @@ class Waiters:
         self.requeue(consumer)
 
     def tube_dropped(self, tube: str) -> None:
-        """Tell the consumers that wait on a tube that the tube was dropped."""
+        """Notify the consumers that wait on a tube that the tube was dropped."""
         known = self._tubes.get(tube)
         for consumer in list(known.line) if known is not None else ():
             consumer.tube_dropped(tube)

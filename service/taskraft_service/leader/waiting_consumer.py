@@ -35,7 +35,7 @@ class WaitingConsumer(Protocol):
         """Return how many tasks the consumer can accept, beyond those of unanswered claims."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """Return the command that takes for it from existing tubes; the claim counts from now."""
+        """Return a take from existing tubes for this consumer; the claim is open from now on."""
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Handle the result of a claim; tasks that the consumer no longer wants are released."""

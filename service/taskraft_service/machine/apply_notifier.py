@@ -12,7 +12,7 @@ class ApplyNotifier:
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
         self.ended = False
-        """Whether the node is stopping; nobody waits any more."""
+        """Whether the node is stopping; no coroutine waits any more."""
 
     def end(self) -> None:
         """Wake all waiting coroutines and let no one wait again."""

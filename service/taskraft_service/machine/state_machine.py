@@ -30,7 +30,7 @@ decoded."""
 COLLECT_TASKS: Final = 4_000
 """Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
 POSTPONED_BATCHES_MAX: Final = 16
-"""Number of postponed batches after which a slow disk slows everything down."""
+"""Maximum number of postponed batches; beyond it, a slow disk slows everything down."""
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """Memory for a frozen database while its index is read."""
 

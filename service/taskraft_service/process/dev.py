@@ -153,7 +153,7 @@ def _tell(nodes: Sequence[DevNode], data: Path, *, keeps: bool) -> None:
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait until a node exits, which none does by itself."""
+    """Wait until a node process exits, which is always an error; return the exit status."""
     while True:
         for process in processes:
             if process.poll() is not None:
