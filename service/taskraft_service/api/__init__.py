@@ -1,1 +1,1 @@
-"""The gRPC surface: each call is checked, converted, proposed or read, and answered."""
+"""The gRPC API: check each call, execute it as a command or a read, and encode the answer."""

@@ -1,4 +1,4 @@
-"""Build the gRPC server: the servicers, health, reflection, and the limits of connections."""
+"""Build the grpc.aio server: handlers, health, reflection, and limits of connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ LEADER: Final = "taskraft.leader"
 METADATA_BYTES_MAX: Final = 8 * 1024
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 PING_MS: Final = 10_000
-"""Clients may ping so often without a call, and the server does."""
+"""Minimum interval of keepalive pings, in ms, also without a call."""
 
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 2 * MESSAGE_BYTES_MAX),  # see context.check_size
+    (
+        "grpc.max_receive_message_length",
+        2 * MESSAGE_BYTES_MAX,
+    ),  # the endpoint checks the exact limit
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
@@ -38,27 +41,27 @@ _OPTIONS: Final = (
 
 
 class PortTaken(Exception):
-    """The address cannot be listened on; the text names it."""
+    """The server cannot listen on an address; the text names the address."""
 
 
 class Health:
-    """What the standard health service says under each of its names."""
+    """The statuses of the standard health service."""
 
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
 
     async def phase_changed(self, phase: NodePhase, *, ready: bool) -> None:
-        """Say what follows from the phase of this node."""
-        await self._say(EVERYTHING, serving=True)
-        await self._say(TASK_SERVICE, serving=phase is not NodePhase.INIT)
-        await self._say(READY, serving=ready)
-        await self._say(LEADER, serving=phase is NodePhase.RUNNING)
+        """Set the statuses that follow from the phase of this node."""
+        await self._set(EVERYTHING, serving=True)
+        await self._set(TASK_SERVICE, serving=phase is not NodePhase.INIT)
+        await self._set(READY, serving=ready)
+        await self._set(LEADER, serving=phase is NodePhase.RUNNING)
 
     async def stop(self) -> None:
-        """Say NOT_SERVING under all names, for good."""
+        """Set all statuses to NOT_SERVING permanently."""
         await self.servicer.enter_graceful_shutdown()
 
-    async def _say(self, name: str, *, serving: bool) -> None:
+    async def _set(self, name: str, *, serving: bool) -> None:
         statuses = health_pb2.HealthCheckResponse
         status = statuses.SERVING if serving else statuses.NOT_SERVING
         await self.servicer.set(name, status)
@@ -67,9 +70,9 @@ class Health:
 def build_server(
     handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, calls_max: int
 ) -> grpc.aio.Server:
-    """Return a server with some services, and with the health of this node; it does not listen yet.
+    """Return a server with some services and the health service; it does not listen yet.
 
-    The health says nothing of tasks and is for balancers, so nobody needs credentials for it.
+    The health service needs no credentials, because it reveals nothing about tasks.
     """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=calls_max)
     server.add_generic_rpc_handlers(tuple(handlers))
@@ -77,8 +80,8 @@ def build_server(
     return server
 
 
-def reflect(server: grpc.aio.Server, services: Sequence[str]) -> None:
-    """Let callers ask for the contract of some services."""
+def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """Enable gRPC reflection for some services."""
     names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
 
@@ -89,7 +92,7 @@ def listen(
     """Bind the server to an address; return the port.
 
     Raises:
-        PortTaken: that is not possible.
+        PortTaken: the address is in use or invalid.
     """
     try:
         port: int = (
@@ -98,7 +101,9 @@ def listen(
             else server.add_secure_port(address, credentials)
         )
     except RuntimeError as error:
-        raise PortTaken(f"cannot listen on {address}") from error
+        raise PortTaken(
+            f"cannot listen on {address}: the address is in use or not available"
+        ) from error
     if port == 0:
-        raise PortTaken(f"cannot listen on {address}")
+        raise PortTaken(f"cannot listen on {address}: the address is in use or not available")
     return port

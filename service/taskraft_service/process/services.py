@@ -11,7 +11,7 @@ from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.groups.service import GroupService
 from taskraft_service.api.rpc.methods import ServiceMethods
 from taskraft_service.api.schedules.service import ScheduleService
-from taskraft_service.api.server import build_server, reflect
+from taskraft_service.api.server import build_server, enable_reflection
 from taskraft_service.api.sessions.service import SessionService
 from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
@@ -39,7 +39,7 @@ def client_server(parts: NodeComponents) -> grpc.aio.Server:
     handlers = [parts.endpoint.generic_handler(one, authenticator) for one in offered]
     server = build_server(handlers, parts.health, parts.config.calls_max)
     if security.reflects:
-        reflect(server, [one.service.full_name for one in offered])
+        enable_reflection(server, [one.service.full_name for one in offered])
     peer_authenticator = security.peer_authenticator(
         lambda node: parts.members.named(node) is not None
     )

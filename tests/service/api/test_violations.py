@@ -276,7 +276,7 @@ CASES = {
         {
             "tubes[0]": "not 1 to 128 characters",
             "page_size": "-1 is not from 0 to 1000",
-            "page_token": "not a token of an earlier answer",
+            "page_token": "not a token from an earlier answer",
             "consistency.level": "9 is unknown",
         },
     ),

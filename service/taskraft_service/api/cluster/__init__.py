@@ -1,1 +1,1 @@
-"""ClusterService."""
+"""The methods of ClusterService."""

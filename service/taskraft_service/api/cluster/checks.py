@@ -1,4 +1,4 @@
-"""Check changes of the members: what the request says, and whether the cluster could go on."""
+"""Check membership changes: the request, and whether the cluster keeps a quorum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskraft_service.config.addresses import ConfigInvalid, port_of
 from taskraft_service.limits import NAME_BYTES_MAX
 
 PROMOTION_LAG_ENTRIES_MAX: Final = 100
-"""A learner that is farther behind is not promoted: nobody could fail until it has caught up."""
+"""Maximum lag of a learner, in entries, for its promotion; a lagging voter tolerates no failure."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
 _DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -40,22 +40,26 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         except ConfigInvalid as error:
             violations.add(path, str(error))
     if not _DIRECTORY.fullmatch(request.directory_id):
-        violations.add("directory_id", "not the identity of a data directory")
+        violations.add("directory_id", "not the id of a data directory")
     if request.cluster_id not in ("", cluster_id):
-        violations.add("cluster_id", f'this is cluster "{cluster_id}"')
+        violations.add("cluster_id", f'the id of this cluster is "{cluster_id}"')
     violations.check_request_id(request.request_id)
     violations.raise_if_any()
 
 
 def check_request_id(request_id: str) -> None:
-    """Refuse a request_id that is too long."""
+    """Check the length of a request_id.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
     violations = Violations()
     violations.check_request_id(request_id)
     violations.raise_if_any()
 
 
 def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
-    """Make sure that a learner can take part in the next commit.
+    """Check that a learner has caught up and can take part in the next commit.
 
     Raises:
         Refused: NODE_BEHIND.
@@ -67,7 +71,7 @@ def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
     if not info.directory_id or not answers or not follows or lag > PROMOTION_LAG_ENTRIES_MAX:
         state = f"{lag} entries behind" if follows else "not following the log yet"
         state = state if answers else "not answering"
-        state = state if info.directory_id else "not there: its node has not joined"
+        state = state if info.directory_id else "not started: its node has not joined"
         raise CallRefused(
             error_pb2.Error.NODE_BEHIND,
             f'"{info.name}" is {state}: it must catch up before it votes',
@@ -76,7 +80,7 @@ def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
 
 
 def refused_without_quorum(status: NodeStatus, member: MemberId) -> CallRefused | None:
-    """Return the refusal to remove ``member`` if the others could commit nothing without it."""
+    """Return the refusal to remove ``member`` if the other voters would have no quorum."""
     if member not in status.conf_state.voters:
         return None
     rest = [voter for voter in status.conf_state.voters if voter != member]
@@ -85,8 +89,8 @@ def refused_without_quorum(status: NodeStatus, member: MemberId) -> CallRefused 
         return None
     return CallRefused(
         error_pb2.Error.MEMBER_NEEDED,
-        f"of the {len(rest)} voters that would be left only {len(answering)} answer: "
-        f"nothing could be committed any more",
+        f"only {len(answering)} of the {len(rest)} remaining voters answer: "
+        f"the cluster would lose its quorum; restore other voters first",
         {"voters": str(len(rest)), "answering": str(len(answering))},
     )
 

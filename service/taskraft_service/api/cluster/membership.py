@@ -1,4 +1,4 @@
-"""Serve the changes of the members: add, promote, remove; one at a time, on the leader."""
+"""Change the members of the cluster: add, promote and remove, one at a time, on the leader."""
 
 from __future__ import annotations
 
@@ -25,33 +25,31 @@ from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
 
 MEMBERS_MAX: Final = 15
-"""Members of one cluster, learners included: a leader sends everything to each of them."""
+"""Maximum number of members, learners included; the leader sends every entry to each of them."""
 
 ANSWER_WAIT_MS: Final = 1_000
 ANSWER_PAUSE_MS: Final = 20
-"""How long to look for the answers of the others, and how often."""
+"""Maximum wait for answers of the other voters and the interval between checks, in ms."""
 
 
 class RaftMember(Protocol):
-    """What this module needs of the Raft driver."""
+    """The Raft member of this node."""
 
     def status(self) -> NodeStatus:
-        """Return the member's state."""
+        """Return the state of the member."""
 
     async def change_membership(self, change: ConfChange) -> ConfState:
-        """Make a membership change."""
+        """Commit a membership change; return the new configuration."""
 
     async def transfer_leadership(self, to: MemberId | None = None) -> None:
-        """Hand leadership over."""
+        """Transfer leadership, to the most advanced follower if ``to`` is None."""
 
 
 class MembershipChanges:
-    """The handlers that change the members.
+    """The membership changes, called on the leader only.
 
-    They are called on the leader only. Each works on the members as they are when it begins; the
-    lock keeps two of them apart, and Raft itself those of two leaders. A request that is repeated,
-    because its outcome is unknown, is answered as it would have been the first time: the roster
-    remembers the last changes by their requests, whoever leads.
+    A lock serializes the changes of this node, and Raft serializes changes of two leaders. The
+    roster stores the last changes by request_id, so a retry gets its first answer on any leader.
     """
 
     def __init__(self, cluster_id: str, raft: RaftMember, leadership: LeadershipTracker) -> None:
@@ -61,7 +59,7 @@ class MembershipChanges:
         self._changing = asyncio.Lock()
 
     async def add(self, request: pb.AddMemberRequest) -> MemberId:
-        """Add a member as a learner, or let a node come that was added before."""
+        """Add a member as a learner, or complete a member that was added before its node joined."""
         check_add_member(request, self._cluster_id)
         wanted = MemberInfo(
             MemberId(0), request.name, request.peer_address, request.address, request.directory_id
@@ -79,7 +77,7 @@ class MembershipChanges:
                 raise CallRefused(
                     error_pb2.Error.MEMBER_EXISTS,
                     f'"{known.name}" is member {known.member}, which has another data directory; '
-                    f"remove it before a new one comes under its name",
+                    f"remove that member before you add a new one with this name",
                     {"name": known.name, "member": str(known.member)},
                 )
             info = replace(wanted, member=known.member)
@@ -99,7 +97,7 @@ class MembershipChanges:
         return info.member
 
     async def promote(self, request: pb.PromoteMemberRequest) -> MemberId:
-        """Make a learner a voter, if it has joined and caught up."""
+        """Make a learner a voter if its node has joined and caught up."""
         check_request_id(request.request_id)
         key = _key("promote", request.name, request.request_id)
         async with self._changing:
@@ -115,7 +113,7 @@ class MembershipChanges:
             return info.member
 
     async def remove(self, request: pb.RemoveMemberRequest) -> None:
-        """Remove a member for good.
+        """Remove a member permanently.
 
         Raises:
             NotLeader: the leader itself was to go, and has handed over: its successor removes it.
@@ -139,16 +137,16 @@ class MembershipChanges:
         raise NotRaftLeader(self._leadership.leader_id)
 
     async def _check_quorum_without(self, member: MemberId) -> None:
-        """Make sure that the voters who stay have a majority that answers.
+        """Check that a majority of the remaining voters answers; wait briefly for them.
 
         Raises:
             Refused: MEMBER_NEEDED.
         """
         until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
-        while (lonely := refused_without_quorum(self._raft.status(), member)) is not None:
+        while (refused := refused_without_quorum(self._raft.status(), member)) is not None:
             if asyncio.get_running_loop().time() > until:
-                raise lonely
-            # A new leader has not heard everybody yet.
+                raise refused
+            # A new leader has not heard from all voters yet.
             await asyncio.sleep(ANSWER_PAUSE_MS / 1000)
 
     @property
@@ -169,7 +167,7 @@ class MembershipChanges:
         except (ChangeRefused, ProposalDropped) as error:
             raise CallRefused(
                 error_pb2.Error.MEMBERS_CHANGING,
-                f"the members cannot be changed at present: {error}",
+                f"the members cannot be changed now: {error}; retry",
                 retry_ms=RETRY_DELAY_MS,
             ) from error
         except ProposalLost as error:
@@ -177,7 +175,7 @@ class MembershipChanges:
 
 
 def _key(verb: str, name: str, request_id: str) -> str:
-    """Return what names a request in the roster; empty if nobody will repeat it."""
+    """Return the key of a request in the roster; empty without a request_id."""
     return f"{verb} {name} {request_id}" if request_id else ""
 
 

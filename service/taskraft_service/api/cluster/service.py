@@ -1,4 +1,4 @@
-"""Serve ClusterService: what this server is, who belongs to the cluster, who leads."""
+"""ClusterService: server information, cluster state, membership and leadership."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SERVICE_CONFIG: Final = json.dumps(
     }
 )
 TRANSFER_WAIT_MS: Final = 2_000
-"""How long TransferLeadership waits to hear of the new leader."""
+"""Maximum wait of TransferLeadership for the new leader, in ms."""
 
 
 def server_version() -> str:
@@ -60,7 +60,7 @@ def server_version() -> str:
 
 
 class ClusterService:
-    """The handlers of ClusterService."""
+    """The methods of ClusterService."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ClusterService:
         self._membership = MembershipChanges(config.cluster_id, raft, leadership)
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of ClusterService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -125,7 +125,7 @@ class ClusterService:
     async def get_server_info(
         self, _call: UnaryCall[pb.GetServerInfoRequest]
     ) -> pb.GetServerInfoResponse:
-        """Tell what this server is."""
+        """Return the version, limits and features of this server."""
         return pb.GetServerInfoResponse(
             version=server_version(),
             node=self._config.node_name,
@@ -142,7 +142,7 @@ class ClusterService:
     async def get_cluster_state(
         self, _call: UnaryCall[pb.GetClusterStateRequest]
     ) -> pb.GetClusterStateResponse:
-        """Show the members, as this node sees them."""
+        """Return the state of the cluster as this node knows it."""
         status = self._raft.status()
         leader = self._leadership.leader
         return pb.GetClusterStateResponse(
@@ -183,10 +183,10 @@ class ClusterService:
         return shown
 
     async def add_member(self, call: UnaryCall[pb.AddMemberRequest]) -> pb.AddMemberResponse:
-        """Add a member as a learner, or let a node come that was added before."""
+        """Add a member as a learner, or complete a member that was added before its node joined."""
         added = call.request
         member = await self._membership.add(added)
-        gone = pb.Member(
+        removed = pb.Member(
             id=member,
             name=added.name,
             address=added.address,
@@ -194,20 +194,22 @@ class ClusterService:
             suffrage=pb.Member.LEARNER,
             joined=bool(added.directory_id),
         )
-        return pb.AddMemberResponse(member=self._shown(member) or gone)
+        return pb.AddMemberResponse(member=self._shown(member) or removed)
 
     async def promote_member(
         self, call: UnaryCall[pb.PromoteMemberRequest]
     ) -> pb.PromoteMemberResponse:
-        """Make a learner that has caught up a voter."""
+        """Make a learner a voter if its node has joined and caught up."""
         member = await self._membership.promote(call.request)
-        gone = pb.Member(id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True)
-        return pb.PromoteMemberResponse(member=self._shown(member) or gone)
+        removed = pb.Member(
+            id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True
+        )
+        return pb.PromoteMemberResponse(member=self._shown(member) or removed)
 
     async def remove_member(
         self, call: UnaryCall[pb.RemoveMemberRequest]
     ) -> pb.RemoveMemberResponse:
-        """Remove a member for good."""
+        """Remove a member permanently."""
         await self._membership.remove(call.request)
         return pb.RemoveMemberResponse()
 
@@ -218,7 +220,7 @@ class ClusterService:
     async def transfer_leadership(
         self, call: UnaryCall[pb.TransferLeadershipRequest]
     ) -> pb.TransferLeadershipResponse:
-        """Hand leadership to a member by name, or to the one that has come farthest."""
+        """Transfer leadership to a named member, or to the most advanced follower."""
         check_request_id(call.request.request_id)
         target = self._target(call.request.name)
         if target == self._leadership.leader_id:

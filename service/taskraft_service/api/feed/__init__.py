@@ -1,1 +1,1 @@
-"""FeedService."""
+"""The methods of FeedService."""

@@ -1,4 +1,4 @@
-"""Write what the feed holds as messages: its partitions, and chunks as events or as columns."""
+"""Encode partitions and chunks of the change feed as messages: as events or as columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from taskraft_service.queue.feed.change_feed import PartitionView
 from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of
 
 MESSAGE_ROW_BYTES: Final = 128
-"""About what one event has as a message of its own."""
+"""Approximate size of one encoded event, in bytes."""
 _COLUMNS: Final = tuple(
     field.name for field in pb.ChangeColumns.DESCRIPTOR.fields if field.name != "seq"
 )
 
 
 def partition_message(view: PartitionView) -> pb.FeedPartition:
-    """Return what is told of a partition."""
+    """Return a partition as a message."""
     return pb.FeedPartition(
         partition=view.partition,
         low_seq=view.low_seq,
@@ -30,14 +30,14 @@ def partition_message(view: PartitionView) -> pb.FeedPartition:
 
 
 def rows_max(request: pb.ReadChangesRequest) -> int:
-    """Return how many rows one chunk may have so that it keeps its size, texts aside."""
+    """Return the maximum number of rows in a chunk of the requested size, not counting texts."""
     columns = request.encoding == pb.ReadChangesRequest.COLUMNS
     row_bytes = ROW_BYTES if columns else MESSAGE_ROW_BYTES
     return max(1, (request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT) // row_bytes)
 
 
 def chunk_message(request: pb.ReadChangesRequest, chunk: ChangeChunk) -> pb.ReadChangesResponse:
-    """Return a piece of a partition in the encoding that is asked for."""
+    """Return a chunk of a partition in the requested encoding."""
     answer = pb.ReadChangesResponse(
         partition=chunk.partition,
         from_seq=chunk.from_seq,
@@ -87,7 +87,7 @@ def _events(chunk: ChangeChunk) -> Iterator[pb.ChangeEvent]:
 
 
 def _seqs(chunk: ChangeChunk) -> Sequence[int]:
-    """Return the sequence numbers of a chunk's rows; without a column they are dense."""
+    """Return the sequence numbers of a chunk's rows; without a column they are consecutive."""
     if not chunk.columns.seq:
         return range(chunk.from_seq, chunk.from_seq + chunk.rows)
     column = chunk.columns.seq

@@ -1,4 +1,4 @@
-"""Serve the calls of FeedService that are about positions: at a time, and of consumers."""
+"""Handle ResolveTimestamp and CommitCursor: positions at a time, and cursors of consumers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FeedPositionHandlers:
         self._reader = reader
 
     def methods(self) -> Sequence[AnyUnaryMethod]:
-        """Return the methods."""
+        """Return the methods ResolveTimestamp and CommitCursor."""
         return (
             UnaryMethod(
                 "ResolveTimestamp", pb.ResolveTimestampRequest, ExecutionSite.ANY_NODE, self.resolve
@@ -36,7 +36,7 @@ class FeedPositionHandlers:
     async def resolve(
         self, call: UnaryCall[pb.ResolveTimestampRequest]
     ) -> pb.ResolveTimestampResponse:
-        """Find the first events at or after a time, one partition in a turn of the event loop."""
+        """Find the first event at or after a time, one partition per turn of the event loop."""
         at_ms = call.request.at_ms
         violations = Violations()
         violations.check_not_negative("at_ms", at_ms)
@@ -49,7 +49,7 @@ class FeedPositionHandlers:
         return pb.ResolveTimestampResponse(cursor=cursor)
 
     async def commit(self, call: UnaryCall[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
-        """Store how far a consumer has come."""
+        """Store the cursor of a feed consumer."""
         request = call.request
         _check(request, len(self._reader.applied.feed.views()))
         outcome = await self._executor.execute(COMMIT_CURSOR, call)
@@ -63,7 +63,7 @@ class FeedPositionHandlers:
 
 
 def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
-    """Return a consumer as it is shown."""
+    """Return a feed consumer as a message."""
     return pb.FeedConsumer(
         name=view.name,
         cursor=pb.FeedCursor(feed_id=queue.feed.feed_id, next_seq=view.next_seq),
@@ -73,7 +73,7 @@ def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
 
 
 def check_cursor(violations: Violations, cursor: pb.FeedCursor, partitions: int) -> None:
-    """Check that a position is one in partitions that there are."""
+    """Check that a cursor names only existing partitions and valid positions."""
     for partition, seq in sorted(cursor.next_seq.items()):
         field = f"cursor.next_seq[{partition}]"
         violations.check_range(field, partition, 0, partitions - 1)
@@ -81,7 +81,7 @@ def check_cursor(violations: Violations, cursor: pb.FeedCursor, partitions: int)
 
 
 def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
-    """Refuse a position that no feed has."""
+    """Check a cursor to be stored."""
     violations = Violations()
     violations.check_request_id(request.request_id)
     violations.check_name("consumer", request.consumer)

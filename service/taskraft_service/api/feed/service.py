@@ -1,7 +1,7 @@
-"""Serve FeedService: any node reads what it has applied, and never beyond.
+"""FeedService: any node serves the part of the change feed that it has applied.
 
-Chunks are made one at a time and written before the next is made, so a slow reader holds nothing up
-and the event loop is given back after each of them.
+A stream builds one chunk at a time and writes it before it builds the next one. A slow reader
+therefore holds no memory, and the event loop runs other work after each chunk.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from taskraft_service.queue.feed.chunk import ChangeChunk, only
 from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
-FOR_EVER: Final = 2**63 - 1
+NO_END: Final = 2**63 - 1
 _KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
 
 
 class FeedService:
-    """The handlers of FeedService.
+    """The methods of FeedService.
 
     Args:
-        positions: serves the calls about positions.
-        reading: gives out the queue.
+        positions: the handlers of positions and cursors.
+        reader: reads the queue.
         apply_notifier: tells when more has been applied.
-        nodes: returns the members, the leader first known by ``leader_name``.
-        leader_name: who leads; empty while nobody is known to.
+        nodes: returns the members of the cluster.
+        leader_name: returns the name of the leader; empty while no leader is known.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FeedService:
         self._leader_name = leader_name
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of FeedService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -89,7 +89,7 @@ class FeedService:
     async def describe_feed(
         self, call: UnaryCall[pb.DescribeFeedRequest]
     ) -> pb.DescribeFeedResponse:
-        """Describe the partitions and who serves them."""
+        """Describe the partitions, the consumers, and the nodes that serve the feed."""
         violations = Violations()
         violations.check_consistency(call.request.consistency)
         violations.raise_if_any()
@@ -112,16 +112,16 @@ class FeedService:
         )
 
     async def watch_feed(self, call: UnaryCall[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
-        """Wait until a partition holds more than the caller knows."""
+        """Wait until a partition has events after the caller's cursor."""
         request = call.request
         violations = Violations()
         violations.check_not_negative("wait_ms", request.wait_ms)
         check_cursor(violations, request.cursor, len(self._reader.applied.feed.views()))
         violations.raise_if_any()
-        _same_feed(self._reader.applied, request.cursor.feed_id)
+        _check_same_feed(self._reader.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)
 
-        def is_news() -> bool:
+        def has_news() -> bool:
             views = self._reader.applied.feed.views()
             return any(view.high_seq > known.get(view.partition, 0) for view in views)
 
@@ -129,41 +129,41 @@ class FeedService:
         if call.deadline is not None:
             left = call.deadline - asyncio.get_running_loop().time()
             wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
-        await self._apply_notifier.wait_for(is_news, wait)
+        await self._apply_notifier.wait_for(has_news, wait)
         views = self._reader.applied.feed.views()
         return pb.WatchFeedResponse(partitions=[partition_message(view) for view in views])
 
     # ------------------------------------------------------------------------------ reading
 
     async def read_changes(self, raw: bytes, stream: MessageStream, caller: Caller) -> None:
-        """Stream a range of one partition, or follow it for ever."""
+        """Stream a range of one partition, or follow the partition without end."""
         request = parse_request(pb.ReadChangesRequest, raw)
         caller.authorize(request)
         self._check(request)
         most = rows_max(request)
         at = request.from_seq
-        stop = request.to_seq or FOR_EVER
-        await self._arrival(request, at)
+        stop = request.to_seq or NO_END
+        await self._wait_for_event(request, at)
         while at < stop:
-            self._go_on(request, caller)
+            self._check_may_continue(request, caller)
             chunk = self._next_chunk(request, at, stop, most)
             if chunk is not None:
                 await stream.write(chunk_message(request, chunk).SerializeToString())
                 at = chunk.next_seq
             elif request.to_seq:
-                # Everything that this node has applied was sent; it does not have the rest.
-                await self._arrival(request, at)
+                # This node has sent everything that it has applied; wait for the rest of the range.
+                await self._wait_for_event(request, at)
             else:
-                is_news = partial(self._has_beyond, request.partition, at)
-                await self._apply_notifier.wait_for(is_news, limits.WAIT_MAX_MS / 1000)
+                has_news = partial(self._has_beyond, request.partition, at)
+                await self._apply_notifier.wait_for(has_news, limits.WAIT_MAX_MS / 1000)
 
-    def _go_on(self, request: pb.ReadChangesRequest, caller: Caller) -> None:
-        """Make sure that a stream may go on.
+    def _check_may_continue(self, request: pb.ReadChangesRequest, caller: Caller) -> None:
+        """Check before each chunk that the stream may continue.
 
         Raises:
-            Refused: DRAINING: this node stops.
-            NotAllowed: the caller lost the right to read on.
-            NotKnown: its credentials are not valid any more.
+            CallRefused: DRAINING, this node is stopping.
+            PermissionDenied: the caller lost the permission to read.
+            Unauthenticated: the credentials were withdrawn.
         """
         if self._apply_notifier.ended:
             raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
@@ -199,13 +199,13 @@ class FeedService:
         if 0 < request.to_seq < request.from_seq:
             violations.add("to_seq", f"{request.to_seq} is before from_seq")
         violations.raise_if_any()
-        _same_feed(queue, request.feed_id)
+        _check_same_feed(queue, request.feed_id)
 
-    async def _arrival(self, request: pb.ReadChangesRequest, at: int) -> None:
-        """Wait until this node has what is asked for next, as long as the caller allows.
+    async def _wait_for_event(self, request: pb.ReadChangesRequest, at: int) -> None:
+        """Wait until this node has applied the next requested event, as long as the caller allows.
 
         Raises:
-            Refused: NODE_BEHIND: it did not come in time.
+            CallRefused: NODE_BEHIND, the event was not applied in time.
         """
         partition, high = request.partition, self._high_seq(request.partition)
         nothing_more = request.to_seq and at >= request.to_seq
@@ -217,20 +217,20 @@ class FeedService:
             high = self._high_seq(partition)
             raise CallRefused(
                 error_pb2.Error.NODE_BEHIND,
-                f"this node has applied events up to {high} only",
+                f"this node has applied events only up to {high}; retry or ask another node",
                 {"partition": str(partition), "high": str(high)},
             )
 
     def _next_chunk(
         self, request: pb.ReadChangesRequest, at: int, stop: int, rows_max: int
     ) -> ChangeChunk | None:
-        """Return the next piece; None when there is nothing more yet."""
+        """Return the next chunk; None if there are no further events yet."""
         feed: ChangeFeed = self._reader.applied.feed
         low = feed.views()[request.partition].low_seq
         if at < low:
             raise CallRefused(
                 error_pb2.Error.CURSOR_TRIMMED,
-                f"events below {low} were removed by retention",
+                f"retention removed the events below {low}; continue from {low}",
                 {"partition": str(request.partition), "low": str(low)},
             )
         chunk = next(iter(feed.read(request.partition, at, stop, rows_max)), None)
@@ -239,10 +239,10 @@ class FeedService:
         return only(chunk, request.tubes, frozenset(request.kinds))
 
 
-def _same_feed(queue: Queue, feed_id: str) -> None:
+def _check_same_feed(queue: Queue, feed_id: str) -> None:
     if feed_id and feed_id != queue.feed.feed_id:
         raise CallRefused(
             error_pb2.Error.FEED_MISMATCH,
-            "the cursor belongs to another feed; start from a cursor of this feed",
+            "the cursor belongs to another feed; start again with the feed of this cluster",
             {"feed_id": queue.feed.feed_id},
         )

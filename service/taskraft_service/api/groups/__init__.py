@@ -1,1 +1,1 @@
-"""GroupService."""
+"""The methods of GroupService."""

@@ -1,4 +1,4 @@
-"""Serve GroupService."""
+"""GroupService: create, start, cancel and read groups of tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 
 
 class GroupService:
-    """The handlers of GroupService."""
+    """The methods of GroupService."""
 
     def __init__(
         self, executor: CommandExecutor, reader: QueueReader, disk: DiskSpaceGuard
@@ -33,7 +33,7 @@ class GroupService:
         self._disk = disk
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of GroupService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -65,21 +65,21 @@ class GroupService:
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
-        """Start a group; what does not fit into one entry goes on after the answer."""
+        """Start a group; a large group takes several entries, some of them after the answer."""
         check_named_request(call.request.name, call.request.request_id)
         outcome = await self._executor.execute(START_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
-        """Cancel a group; what does not fit into one entry goes on after the answer."""
+        """Cancel a group; a large group takes several entries, some of them after the answer."""
         check_named_request(call.request.name, call.request.request_id)
         outcome = await self._executor.execute(CANCEL_GROUP, call)
         group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 
     async def get(self, call: UnaryCall[pb.GetGroupRequest]) -> pb.GetGroupResponse:
-        """Show a group."""
+        """Return a group."""
         request = call.request
         _check_get(request)
         queue = await self._reader.queue(request.consistency)
@@ -91,7 +91,7 @@ class GroupService:
 
 
 def visible_group(view: GroupView, caller: Caller) -> pb.Group:
-    """Return a group as a caller may see it: what it puts only where they may read the tube."""
+    """Return a group as a message, without tasks for tubes that the caller may not read."""
     message = group_message(view)
     for following in (message.end_task, message.abort_task):
         if following.tube and not caller.may(Verb.READ, following.tube):
@@ -100,7 +100,7 @@ def visible_group(view: GroupView, caller: Caller) -> pb.Group:
 
 
 def group_message(view: GroupView) -> pb.Group:
-    """Return a group as the contract shows it."""
+    """Return a group as a message."""
     message = pb.Group(
         name=view.name,
         state=pb.Group.State.ValueType(view.state),

@@ -1,1 +1,1 @@
-"""Calls in, answers out: methods, the gRPC endpoint, forwarding, statuses."""
+"""Connect handlers to gRPC: methods, endpoint, forwarding, statuses and request checks."""

@@ -1,1 +1,1 @@
-"""ScheduleService."""
+"""The methods of ScheduleService."""

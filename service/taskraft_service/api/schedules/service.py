@@ -1,4 +1,4 @@
-"""Serve ScheduleService."""
+"""ScheduleService: create, replace, delete and list schedules."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _CHOICES: Final = {
 
 
 class ScheduleService:
-    """The handlers of ScheduleService.
+    """The methods of ScheduleService.
 
     Args:
-        mutations: proposes.
-        reading: has the queue.
-        disk: tells whether there is room for another schedule.
-        now_ms: the cluster's clock.
+        executor: executes commands.
+        reader: reads the queue.
+        disk: refuses new schedules while disk space is low.
+        now_ms: the cluster's time, in ms.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ScheduleService:
         self._now_ms = now_ms
 
     def methods(self) -> ServiceMethods:
-        """Return the methods of the service."""
+        """Return the methods of ScheduleService."""
         return ServiceMethods(
             SERVICE,
             (
@@ -93,7 +93,7 @@ class ScheduleService:
         )
 
     async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
-        """Create a schedule; its first time stands in the log."""
+        """Create a schedule; the log stores its first due time."""
         request = call.request
         _check_schedule(request.schedule, request.request_id)
         self._disk.check()
@@ -106,7 +106,7 @@ class ScheduleService:
         request = call.request
         _check_schedule(request.schedule, request.request_id)
         if not request.schedule.paused:
-            # Who sees the disk fill up may still stop a schedule.
+            # Pausing a schedule must work even when disk space is low.
             self._disk.check()
         message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(UPDATE_SCHEDULE, message, call)
@@ -118,14 +118,14 @@ class ScheduleService:
     async def _store(
         self, codec: CommandCodec[M], message: M, call: UnaryCall[Request]
     ) -> tuple[pb.Schedule, int]:
-        """Commit a schedule with its first time; return it with its revision."""
+        """Commit a schedule with its first due time; return the schedule and its revision."""
         encoded = encode_leader_command(codec, message, idempotency_hash(call))
         outcome = await self._executor.execute_encoded(encoded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
         return schedule_message(stored.schedule), outcome.index
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
-        """Remove a schedule."""
+        """Delete a schedule."""
         check_named_request(call.request.name, call.request.request_id)
         outcome = await self._executor.execute(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
@@ -134,7 +134,7 @@ class ScheduleService:
     async def list_schedules(
         self, call: UnaryCall[pb.ListSchedulesRequest]
     ) -> pb.ListSchedulesResponse:
-        """List schedules by name."""
+        """Return a page of the schedules, in order of name."""
         request = call.request
         check_page_request(request)
         queue = await self._reader.queue(request.consistency)
@@ -152,7 +152,7 @@ class ScheduleService:
 
 
 def _visible_schedule(view: ScheduleView, caller: Caller) -> pb.Schedule:
-    """Return a schedule as a caller may see it: what it puts only where they may read the tube."""
+    """Return a schedule as a message, without its task if the caller may not read the tube."""
     message = schedule_message(view)
     if not caller.may(Verb.READ, message.tube):
         message.ClearField("spec")
@@ -160,7 +160,7 @@ def _visible_schedule(view: ScheduleView, caller: Caller) -> pb.Schedule:
 
 
 def schedule_message(view: ScheduleView) -> pb.Schedule:
-    """Return a schedule as the client gave it, with what the server knows."""
+    """Return a schedule as a message: the client's definition with the server's state."""
     message = pb.Schedule.FromString(view.options.body)
     message.spec.MergeFromString(view.options.spec)
     message.next_ms = 0 if view.options.paused else view.next_ms

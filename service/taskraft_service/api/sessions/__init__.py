@@ -1,1 +1,1 @@
-"""SessionService."""
+"""The methods of SessionService."""

@@ -1,1 +1,1 @@
-"""The Subscribe stream of TaskService."""
+"""The Subscribe method of TaskService."""

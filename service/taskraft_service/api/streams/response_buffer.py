@@ -1,4 +1,4 @@
-"""Hold what is to be sent on a stream until the stream takes it."""
+"""Buffer the encoded responses of a stream until flow control accepts them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from taskraft.v1 import task_service_pb2 as pb
 
 MESSAGE_BYTES_TARGET: Final = 1024 * 1024
-"""One message of the stream is about so large at most (a single larger task excepted)."""
+"""Approximate maximum size of one message; a single larger task is sent alone."""
 
 
 class ResponseBuffer:
-    """What is to be sent on a stream, in order: parts of SubscribeResponse on the wire.
+    """Encoded parts of SubscribeResponse, in order of sending.
 
-    Parts of one message are concatenated: in protobuf's wire format that merges them.
+    Several parts are concatenated into one message; in protobuf's wire format this merges them.
     """
 
     def __init__(self) -> None:
@@ -25,25 +25,25 @@ class ResponseBuffer:
         self.ended = False
 
     def add(self, part: bytes, token: int = 0) -> None:
-        """Append a part; ``token`` is the lease of a task, 0 for everything else."""
+        """Append a part; ``token`` is the lease token of a task, 0 for other content."""
         self._parts.append((part, token))
         self._ready.set()
 
     def add_tasks(self, parts: Iterable[bytes], tokens: Iterable[int]) -> None:
-        """Append tasks, each with its lease."""
+        """Append encoded tasks with their lease tokens."""
         self._parts.extend(zip(parts, tokens, strict=True))
         self._ready.set()
 
-    def stir(self) -> None:
-        """Wake the writer although there may be nothing to send."""
+    def wake_writer(self) -> None:
+        """Wake the writer even if the buffer is empty."""
         self._ready.set()
 
     def add_message(self, message: pb.SubscribeResponse) -> None:
-        """Append what a message says."""
+        """Append a message."""
         self.add(message.SerializeToString())
 
     def end(self, message: pb.SubscribeResponse | None = None) -> None:
-        """Let nothing follow any more, but this."""
+        """End the stream after a last message, if one is given."""
         if self.ended:
             return
         if message is not None:
@@ -52,7 +52,7 @@ class ResponseBuffer:
         self._ready.set()
 
     async def next(self) -> bytes | None:
-        """Return the next message; None at the end; an empty one when the outbox was stirred."""
+        """Return the next message; None at the end; an empty message after ``wake_writer``."""
         if not self._parts and not self.ended:
             await self._ready.wait()
         message: list[bytes] = []
@@ -68,7 +68,7 @@ class ResponseBuffer:
         return None if self.ended and not message else b"".join(message)
 
     def unsent(self) -> list[int]:
-        """Return the leases of tasks that will not be sent any more, and forget everything."""
+        """Empty the buffer; return the lease tokens of its unsent tasks."""
         tokens = [token for _, token in self._parts if token]
         self._parts.clear()
         return tokens

@@ -1,4 +1,4 @@
-"""Serve the Subscribe stream: take and settle, with credit granted by the client."""
+"""Handle Subscribe: a stream that takes and settles tasks, with credit granted by the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.checks import check_stream_message
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream
-from taskraft_service.api.streams.subscription_state import SubscriptionState, opened_message
+from taskraft_service.api.streams.subscription_state import SubscriptionState, encode_opened
 from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import (
@@ -35,7 +35,7 @@ PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 
 
 class SubscriptionRegistry:
-    """The subscriptions that are open on this leader, and how many each session has."""
+    """The open subscriptions of this leader, and their number per session."""
 
     def __init__(self) -> None:
         self._open: dict[SubscriptionState, None] = {}
@@ -45,13 +45,13 @@ class SubscriptionRegistry:
         return len(self._open)
 
     def add(self, subscription: SubscriptionState) -> None:
-        """Count a stream in."""
+        """Add a subscription."""
         self._open[subscription] = None
         session_id = subscription.session_id
         self._by_session[session_id] = self._by_session.get(session_id, 0) + 1
 
     def remove(self, subscription: SubscriptionState) -> bool:
-        """Count a stream out; tell whether it was the last one of its session."""
+        """Remove a subscription; return whether it was the last one of its session."""
         del self._open[subscription]
         left = self._by_session[subscription.session_id] - 1
         if left:
@@ -61,7 +61,7 @@ class SubscriptionRegistry:
         return not left
 
     def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
-        """Tell all clients to go elsewhere."""
+        """End all streams with GoAway, so that the clients reconnect to the leader."""
         error = error_pb2.Error(reason=reason, message=why)
         for subscription in list(self._open):
             subscription.depart(error, leader, RETRY_DELAY_MS)
@@ -108,7 +108,7 @@ class SubscribeHandler:
             return
         await self._serve(first, stream, caller)
 
-    # ------------------------------------------------------------------------------ a leader's
+    # ------------------------------------------------------------------------------ on the leader
 
     async def _serve(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
         message = parse_request(pb.SubscribeRequest, first)
@@ -123,8 +123,8 @@ class SubscribeHandler:
         )
         self._streams.add(subscription)
         try:
-            held = await self._begin(subscription, opened)
-            subscription.outbox.add(opened_message(session_id, held))
+            held = await self._open_session(subscription, opened)
+            subscription.responses.add(encode_opened(session_id, held))
             self._waiters.add(subscription)
             link = SubscribeStream(
                 subscription,
@@ -134,33 +134,33 @@ class SubscribeHandler:
                 self._reader,
                 self._payload_bytes_max,
             )
-            await link.run(first, partial(self._beat, subscription))
+            await link.run(first, partial(self._heartbeat, subscription))
         finally:
             self._close(subscription)
 
-    async def _begin(
+    async def _open_session(
         self, subscription: SubscriptionState, opened: pb.SubscribeRequest.Open
     ) -> Sequence[TaskView]:
-        """Open or resume the session; return what it holds."""
+        """Open or resume the session; return the tasks that it already holds."""
         session_id = subscription.session_id
         if subscription.is_new:
             request = session_service_pb2.OpenSessionRequest(
                 name=opened.session_name, ttr_ms=opened.session_ttr_ms
             )
-            drawn = log_pb2.OpenSession(
+            command = log_pb2.OpenSession(
                 request=request,
                 session_id=session_id,
                 ends_with_stream=not opened.session_ttr_ms,
                 as_settings=not opened.HasField("session_ttr_ms"),
                 owner=subscription.caller.name,
             )
-            await self._executor.execute_encoded(encode_leader_command(OPEN_SESSION, drawn), None)
+            await self._executor.execute_encoded(encode_leader_command(OPEN_SESSION, command), None)
         outcome = await self._executor.execute_encoded(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
         return () if subscription.is_new else self._reader.queues.held(session_id)
 
-    def _beat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
+    def _heartbeat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=self._reader.now_ms(),
             leader=self._leadership.address,
@@ -169,11 +169,11 @@ class SubscribeHandler:
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
     def _close(self, subscription: SubscriptionState) -> None:
-        """Let the stream go: give back what it never saw, and start the session's grace."""
-        subscription.outbox.end()
+        """Release undelivered tasks, and detach the session after its last subscription."""
+        subscription.responses.end()
         self._waiters.remove(subscription)
         last = self._streams.remove(subscription)
-        unsent = subscription.outbox.unsent()
+        unsent = subscription.responses.unsent()
         if not self._leadership.serves:
             return
         if unsent:
@@ -183,8 +183,8 @@ class SubscribeHandler:
                 detachment = _attachment(subscription.session_id, attached=False)
                 future = self._submitter.submit(detachment)
             except (NotProposed, LeaderOverloaded):
-                # The next leader detaches all sessions; an overloaded one keeps it attached until
-                # then, which costs patience but loses nothing.
+                # The session stays attached until the next leader detaches all sessions. This
+                # only delays the end of the session.
                 return
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -212,6 +212,6 @@ class SubscribeHandler:
 
 
 def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:
-    """Return the command that says whether a session has streams."""
+    """Return the command that attaches a session to a stream, or detaches it."""
     message = log_pb2.AttachSession(session_id=session_id, attached=attached)
     return encode_leader_command(ATTACH_SESSION, message)

@@ -1,4 +1,4 @@
-"""Move the messages of one Subscribe stream between its client and its subscription."""
+"""Transfer messages between the client of a Subscribe stream and its subscription state."""
 
 from __future__ import annotations
 
@@ -34,20 +34,19 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import HEARTBEAT_MS
 
-SETTLES_IN_HAND_MAX: Final = 256
-"""Messages of settlements without answer on one stream; above it, the stream is not read."""
+SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
+"""Maximum number of unanswered settlement messages per stream; reading pauses at the maximum."""
 SILENCE_MAX_MS: Final = 45_000
-"""A client says something at least every 15 s; three times that without a word ends its stream."""
-BEAT_PAUSE_MS: Final = 1_000
-"""Heartbeats follow each other no faster: a client that answers each by asking for the next would
-keep both sides busy with nothing else."""
+"""Maximum time without a message from the client, in ms: three times the 15 s that clients keep."""
+HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
+"""Minimum interval between heartbeats, in ms, even if the client requests them more often."""
 _SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
 _TO_SETTLE: Final = pb.SettleTasksRequest.SETTLEMENTS_FIELD_NUMBER
 _REQUEST_ID: Final = pb.SettleTasksRequest.REQUEST_ID_FIELD_NUMBER
 
 
 class SubscribeStream:
-    """Reads what the client says and writes what it is told, until one of the two ends."""
+    """Reads the client's messages and writes the responses, until one side ends the stream."""
 
     def __init__(
         self,
@@ -65,25 +64,29 @@ class SubscribeStream:
         self._stream = stream
         self._submitter = submitter
         self._waiters = waiters
-        self._settles: deque[tuple[str, asyncio.Future[AppliedCommand] | CallRefused]] = deque()
-        self._settles_free = asyncio.Event()
+        self._settlements: deque[tuple[str, asyncio.Future[AppliedCommand] | CallRefused]] = deque()
+        self._settlement_answered = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._heard_at = self._loop.time()
-        self._is_beat_due = False
-        self._beaten_at = self._heard_at - BEAT_PAUSE_MS / 1000
-        self._beat_timer: asyncio.TimerHandle | None = None
+        self._received_at = self._loop.time()
+        self._is_heartbeat_due = False
+        self._heartbeat_at = self._received_at - HEARTBEAT_INTERVAL_MIN_MS / 1000
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
 
     async def run(self, first: bytes, beat: Callable[[], pb.SubscribeResponse]) -> None:
-        """Read until the client or the server ends the stream.
+        """Run the stream until the client or the server ends it.
+
+        Args:
+            first: the client's first message, which was already read.
+            beat: returns the content of a heartbeat.
 
         Raises:
-            Refused: a message of the client breaks a limit.
+            CallRefused: a message of the client is invalid.
         """
-        self._arm_beat(HEARTBEAT_MS)
+        self._schedule_heartbeat(HEARTBEAT_MS)
         reader = self._loop.create_task(self._read(first))
         writer = self._loop.create_task(self._write(beat))
         try:
-            await self._until_end(reader, writer)
+            await self._wait_for_end(reader, writer)
             if writer.done() and not reader.done():
                 writer.result()
                 return
@@ -91,49 +94,49 @@ class SubscribeStream:
                 reader.result()
             await self._finish(writer)
         finally:
-            self._disarm_beat()
+            self._cancel_heartbeat()
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
 
-    async def _until_end(self, *halves: asyncio.Task[None]) -> None:
-        """Wait until one half of the stream has ended, or the client was silent for too long.
+    async def _wait_for_end(self, *halves: asyncio.Task[None]) -> None:
+        """Wait until the reader or the writer has ended, or the client was silent for too long.
 
-        One timer for a stream, not one for each of its messages.
+        One timer per stream is enough: it checks the time of the latest message when it fires.
         """
-        while (left := self._heard_at + SILENCE_MAX_MS / 1000 - self._loop.time()) > 0:
+        while (left := self._received_at + SILENCE_MAX_MS / 1000 - self._loop.time()) > 0:
             done, _ = await asyncio.wait(halves, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return
-            if len(self._settles) >= SETTLES_IN_HAND_MAX:
-                # It may have spoken: it is not listened to.
-                self._heard_at = self._loop.time()
+            if len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX:
+                # Reading is paused, so the silence may be this node's fault.
+                self._received_at = self._loop.time()
 
     async def _finish(self, writer: asyncio.Task[None]) -> None:
-        """Answer the settlements in hand after the client has closed its side."""
-        while self._settles:
-            self._settles_free.clear()
-            await self._settles_free.wait()
-        self._subscription.outbox.end()
+        """Answer the settlements in flight after the client has closed its side."""
+        while self._settlements:
+            self._settlement_answered.clear()
+            await self._settlement_answered.wait()
+        self._subscription.responses.end()
         await writer
 
     # ------------------------------------------------------------------------------ from the client
 
     async def _read(self, first: bytes) -> None:
-        self._take_in(first, is_first=True)
+        self._receive(first, is_first=True)
         while (raw := await self._stream.read()) is not None:
-            self._heard_at = self._loop.time()
-            self._take_in(raw, is_first=False)
-            while len(self._settles) >= SETTLES_IN_HAND_MAX:
-                self._settles_free.clear()
-                await self._settles_free.wait()
+            self._received_at = self._loop.time()
+            self._receive(raw, is_first=False)
+            while len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX:
+                self._settlement_answered.clear()
+                await self._settlement_answered.wait()
 
-    def _take_in(self, raw: bytes, *, is_first: bool) -> None:
+    def _receive(self, raw: bytes, *, is_first: bool) -> None:
         message = parse_request(pb.SubscribeRequest, raw)
         if self._caller.is_restricted:
             self._caller.revalidate()
             self._caller.authorize(message)
-        check_stream_message(message, self._subscription.tasks_open, is_first=is_first)
+        check_stream_message(message, self._subscription.credit_tasks, is_first=is_first)
         if message.HasField("filter"):
             self._subscription.filter(message.filter)
             self._waiters.filter_changed(self._subscription)
@@ -145,21 +148,21 @@ class SubscribeStream:
         if message.settlements:
             self._settle(message, raw)
         if message.heartbeat:
-            self._arm_beat(BEAT_PAUSE_MS)
+            self._schedule_heartbeat(HEARTBEAT_INTERVAL_MIN_MS)
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
-        """Propose the settlements of one message; answers are sent in order of the messages."""
+        """Propose the settlements of one message; the answers keep the order of the messages."""
         answer: asyncio.Future[AppliedCommand] | CallRefused
         try:
             answer = self._submit(message, raw)
-            answer.add_done_callback(self._answer_settles)
+            answer.add_done_callback(self._send_settlement_answers)
         except (CallRefused, LeaderOverloaded, NotProposed) as error:
             refusal = refused_for(error)
             assert refusal is not None
             answer = refusal
-        self._settles.append((message.request_id, answer))
+        self._settlements.append((message.request_id, answer))
         if isinstance(answer, CallRefused):
-            self._answer_settles()
+            self._send_settlement_answers()
 
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
         violations = Violations()
@@ -179,52 +182,56 @@ class SubscribeStream:
             return self._submitter.submit(encode_leader_command(SETTLE, own, hash_of_request))
         return self._submitter.submit(encode_request(SETTLE, request, settle_raw, hash_of_request))
 
-    def _answer_settles(self, _done: object = None) -> None:
-        """Send the answers that are known, up to the first that is not."""
-        while self._settles:
-            request_id, answer = self._settles[0]
+    def _send_settlement_answers(self, _done: object = None) -> None:
+        """Send the answers that are known, up to the first unknown one."""
+        while self._settlements:
+            request_id, answer = self._settlements[0]
             if not isinstance(answer, CallRefused) and not answer.done():
                 break
-            self._settles.popleft()
-            message = settled_message(request_id, _settled(answer))
-            self._subscription.outbox.add_message(message)
-        self._settles_free.set()
+            self._settlements.popleft()
+            message = settled_message(request_id, _settlement_result(answer))
+            self._subscription.responses.add_message(message)
+        self._settlement_answered.set()
 
     # ------------------------------------------------------------------------------ to the client
 
     async def _write(self, beat: Callable[[], pb.SubscribeResponse]) -> None:
-        """Send what there is, and a heartbeat when one is due or asked for."""
-        outbox = self._subscription.outbox
+        """Write responses, and a heartbeat when one is due or was requested."""
+        outbox = self._subscription.responses
         while (raw := await outbox.next()) is not None:
-            if self._is_beat_due:
-                self._is_beat_due = False
-                self._beaten_at = self._loop.time()
-                self._arm_beat(HEARTBEAT_MS)
+            if self._is_heartbeat_due:
+                self._is_heartbeat_due = False
+                self._heartbeat_at = self._loop.time()
+                self._schedule_heartbeat(HEARTBEAT_MS)
                 raw += beat().SerializeToString()
             if raw:
                 await self._stream.write(raw)
 
-    def _arm_beat(self, after_ms: int) -> None:
-        """Let the next heartbeat follow so long after the last one."""
-        self._disarm_beat()
-        self._beat_timer = self._loop.call_at(self._beaten_at + after_ms / 1000, self._beat)
+    def _schedule_heartbeat(self, after_ms: int) -> None:
+        """Schedule the next heartbeat ``after_ms`` after the previous one."""
+        self._cancel_heartbeat()
+        self._heartbeat_timer = self._loop.call_at(
+            self._heartbeat_at + after_ms / 1000, self._heartbeat
+        )
 
-    def _disarm_beat(self) -> None:
-        if self._beat_timer is not None:
-            self._beat_timer.cancel()
+    def _cancel_heartbeat(self) -> None:
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
 
-    def _beat(self) -> None:
-        """Let the writer send a heartbeat with what it sends next, now at the latest."""
-        self._is_beat_due = True
-        self._subscription.outbox.stir()
+    def _heartbeat(self) -> None:
+        """Make the writer send a heartbeat with its next message, at once if it is idle."""
+        self._is_heartbeat_due = True
+        self._subscription.responses.wake_writer()
 
 
-def _settled(answer: asyncio.Future[AppliedCommand] | CallRefused) -> AppliedCommand | CallRefused:
-    """Return what became of one message of settlements."""
+def _settlement_result(
+    answer: asyncio.Future[AppliedCommand] | CallRefused,
+) -> AppliedCommand | CallRefused:
+    """Return the result of the settlements of one message."""
     if isinstance(answer, CallRefused):
         return answer
     if answer.cancelled():
-        return CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "the outcome is not known")
+        return CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "the outcome is unknown")
     error = answer.exception()
     if error is None:
         return answer.result()

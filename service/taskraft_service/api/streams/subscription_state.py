@@ -1,6 +1,6 @@
-"""Keep one subscription: its wishes, its credit, and what its claims bring.
+"""Keep the state of one subscription: its filter, its credit and its claims.
 
-Pure bookkeeping on the event loop; ``taskraft_service.api.streams.subscribe`` moves the bytes.
+This module does no I/O; ``taskraft_service.api.streams.subscribe_stream`` transfers the messages.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 
 
 class SubscriptionState:
-    """A consumer with credit; satisfies ``WaitingConsumer``.
+    """A ``WaitingConsumer`` with credit.
 
     Args:
-        opened: what the client asked for, checked.
-        session_id: holds the leases.
-        give_back: releases leases whose tasks cannot be sent any more.
-        caller: whose stream it is.
+        opened: the checked first message of the client.
+        session_id: the session that holds the leases.
+        release: releases leases whose tasks cannot be sent.
+        caller: the caller of the stream.
     """
 
     one_shot = False
@@ -47,7 +47,7 @@ class SubscriptionState:
         self,
         opened: pb.SubscribeRequest.Open,
         session_id: str,
-        give_back: Callable[[list[int]], None],
+        release: Callable[[list[int]], None],
         caller: Caller = ANONYMOUS,
     ) -> None:
         self.session_id = session_id
@@ -55,76 +55,76 @@ class SubscriptionState:
         self._sources = ConsumerSources(opened.sources, caller)
         self.sources = self._sources.names
         self.is_new = not opened.session_id
-        self.outbox = ResponseBuffer()
-        self._give_back = give_back
+        self.responses = ResponseBuffer()
+        self._release = release
         self._payload_omit = opened.payload_omit
         self._last_take: tuple[tuple[tuple[str, ...], int, int], EncodedCommand] | None = None
         self._take = pb.TakeTasksRequest(session_id=session_id)
         self.filter(opened)
         if opened.HasField("ttr_ms"):
             self._take.ttr_ms = opened.ttr_ms
-        self._tasks_open = 0
-        self._bytes_open: int | None = None
+        self._credit_tasks = 0
+        self._credit_bytes: int | None = None
         self._granted = False
-        self._claimed = 0
+        self._claimed_tasks = 0
         self.idle = asyncio.Event()
-        """Set while no claim is without answer."""
+        """Set while no claim is in flight."""
         self.idle.set()
 
     @property
     def is_selective(self) -> bool:
-        """See ``Consumer``."""
+        """See ``WaitingConsumer``."""
         return bool(self._take.types) or self._take.HasField("priority_bound")
 
     def allows(self, tube: str) -> bool:
-        """See ``Consumer``."""
+        """See ``WaitingConsumer``."""
         return self._sources.allows(tube)
 
-    def filter(self, wish: pb.SubscribeRequest.Open | pb.SubscribeRequest.Filter) -> None:
-        """Take only such tasks from now on; claims without answer still bring others."""
+    def filter(self, wanted: pb.SubscribeRequest.Open | pb.SubscribeRequest.Filter) -> None:
+        """Set the filter for further claims; claims in flight may still deliver other tasks."""
         request = self._take
         del request.types[:]
-        request.types.extend(wish.types)
+        request.types.extend(wanted.types)
         request.ClearField("priority_bound")
-        if wish.HasField("priority_bound"):
-            request.priority_bound = wish.priority_bound
-        self._takes_none = isinstance(wish, pb.SubscribeRequest.Filter) and wish.none
+        if wanted.HasField("priority_bound"):
+            request.priority_bound = wanted.priority_bound
+        self._accepts_none = isinstance(wanted, pb.SubscribeRequest.Filter) and wanted.none
         self._last_take = None
 
     # ------------------------------------------------------------------------------ credit
 
     @property
-    def tasks_open(self) -> int:
-        """How many tasks the client still allows."""
-        return self._tasks_open
+    def credit_tasks(self) -> int:
+        """The unused credit, in tasks."""
+        return self._credit_tasks
 
     def grant(self, credit: pb.SubscribeRequest.Credit) -> None:
-        """Add to the credit; whether bytes are limited is decided by the first grant."""
+        """Add credit; the first grant decides whether bytes are limited."""
         if not self._granted:
             self._granted = True
-            self._bytes_open = credit.bytes or None
-        elif self._bytes_open is not None:
-            self._bytes_open += credit.bytes
-        self._tasks_open += credit.tasks
+            self._credit_bytes = credit.bytes or None
+        elif self._credit_bytes is not None:
+            self._credit_bytes += credit.bytes
+        self._credit_tasks += credit.tasks
 
     def wanted_tasks(self) -> int:
-        """Return how many tasks the credit allows beyond the claims without answer."""
-        if self.outbox.ended or self._takes_none:
+        """See ``WaitingConsumer``: the unused credit minus the claims in flight."""
+        if self.responses.ended or self._accepts_none:
             return 0
-        if self._bytes_open is not None and (self._bytes_open <= 0 or self._claimed):
-            # What claims without answer will weigh is not known: one at a time.
+        if self._credit_bytes is not None and (self._credit_bytes <= 0 or self._claimed_tasks):
+            # The size of a claim in flight is unknown, so allow one claim at a time.
             return 0
-        return self._tasks_open - self._claimed
+        return self._credit_tasks - self._claimed_tasks
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """Return a take within the credit."""
-        self._claimed += tasks_max
+        """See ``WaitingConsumer``."""
+        self._claimed_tasks += tasks_max
         self.idle.clear()
-        bytes_max = min(self._bytes_open or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
-        # By the rights that are in force now: they may have been withdrawn since the last take.
-        wish = (self._sources.allowed(tubes), tasks_max, bytes_max)
-        if self._last_take is not None and self._last_take[0] == wish:
-            # A consumer of single tasks takes the same way every time.
+        bytes_max = min(self._credit_bytes or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
+        # Use the permissions in force now; they may have changed since the last take.
+        key = (self._sources.allowed(tubes), tasks_max, bytes_max)
+        if self._last_take is not None and self._last_take[0] == key:
+            # A consumer of single tasks repeats the same take.
             return self._last_take[1]
         request = self._take
         del request.sources[:]
@@ -132,51 +132,51 @@ class SubscriptionState:
         request.tasks_max = tasks_max
         request.bytes_max = bytes_max
         encoded_take = encode_leader_command(TAKE, request)
-        self._last_take = (wish, encoded_take)
+        self._last_take = (key, encoded_take)
         return encoded_take
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
-        """Send what a claim brought."""
-        self._claimed -= claim.tasks_max
-        assert self._claimed >= 0
-        if not self._claimed:
+        """See ``WaitingConsumer``; send the tasks of a claim."""
+        self._claimed_tasks -= claim.tasks_max
+        assert self._claimed_tasks >= 0
+        if not self._claimed_tasks:
             self.idle.set()
         if not isinstance(outcome, AppliedCommand):
-            # The roles tell the stream that leadership is lost; a lost claim alone says nothing.
+            # The registry ends the stream when leadership is lost; a failed claim alone does not.
             return
         if isinstance(outcome.result, Refusal):
-            # A tube that matched a pattern may be dropped meanwhile; another may come.
-            is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
-            if not (is_gone and self._sources.has_patterns):
+            # A tube that matched a pattern was dropped; another tube may match later.
+            was_dropped = outcome.result.reason is Reason.TUBE_NOT_FOUND
+            if not (was_dropped and self._sources.has_patterns):
                 self.go_away(outcome.result)
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             self._send(outcome.result.tasks)
 
     def tube_dropped(self, tube: str) -> None:
-        """Wait on: a stream outlives its tubes, and another of the name may come."""
+        """See ``WaitingConsumer``; keeps waiting, because the tube may be created again."""
 
     def _send(self, tasks: Sequence[TaskView]) -> None:
-        if self.outbox.ended:
-            self._give_back([task.token for task in tasks])
+        if self.responses.ended:
+            self._release([task.token for task in tasks])
             return
-        self._tasks_open -= len(tasks)
-        if self._bytes_open is not None and not self._payload_omit:
-            self._bytes_open -= sum(payload_bytes(task.body) for task in tasks)
+        self._credit_tasks -= len(tasks)
+        if self._credit_bytes is not None and not self._payload_omit:
+            self._credit_bytes -= sum(payload_bytes(task.body) for task in tasks)
         encoded = encode_tasks(tasks, _TASKS, payload_omit=self._payload_omit)
-        self.outbox.add_tasks(encoded, [task.token for task in tasks])
+        self.responses.add_tasks(encoded, [task.token for task in tasks])
 
     def go_away(self, refusal: Refusal, leader: str = "", retry_ms: int = 0) -> None:
-        """End the stream with the reason; the leases live on for the session's grace."""
+        """End the stream with a refusal of the queue; the leases last until the session ends."""
         self.depart(error_message(refusal), leader, retry_ms)
 
     def depart(self, error: error_pb2.Error, leader: str, retry_ms: int) -> None:
-        """End the stream with the reason."""
+        """End the stream with GoAway."""
         go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
-        self.outbox.end(pb.SubscribeResponse(go_away=go_away))
+        self.responses.end(pb.SubscribeResponse(go_away=go_away))
 
 
-def opened_message(session_id: str, held: Sequence[TaskView]) -> bytes:
-    """Return the first message of a stream: its session, and what that holds already."""
+def encode_opened(session_id: str, held: Sequence[TaskView]) -> bytes:
+    """Return the encoded first response of a stream: the session and the tasks that it holds."""
     session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
     leases = encode_tasks(held, pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER, payload_omit=True)
     opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
@@ -184,7 +184,7 @@ def opened_message(session_id: str, held: Sequence[TaskView]) -> bytes:
 
 
 def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> pb.SubscribeResponse:
-    """Return the answer to one message of settlements."""
+    """Return the response to one message of settlements."""
     settled = pb.SubscribeResponse.Settled(request_id=request_id)
     if isinstance(outcome, CallRefused):
         settled.error.reason = error_pb2.Error.Reason.ValueType(outcome.reason)

@@ -1,1 +1,1 @@
-"""TaskService, except its Subscribe stream."""
+"""The methods of TaskService, except Subscribe."""

@@ -1,1 +1,1 @@
-"""TubeService."""
+"""The methods of TubeService."""

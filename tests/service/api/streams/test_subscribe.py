@@ -172,7 +172,7 @@ async def test_a_heartbeat_is_answered(node, stream):
 async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
     node, stream, monkeypatch
 ):
-    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 0)
+    monkeypatch.setattr(stream_link, "HEARTBEAT_INTERVAL_MIN_MS", 0)
     await stream.open(tasks=3)
     await put(node, b"1", b"2", b"3")
     first, second, third = await stream.read_tasks(3)

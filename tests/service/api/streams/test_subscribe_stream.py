@@ -16,8 +16,8 @@ from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.api.streams.subscribe import SubscribeHandler, SubscriptionRegistry
 from taskraft_service.api.streams.subscribe_stream import (
-    BEAT_PAUSE_MS,
-    SETTLES_IN_HAND_MAX,
+    HEARTBEAT_INTERVAL_MIN_MS,
+    SETTLEMENTS_IN_FLIGHT_MAX,
     SILENCE_MAX_MS,
     SubscribeStream,
 )
@@ -194,26 +194,26 @@ async def test_of_a_message_with_a_limit_broken_nothing_is_done():
 
 
 async def test_a_stream_with_many_settlements_in_hand_is_not_read():
-    one = Linked(*(acked(number) for number in range(SETTLES_IN_HAND_MAX + 1)))
+    one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX + 1)))
     running = one.run()
-    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX)
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
     await turn()
-    assert len(one.submitter.proposed) == SETTLES_IN_HAND_MAX
+    assert len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX
     one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
-    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX + 1)
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX + 1)
     running.cancel()
     await asyncio.wait((running,))
 
 
 async def test_whoever_is_not_listened_to_is_not_silent():
-    one = Linked(*(acked(number) for number in range(SETTLES_IN_HAND_MAX)))
+    one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX)))
     loop = asyncio.get_running_loop()
     running = one.run()
-    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX)
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
     half = asyncio.ensure_future(asyncio.Event().wait())
-    one.link._heard_at = before = loop.time() - SILENCE_MAX_MS / 1000 + 0.001
-    waiting = asyncio.ensure_future(one.link._until_end(half))
-    await turns_until(lambda: one.link._heard_at > before)
+    one.link._received_at = before = loop.time() - SILENCE_MAX_MS / 1000 + 0.001
+    waiting = asyncio.ensure_future(one.link._wait_for_end(half))
+    await turns_until(lambda: one.link._received_at > before)
     assert not waiting.done()
     for task in (half, waiting, running):
         task.cancel()
@@ -222,18 +222,18 @@ async def test_whoever_is_not_listened_to_is_not_silent():
 
 async def test_a_client_that_is_silent_for_too_long_is_let_go():
     one = Linked()
-    one.link._heard_at -= SILENCE_MAX_MS / 1000
+    one.link._received_at -= SILENCE_MAX_MS / 1000
     await one.run()
-    assert one.subscription.outbox.ended
+    assert one.subscription.responses.ended
 
 
 async def test_what_a_client_says_is_heard():
     one = Linked(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=3)))
-    one.link._heard_at -= 10
-    before = one.link._heard_at
+    one.link._received_at -= 10
+    before = one.link._received_at
     running = one.run()
-    await turns_until(lambda: one.subscription.tasks_open == 3)
-    assert one.link._heard_at > before
+    await turns_until(lambda: one.subscription.credit_tasks == 3)
+    assert one.link._received_at > before
     assert one.submitter.woken == 1
     assert one.waiters._hot == {"a": None}
     one.stream.send(None)
@@ -245,32 +245,32 @@ async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
     running = one.run()
     await turns_until(lambda: one.stream.received)
     assert one.stream.received[0].heartbeat.now_ms == 5
-    awaited = one.link._beat_timer
+    awaited = one.link._heartbeat_timer
     one.stream.send(pb.SubscribeRequest(heartbeat=True))
     await turns_until(awaited.cancelled)
     one.stream.send(None)
     await running
-    assert one.link._beat_timer.cancelled()
+    assert one.link._heartbeat_timer.cancelled()
 
 
 async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
     await turns_until(lambda: one.stream.received)
-    beaten_at = one.link._beaten_at
+    beaten_at = one.link._heartbeat_at
     one.stream.send(pb.SubscribeRequest(heartbeat=True))
     one.stream.send(acked())
     await turns_until(lambda: one.submitter.proposed)
     await turn()
     assert len(one.stream.received) == 1
-    assert one.link._beat_timer.when() == beaten_at + BEAT_PAUSE_MS / 1000
+    assert one.link._heartbeat_timer.when() == beaten_at + HEARTBEAT_INTERVAL_MIN_MS / 1000
     one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
     one.stream.send(None)
     await running
 
 
 async def test_the_pause_between_heartbeats_ends(monkeypatch):
-    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 20)
+    monkeypatch.setattr(stream_link, "HEARTBEAT_INTERVAL_MIN_MS", 20)
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
     await turns_until(lambda: one.stream.received)

@@ -92,7 +92,7 @@ class Streamed:
         self.subscription.answered(claim, AppliedCommand(1, 1, result))
 
     async def message(self) -> pb.SubscribeResponse | None:
-        raw = await self.subscription.outbox.next()
+        raw = await self.subscription.responses.next()
         return None if raw is None else pb.SubscribeResponse.FromString(raw)
 
 
@@ -110,10 +110,10 @@ async def test_credit_of_tasks_is_used_by_claims_and_then_by_tasks():
     subscription = one.subscription
     subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=0))
     claim = one.claim(3)
-    assert (subscription.wanted_tasks(), subscription.tasks_open) == (2, 5)
+    assert (subscription.wanted_tasks(), subscription.credit_tasks) == (2, 5)
     assert not subscription.idle.is_set()
     one.answer(claim, TakeResult((task(1),)))
-    assert (subscription.wanted_tasks(), subscription.tasks_open) == (4, 4)
+    assert (subscription.wanted_tasks(), subscription.credit_tasks) == (4, 4)
     assert subscription.idle.is_set()
     # Whether bytes are limited is decided by the first grant.
     subscription.grant(pb.SubscribeRequest.Credit(tasks=1, bytes=1))
@@ -148,7 +148,7 @@ async def test_payloads_that_are_not_sent_use_no_credit():
 async def test_a_lost_claim_says_nothing():
     one = Streamed("emails")
     one.subscription.answered(one.claim(1), NotProposed("lost"))
-    assert not one.subscription.outbox.ended
+    assert not one.subscription.responses.ended
     assert one.subscription.idle.is_set()
 
 
@@ -165,7 +165,7 @@ async def test_a_refused_claim_ends_the_stream_unless_only_one_of_many_tubes_is_
 ):
     one = Streamed(tube)
     one.answer(one.claim(1), refused(reason))
-    assert one.subscription.outbox.ended is ends
+    assert one.subscription.responses.ended is ends
     if ends:
         message = await one.message()
         assert message.go_away.error.reason == reason.value
@@ -176,11 +176,11 @@ async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
     one = Streamed("emails")
     one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5))
     claim = one.claim(2)
-    one.subscription.outbox.end()
+    one.subscription.responses.end()
     assert one.subscription.wanted_tasks() == 0
     one.answer(claim, TakeResult((task(7), task(8))))
     assert one.given_back == [7, 8]
-    assert one.subscription.tasks_open == 5
+    assert one.subscription.credit_tasks == 5
 
 
 async def test_one_message_is_not_larger_than_it_should_be_unless_a_part_is():
@@ -205,7 +205,7 @@ async def test_leases_that_were_not_sent_are_known_once():
 
 async def test_a_stirred_outbox_gives_an_empty_message_once():
     outbox = ResponseBuffer()
-    outbox.stir()
+    outbox.wake_writer()
     assert await outbox.next() == b""
     outbox.add(b"a")
     assert await outbox.next() == b"a"
