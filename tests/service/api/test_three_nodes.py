@@ -153,7 +153,7 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
 async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
     await create(three.leader)
     endpoint = three.leader.server.parts.endpoint
-    answer, seen = endpoint._execute, []
+    execute, seen = endpoint._execute, []
 
     async def noting(path, method, raw, context, caller):
         seen.append(dict(context.invocation_metadata()).get("traceparent"))
