@@ -22,7 +22,7 @@ _CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a k
 
 
 class CallContext(Protocol):
-    """What an authenticator reads of a call; a gRPC library's call context has these methods."""
+    """The metadata and the TLS peer of a call; a gRPC call context has these methods."""
 
     def invocation_metadata(self) -> Any:  # noqa: ANN401 - iterable of pairs; typed by no library
         """Return the metadata of the call as pairs; None if there is none."""

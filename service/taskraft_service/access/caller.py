@@ -80,7 +80,7 @@ class Caller(Protocol):
 
 
 class AnonymousCaller:
-    """The caller of a node without authentication, who has all permissions."""
+    """The caller on a node without authentication; has all permissions."""
 
     name = ""
     is_restricted = False

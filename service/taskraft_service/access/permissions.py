@@ -1,4 +1,4 @@
-"""Decide what a principal may do, from roles on patterns of tube names.
+"""Evaluate the grants of a principal: roles on patterns of tube names.
 
 Groups and schedules share the name space of tubes: a producer for "billing.*" may create the group
 "billing.2026", but no group outside the pattern.

@@ -26,7 +26,7 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
     """Check a request to add a member.
 
     Raises:
-        Refused: INVALID_FIELD with all violations.
+        CallRefused: INVALID_FIELD with all violations.
     """
     violations = Violations()
     if not _NAME.fullmatch(request.name):
@@ -62,7 +62,7 @@ def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
     """Check that a learner has caught up and can take part in the next commit.
 
     Raises:
-        Refused: NODE_BEHIND.
+        CallRefused: NODE_BEHIND.
     """
     progress = status.peers.get(info.member)
     lag = status.last if progress is None else progress.lag_entries

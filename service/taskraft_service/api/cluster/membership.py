@@ -140,7 +140,7 @@ class MembershipChanges:
         """Check that a majority of the remaining voters answers; wait briefly for them.
 
         Raises:
-            Refused: MEMBER_NEEDED.
+            CallRefused: MEMBER_NEEDED.
         """
         until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
         while (refused := refused_without_quorum(self._raft.status(), member)) is not None:

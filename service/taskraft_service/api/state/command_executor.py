@@ -98,7 +98,7 @@ class CommandExecutor:
         return applied
 
     def submit_unawaited(self, encoded: EncodedCommand, deadline: float | None = None) -> None:
-        """Propose a command whose result nobody awaits.
+        """Propose a command without awaiting its result.
 
         Raises:
             NotProposed, LeaderOverloaded: as ``execute``.

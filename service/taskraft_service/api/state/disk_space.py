@@ -26,7 +26,7 @@ class DiskSpaceGuard:
         """Check the disk space for new content of ``tubes``.
 
         Raises:
-            Refused: DISK_LOW.
+            CallRefused: DISK_LOW.
         """
         if self._disk.is_low and any(self._queues.is_logged(tube) for tube in tubes):
             raise self._low()
@@ -35,7 +35,7 @@ class DiskSpaceGuard:
         """Check the disk space for new content that belongs to no tube.
 
         Raises:
-            Refused: DISK_LOW.
+            CallRefused: DISK_LOW.
         """
         if self._disk.is_low:
             raise self._low()
