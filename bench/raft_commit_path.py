@@ -51,7 +51,7 @@ class Cluster:
             member: RaftCore(RaftConfig(member), self._logs[member], lambda n: n - 1)
             for member in MEMBERS
         }
-        self._outboxes = {
+        self._queues = {
             sender: {to: PeerSendQueue() for to in MEMBERS if to != sender} for sender in MEMBERS
         }
         self.leader = self._cores[MEMBERS[0]]
@@ -67,20 +67,20 @@ class Cluster:
             core = self._cores[member]
             while core.has_ready():
                 self._perform(member, core.ready().messages)
-            for to, outbox in self._outboxes[member].items():
-                if outbox.is_urgent:
+            for to, queue in self._queues[member].items():
+                if queue.is_urgent:
                     step = self._cores[to].step
-                    for message in outbox.take_frame():
+                    for message in queue.take_frame():
                         step(message)
                     if to not in stepped:
                         stepped.append(to)
 
     def _perform(self, member: MemberId, messages: Sequence[Message]) -> None:
-        step, outboxes = self._cores[member].step, self._outboxes[member]
+        step, queues = self._cores[member].step, self._queues[member]
         for message in messages:
             to = message.to
             if to > NO_MEMBER:
-                outboxes[to].put(message)
+                queues[to].put(message)
                 continue
             if to == APPEND_WORKER:
                 log = self._logs[member]
@@ -91,7 +91,7 @@ class Cluster:
                 if reply.to == member:
                     step(reply)
                 else:
-                    outboxes[reply.to].put(reply)
+                    queues[reply.to].put(reply)
 
     def compact(self) -> None:
         """Compact the logs up to the entries that may still be read."""

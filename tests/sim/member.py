@@ -353,7 +353,7 @@ class Member:
         for message in messages:
             self.world.invariants.promises.sent(self, message)
         for to in self.links.send(messages):
-            self.world.count("outbox is full")
+            self.world.count("send queue is full")
             self.driver.unreachable(to)
 
     def carry(self, to: MemberId, frame: list[Message]) -> None:

@@ -18,7 +18,7 @@ class LogReader(Protocol):
     """
 
     def initial_state(self) -> tuple[HardState, ConfState]:
-        """Return the synced hard state, and the membership as of ``Config.applied``.
+        """Return the durable hard state, and the membership as of ``RaftConfig.applied``.
 
         The membership comes from the snapshot and the applied entries, never from the unapplied
         tail of the log.
@@ -31,7 +31,7 @@ class LogReader(Protocol):
 
         Raises:
             Compacted: ``lo`` is below ``first_index``.
-            Unavailable: ``hi - 1`` is above ``last_index``.
+            EntryUnavailable: ``hi - 1`` is above ``last_index``.
         """
 
     def term(self, index: LogIndex) -> Term:
@@ -39,7 +39,7 @@ class LogReader(Protocol):
 
         Raises:
             Compacted: ``index`` is below ``first_index - 1``.
-            Unavailable: ``index`` is above ``last_index``.
+            EntryUnavailable: ``index`` is above ``last_index``.
         """
 
     def first_index(self) -> LogIndex:
@@ -52,5 +52,5 @@ class LogReader(Protocol):
         """Return the newest snapshot, not older than ``first_index - 1``.
 
         Raises:
-            SnapshotTemporarilyUnavailable: it is being made; the core asks again later.
+            SnapshotTemporarilyUnavailable: the snapshot is not ready; the core asks again later.
         """

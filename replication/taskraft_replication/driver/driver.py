@@ -159,7 +159,7 @@ class RaftDriver:
     def propose(self, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the log at once; the next pump sends and stores it.
 
-        ``outcome`` gets the state machine's result. It fails with ``NotLeader`` or
+        ``outcome`` gets the state machine's result. It fails with ``NotRaftLeader`` or
         ``ProposalDropped`` if nothing was appended, and with ``ProposalLost`` if it is unknown
         whether the entry will be committed.
         """

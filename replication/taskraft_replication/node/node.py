@@ -238,7 +238,7 @@ class Node:
         one fsync. They leave in the next turn, or when ``flush_proposals`` is called.
 
         The future is resolved with the state machine's result for the entry. It fails with
-        ``NotLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
+        ``NotRaftLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
         ``ProposalLost`` if it is unknown whether the entry will be committed.
         """
         try:

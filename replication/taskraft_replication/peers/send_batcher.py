@@ -37,11 +37,11 @@ class SendBatcher:
     __slots__ = ("_flush", "_queue", "_schedule", "_timer", "may_delay")
 
     def __init__(
-        self, outbox: PeerSendQueue, flush: Callable[[], None], schedule: ScheduleCall
+        self, queue: PeerSendQueue, flush: Callable[[], None], schedule: ScheduleCall
     ) -> None:
         self.may_delay = False
         """Whether entries may be delayed, because the commit does not wait for this peer."""
-        self._queue = outbox
+        self._queue = queue
         self._flush = flush
         self._schedule = schedule
         self._timer: Timer | None = None
