@@ -235,7 +235,7 @@ async def test_what_a_client_says_is_heard():
     await turns_until(lambda: one.subscription.credit_tasks == 3)
     assert one.link._received_at > before
     assert one.submitter.woken == 1
-    assert one.waiters._hot == {"a": None}
+    assert one.waiters._to_check == {"a": None}
     one.stream.send(None)
     await running
 
