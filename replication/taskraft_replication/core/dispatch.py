@@ -11,7 +11,7 @@ from taskraft_replication.core import (
     leader,
     proposal,
     read_index,
-    storage_replies,
+    ready,
 )
 from taskraft_replication.core.errors import DropReason
 from taskraft_replication.core.member import Member
@@ -45,8 +45,8 @@ _FROM_PEERS: Final = frozenset(
     }
 )
 _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
-    MessageKind.STORAGE_APPEND_REPLY: storage_replies.on_storage_append_reply,
-    MessageKind.STORAGE_APPLY_REPLY: storage_replies.on_storage_apply_reply,
+    MessageKind.STORAGE_APPEND_REPLY: ready.on_storage_append_reply,
+    MessageKind.STORAGE_APPLY_REPLY: ready.on_storage_apply_reply,
 }
 
 

@@ -156,8 +156,12 @@ def on_timeout_now(member: Member, _order: Message) -> None:
 
 
 def campaign_if_asked(member: Member) -> None:
-    """Campaign for a leadership transfer once no unapplied membership change is left."""
-    if member.is_asked_to_campaign and not _has_unapplied_change(member):
+    """Campaign for a leadership transfer, unless a membership change is still unapplied.
+
+    The leader must have asked for the campaign: see ``is_asked_to_campaign``.
+    """
+    assert member.is_asked_to_campaign
+    if not _has_unapplied_change(member):
         member.is_asked_to_campaign = False
         campaign(member, Campaign.TRANSFER)
 

@@ -86,18 +86,18 @@ def _on_rejected(member: Member, reply: Message, progress: Progress) -> None:
 
 
 def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
+    is_peer = sender != member.config.member_id
     if progress.state is ProgressState.REPLICATE:
-        progress.inflights.free_up_to(progress.match)
+        if is_peer:
+            progress.inflights.free_up_to(progress.match)
     elif progress.state is ProgressState.PROBE:
         progress.become_replicate()
     elif progress.match + 1 >= member.log.first_index():
         # The follower has installed a snapshot that reaches the first entry of this log.
         progress.become_replicate()
-    is_peer = sender != member.config.member_id
     log = member.log
     if progress.match > log.commit_index and advance_commit(member):
-        release_waiting(member)
-        broadcast_append(member)
+        _announce_commit(member)
     elif is_peer and progress.can_bump_commit(log.commit_index):
         send_append(member, sender, progress)
     if not is_peer:
@@ -106,6 +106,14 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
         pass
     if sender == member.transferee and progress.match == log.last_index:
         send_timeout_now(member, sender)
+
+
+def _announce_commit(member: Member) -> None:
+    """Start the reads that waited for a commit of this term, and tell the followers."""
+    if member.reads.waiting:
+        release_waiting(member)
+    if member.tracker.others:
+        broadcast_append(member)
 
 
 def on_heartbeat_reply(member: Member, reply: Message) -> None:

@@ -32,33 +32,29 @@ class PendingReads:
     reads: two followers may use the same context.
     """
 
-    __slots__ = ("_acked", "_count_max", "_last", "_rounds", "_waiting")
+    __slots__ = ("_acked", "_count_max", "_last", "_rounds", "waiting")
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._last = 0
         self._rounds: deque[_Round] = deque()
-        self._waiting: list[Message] = []
+        self.waiting: list[Message] = []
+        """Requests that wait for the first commit of the term."""
         self._acked: dict[MemberId, LogIndex] = {}
 
     @property
     def is_full(self) -> bool:
         """Tell whether further requests must be dropped."""
-        return len(self._rounds) + len(self._waiting) >= self._count_max
-
-    @property
-    def has_waiting(self) -> bool:
-        """Tell whether requests wait for the first commit of the term."""
-        return bool(self._waiting)
+        return len(self._rounds) + len(self.waiting) >= self._count_max
 
     def wait_for_commit(self, request: Message) -> None:
         """Hold ``request`` until an entry of this term is committed."""
         assert not self.is_full
-        self._waiting.append(request)
+        self.waiting.append(request)
 
     def take_waiting(self) -> list[Message]:
         """Return and remove the requests that waited for the first commit."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         return waiting
 
     def add(self, request: Message, index: LogIndex) -> None:

@@ -73,7 +73,8 @@ def send_unsent(member: Member) -> None:
     assert member.role is _LEADER, "a change of role clears the flag"
     member.has_unsent_proposals = False
     _acknowledge_own(member)
-    broadcast_append(member)
+    if member.tracker.others:
+        broadcast_append(member)
 
 
 def _reason_to_drop(leader: Member, size: int) -> DropReason | None:

@@ -25,10 +25,9 @@ from taskraft_replication.core.errors import ConfChangeFault, DropReason, Propos
 from taskraft_replication.core.log import RaftLog
 from taskraft_replication.core.log_reader import LogReader
 from taskraft_replication.core.member import Member
-from taskraft_replication.core.ready import ReadyWriter
+from taskraft_replication.core.ready import ReadyWriter, applied_to
 from taskraft_replication.core.roles import become_follower
 from taskraft_replication.core.status import Status, status_of
-from taskraft_replication.core.storage_replies import applied_to
 from taskraft_replication.core.trace import Tracer, no_trace
 from taskraft_replication.core.types import (
     NO_MEMBER,

@@ -37,7 +37,7 @@ def on_read_index_reply(member: Member, reply: Message) -> None:
 
 def release_waiting(member: Member) -> None:
     """Start the rounds of reads that arrived before this leader's first commit."""
-    if member.reads.has_waiting and member.has_committed_in_term():
+    if member.has_committed_in_term():
         for request in member.reads.take_waiting():
             _begin(member, request)
 
