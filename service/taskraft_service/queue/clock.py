@@ -1,4 +1,4 @@
-"""Let deadlines fire: the only place where time brings something about."""
+"""Advance the clock of the queue, and fire the deadlines that are due."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 
 VOID_DEADLINES_FACTOR: Final = 16
-"""So many times more deadlines than may fire are looked at in one entry."""
+"""Maximum of deadlines that one entry looks at, as a multiple of those that it may fire."""
 
 SUBQUEUES_MAX: Final = 100
-"""Sub-queues of one tube whose rates let them go on at one time; more have the next turn."""
+"""Maximum of sub-queues of one tube that one rate timer makes takeable again."""
 
 
 def advance(ledger: QueueState, now_ms: int) -> None:
-    """Move the clock and fire what is due, in order of due time, kind, tube and id.
+    """Set the clock to ``now_ms``, and fire deadlines in order of instant, kind, tube and id.
 
-    At most ``deadlines_per_entry_max`` fire; ``next_deadline_ms`` is in the past as long as some
-    are left. The clock never goes back.
+    At most ``deadlines_per_entry_max`` deadlines fire; if more are due, ``next_deadline_ms`` stays
+    in the past. The clock never goes back.
     """
     assert now_ms >= ledger.now_ms, f"the clock goes back from {ledger.now_ms} to {now_ms}"
     ledger.now_ms = now_ms
@@ -47,7 +47,7 @@ def advance(ledger: QueueState, now_ms: int) -> None:
     most = ledger.limits.deadlines_per_entry_max
     read_due(ledger, most)
     fired = looked_at = 0
-    # Deadlines in tubes that are being cleared away cost little, but there may be very many.
+    # A deadline in a truncated or dropped tube does nothing, but there may be very many of them.
     while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
         timer = timers.least()
         if timer is None or timer[0] > now_ms:
@@ -58,7 +58,7 @@ def advance(ledger: QueueState, now_ms: int) -> None:
 
 
 def _fire(ledger: QueueState, timer: OrderKey) -> int:
-    """Do what a timer stands for; return how much work that was."""
+    """Do what one timer is for; return how much work that was."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
         session = ledger.sessions.by_number[number]
@@ -67,8 +67,8 @@ def _fire(ledger: QueueState, timer: OrderKey) -> int:
         return 1 + end_session(ledger, session)
     tube = ledger.tubes.by_number.get(tube_number)
     if tube is None:
-        return 0  # its content is being cleared away, with an event for each task
-    ledger.news.wake(tube)
+        return 0  # the tube was truncated or dropped; its tasks are removed in steps
+    ledger.signals.signal_ready(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
         tube.timer = None

@@ -1,7 +1,7 @@
-"""The queue as its shell sees it: apply entries, collect writes, read.
+"""The replicated state machine: apply entries, collect writes, answer queries.
 
-One queue is one replica's state. It is driven from one thread. Equal entries give equal states:
-nothing here depends on what happens to be in memory, or on when writes are collected.
+One queue is the state of one replica, driven from one thread. Equal entries give equal states:
+nothing depends on which tasks are in memory, or on when writes are collected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskraft_service.queue.transitions.endings import remove_surplus
 
 
 class Queue(QueueReaders):
-    """The replicated state machine of tubes, tasks and sessions."""
+    """The state machine of tubes, tasks, sessions, groups and schedules."""
 
     def __init__(
         self,
@@ -41,22 +41,27 @@ class Queue(QueueReaders):
     ) -> None:
         """Open the queue that ``store`` holds; an empty store is an empty queue.
 
-        ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
-        function, the same on all replicas. So is ``editor``, which changes contents.
-        ``drivers`` has the kinds of tubes that others have written, by name. ``origin`` is for an
-        empty store: from where it counts.
+        Args:
+            store: the state up to some applied index.
+            limits: bounds of this node's queue.
+            new_task: makes a task of a stored TaskSpec, for tasks that the queue itself puts. A
+                pure function, the same on all replicas.
+            editor: changes the content of tasks. A pure function, the same on all replicas.
+            drivers: installed tube drivers, by name.
+            origin: where an empty store starts to count.
 
         Raises:
-            DriverMissing: a tube needs a driver that is not there; here, and when a command creates
-                one, which stops the node.
+            TubeDriverMissing: a tube needs a driver that is not installed. A command that
+                creates such a tube raises it too, which stops the node.
         """
         super().__init__(open_ledger(store, limits, new_task, editor, drivers, origin))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
-        """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.
+        """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
 
-        ``index`` grows, ``now_ms`` does not go back. Returns one result per command. Never raises
-        for well-typed commands; an exception is a defect, and the state is then undefined.
+        ``index`` must grow; ``now_ms`` must not go back. Returns one result per command. Never
+        raises for well-typed commands: an exception is a bug, and the state is undefined
+        afterwards.
         """
         ledger = self._ledger
         assert index > ledger.index, f"entry {index} after {ledger.index}"
@@ -93,9 +98,9 @@ class Queue(QueueReaders):
         return results
 
     def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:
-        """Do the next part of what takes several entries, after the commands of an entry.
+        """Continue the operations that take several entries, after the commands of an entry.
 
-        ``is_alone``: the entry has no commands, so the removals may be more.
+        ``is_alone``: the entry has no commands, so more tasks may be removed.
         """
         ledger = self._ledger
         limits, dependents, failures = ledger.limits, ledger.dependents, ledger.failures
@@ -115,26 +120,26 @@ class Queue(QueueReaders):
 
     @property
     def changed_tasks(self) -> int:
-        """How many tasks the next batch of writes is about, at most."""
+        """Return the maximum number of tasks that the next batch of writes covers."""
         return len(self._ledger.dirty_tasks)
 
     def collect_writes(self) -> Iterable[Write]:
-        """Return what changed since the last call, to be written in one batch.
+        """Return the changes since the last call, to be written in one batch.
 
-        The batch must be in the store before the next call of any method: from now on the queue
-        reads there what it has let go of.
+        The batch must be in the store before the next call of any method: the queue reads evicted
+        tasks from the store from now on.
         """
         return collect(self._ledger)
 
     def read_ahead(self) -> None:
-        """Read what will soon be taken; at the best after a batch was written.
+        """Read tasks that takes will need soon; changes no state.
 
-        Changes nothing.
+        The best time for the call is after a batch was written.
         """
         read_ahead(self._ledger)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the leader must propose an entry without any command; None: not at all."""
+        """Return when the leader must propose an entry even without commands, or None."""
         ledger = self._ledger
         dependents = ledger.dependents
         is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps

@@ -43,7 +43,7 @@ class ReadyAgeHistogram:
         """Return the instant since which the oldest task is ready; 0: no task is ready."""
         return self._since[0] if self._since else 0
 
-    def came(self, now_ms: int, tasks: int = 1) -> None:
+    def add(self, now_ms: int, tasks: int = 1) -> None:
         """Take note that tasks have become ready."""
         if not tasks:
             return
@@ -58,7 +58,7 @@ class ReadyAgeHistogram:
         if self._fresh == FRESH_SLOTS_MAX:
             self._join(now_ms)
 
-    def left(self, since_ms: int, tasks: int = 1) -> None:
+    def remove(self, since_ms: int, tasks: int = 1) -> None:
         """Take note that tasks are ready no more which had been since then."""
         place = bisect_right(self._since, since_ms) - 1
         assert place >= 0, f"no task has been ready since {since_ms}"
@@ -67,14 +67,14 @@ class ReadyAgeHistogram:
             assert self._tasks[place] == 0, f"more tasks left than were ready since {since_ms}"
             del self._since[place], self._tasks[place]
 
-    def all_left(self, since_ms: Sequence[int]) -> None:
+    def remove_all(self, since_ms: Sequence[int]) -> None:
         """Take note that some tasks are ready no more, each with the time since when it was."""
         first = since_ms[0]
         if since_ms.count(first) == len(since_ms):  # as a rule: they were put together
-            self.left(first, len(since_ms))
+            self.remove(first, len(since_ms))
             return
         for since, tasks in Counter(since_ms).items():
-            self.left(since, tasks)
+            self.remove(since, tasks)
 
     def _join(self, now_ms: int) -> None:
         """Join the slots of tasks that are old enough for the lower precision.

@@ -1,8 +1,8 @@
-"""Keep the change feed: partitions of events, each with dense sequence numbers.
+"""Store the change feed: partitions of events, each with dense sequence numbers.
 
-Events are rows in memory until the next batch of writes, and chunks of columns in the store from
-then on; both can be read. How events are cut into chunks depends on when a node writes, so only
-sequence numbers, never chunks, are part of the replicated state.
+Events are rows in memory until the next batch of writes, and chunks of columns in the store
+afterwards; both can be read. A node cuts events into chunks when it writes, so chunks differ
+between nodes. Only sequence numbers are part of the replicated state.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ TUBE_STRIDE: Final = 0x9E3779B1
 """Spreads the tubes over the partitions; the tasks of one tube go to all partitions in turn."""
 NO_OUTCOME: Final = TaskOutcome.NONE
 RETENTION_CHUNKS_MAX: Final = 64
-"""So many chunks of a partition one decision on retention looks at."""
+"""Maximum of chunks of a partition that one decision on retention looks at."""
 
 _partition = Struct(">QQqQ")
 _count = Struct(">HH")
 
 
 def _forget(_row: tuple[int | str, ...]) -> None:
-    """Drop an event: there is no history before the first Startup."""
+    """Drop an event: there is no feed before the first Startup."""
 
 
 @value
 class PartitionView:
-    """A partition as it is shown; ``bytes`` and ``oldest_ms`` (0: nothing) are this node's."""
+    """A partition as a value; ``bytes`` and ``oldest_ms`` (0: no event) differ between nodes."""
 
     partition: int
     low_seq: int
@@ -57,9 +57,9 @@ class PartitionView:
 
 
 class FeedPartition:
-    """One partition.
+    """One partition of the feed.
 
-    ``stored_seq`` is the first sequence number that the store does not have; ``fresh`` has the
+    ``stored_seq`` is the first sequence number that the store does not have. ``fresh`` has the
     fields of the events from there on, one event after the other.
     """
 
@@ -87,11 +87,11 @@ class FeedPartition:
 
     @property
     def high_seq(self) -> int:
-        """Return one more than the newest sequence number."""
+        """Return the sequence number that the next event gets."""
         return self.stored_seq + len(self.fresh) // FIELDS
 
     def view(self) -> PartitionView:
-        """Return the partition as it is shown."""
+        """Return the partition as a value."""
         fresh = self.fresh
         high_ms = fresh[AT_MS_COLUMN - FIELDS] if fresh else self.high_ms
         oldest_ms = self.oldest_ms or (fresh[AT_MS_COLUMN] if fresh else 0)
@@ -102,13 +102,13 @@ class FeedPartition:
 
 
 class ChangeFeed:
-    """All partitions.
+    """All partitions of the feed.
 
-    ``appends`` has what appends the fields of an event to each: the hot paths call it directly.
+    ``appends`` has, for each partition, the function that appends the fields of an event.
     """
 
     def __init__(self, store: Store, limits: Limits) -> None:
-        """Make a feed that forgets everything until it is begun."""
+        """Make a feed that drops all events until ``begin``."""
         self._store = store
         self._rows_max = limits.feed_chunk_rows_max
         self._trimmed: list[RangeDeletion] = []
@@ -117,7 +117,7 @@ class ChangeFeed:
         self.appends: tuple[Callable[[tuple[int | str, ...]], None], ...] = (_forget,)
 
     def begin(self, feed_id: str, partitions: int) -> None:
-        """Fix identity and number of partitions, once in the life of a cluster."""
+        """Set the id and the number of partitions, once in the life of a cluster."""
         assert not self.partitions
         self.feed_id = feed_id
         self.partitions = [FeedPartition(number) for number in range(partitions)]
@@ -135,9 +135,9 @@ class ChangeFeed:
     ) -> None:
         """Append one event per task: tasks of one tube make the same transition, in order.
 
-        The tasks are as the event shows them: they have their attempt and their session, and
-        ``since_ms`` is still that of the state they leave. Events are plain tuples here: a named
-        tuple costs twice as much.
+        The tasks have the attempt and the session that the event shows, and still ``since_ms`` of
+        the state that they leave. Events are plain tuples here, because a named tuple costs twice
+        as much.
         """
         tube = tasks[0].tube
         name, salt = tube.name, tube.number * TUBE_STRIDE
@@ -172,18 +172,17 @@ class ChangeFeed:
         stamp.place = place
 
     def views(self) -> list[PartitionView]:
-        """Return the partitions as they are shown."""
+        """Return the partitions as values."""
         return [partition.view() for partition in self.partitions]
 
     def read(
         self, partition: int, from_seq: int, to_seq: int, rows_max: int
     ) -> Iterator[ChangeChunk]:
-        """Yield the events from ``from_seq`` to before ``to_seq`` that are there, in order.
+        """Yield the events from ``from_seq`` to before ``to_seq`` in order, without trimmed ones.
 
-        At most ``rows_max`` rows come in one chunk; a chunk begins where the one before ended. The
-        feed must not change while one is consumed: take what you need, then ask again from its
-        ``next_seq``. The caller has compared ``from_seq`` with ``low_seq``; what is trimmed is
-        skipped.
+        A chunk has at most ``rows_max`` rows and begins where the chunk before ended. The feed must
+        not change during the iteration: take some chunks, then call again from the last
+        ``next_seq``. The caller compares ``from_seq`` with ``low_seq``.
         """
         part = self.partitions[partition]
         at = max(from_seq, part.low_seq)
@@ -216,7 +215,7 @@ class ChangeFeed:
             yield from enumerate(events_of(chunk.columns), chunk.from_seq)
 
     def seq_at(self, partition: int, at_ms: int) -> int:
-        """Return the sequence number of the first event at or after a time, or the end."""
+        """Return the sequence number of the first event from an instant on, or the next number."""
         part = self.partitions[partition]
         low, high = part.low_seq, part.high_seq
         while low < high:
@@ -232,12 +231,11 @@ class ChangeFeed:
     def retention_due(
         self, now_ms: int, age_ms: int, bytes_max: int, held_back: Mapping[int, int]
     ) -> Mapping[int, int] | None:
-        """Return what to trim, by partition: chunks that are too old, or too many.
+        """Return the new ``low_seq`` by partition if events are too old or too many, or None.
 
-        None: nothing.
-
-        ``bytes_max`` is for all partitions together. What is only too old stays while a consumer
-        needs it: events from ``held_back`` on. One call looks at a bounded number of chunks.
+        ``bytes_max`` is for all partitions together. An event that is only too old stays while a
+        consumer needs it, which is the case from ``held_back`` on. One call looks at a bounded
+        number of chunks.
         """
         share = bytes_max // max(len(self.partitions), 1)
         low_seq = {}
@@ -257,7 +255,7 @@ class ChangeFeed:
         return low_seq or None
 
     def trim(self, low_seq: Mapping[int, int]) -> int:
-        """Remove the events below some sequence numbers; return how many."""
+        """Remove the events below the given sequence numbers, by partition; return how many."""
         removed = 0
         for number, low in low_seq.items():
             if not 0 <= number < len(self.partitions):
@@ -273,7 +271,7 @@ class ChangeFeed:
         return removed
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``, and forget the rows."""
+        """Append the new events to ``writes`` as chunks, and drop their rows."""
         for part in self.partitions:
             fresh = part.fresh
             if not fresh:
@@ -288,12 +286,12 @@ class ChangeFeed:
                 part.bytes_written += len(frame)
                 part.stored_seq += header.rows
                 writes.append((chunk_key(part.number, part.stored_seq), frame))
-            fresh.clear()  # in place: ``appends`` are bound to this list
+            fresh.clear()  # in place, because ``appends`` holds ``extend`` of this list
         writes.extend(self._trimmed)
         self._trimmed.clear()
 
     def record(self) -> bytes:
-        """Return the feed's part of the meta record."""
+        """Return the part of the feed in the meta record."""
         feed_id = self.feed_id.encode()
         parts = [_count.pack(len(self.partitions), len(feed_id)), feed_id]
         parts.extend(
@@ -303,7 +301,7 @@ class ChangeFeed:
         return b"".join(parts)
 
     def restore(self, record: bytes, at: int) -> int:
-        """Take the feed's part of the meta record over; return where it ends."""
+        """Read the part of the feed from the meta record; return where it ends."""
         count, id_bytes = _count.unpack_from(record, at)
         at += _count.size
         if count:
@@ -318,7 +316,7 @@ class ChangeFeed:
         return at
 
     def _measure(self, part: FeedPartition) -> None:
-        """Find out what the oldest chunk of a partition says."""
+        """Read the size and age of the oldest chunk of a partition."""
         part.bytes_floor, part.oldest_ms = part.bytes_written, 0
         first = chunk_key(part.number, part.low_seq + 1)
         for _, frame in self._store.scan(first, partition_stop(part.number)):
@@ -328,5 +326,5 @@ class ChangeFeed:
 
 
 def low_and_high(feed: ChangeFeed) -> Sequence[tuple[int, int]]:
-    """Return the bounds of each partition in order: what replicas must agree on."""
+    """Return the first and the next sequence number of each partition, equal on all replicas."""
     return [(part.low_seq, part.high_seq) for part in feed.partitions]

@@ -1,9 +1,9 @@
-"""Pack events into columns, and cut and read them.
+"""Encode events as columns, and cut and decode such chunks.
 
-A chunk holds events of one partition, dense in their sequence numbers. Its columns are
-little-endian arrays exactly as taskraft.v1.ChangeColumns has them, so that a stored chunk goes to a
-bulk reader without work per event. The stored form frames the same bytes: a header, the texts, the
-columns in the order of ``COLUMNS``; where a column lies follows from the number of rows alone.
+A chunk holds events of one partition with dense sequence numbers. Its columns are little-endian
+arrays exactly as in taskraft.v1.ChangeColumns, so a stored chunk goes to a bulk reader without work
+per event. The stored form frames the same bytes: a header, the texts, and the columns in the order
+of ``COLUMNS``. The number of rows alone determines where a column is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("payload_bytes", "i", 4),
     ("outcome", "b", 1),
 )
-"""Name, type and bytes of each column, in the order of the events' fields."""
+"""Name, type and bytes of each column, in the order of the fields of an event."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
 FIELDS: Final = len(COLUMNS)
@@ -86,7 +86,7 @@ class ChangeColumns:
 class ChangeChunk:
     """Events of one partition.
 
-    It covers ``from_seq`` to ``next_seq - 1``; filtered ones have fewer rows.
+    The chunk covers ``from_seq`` to ``next_seq - 1``; a filtered chunk has fewer rows.
     """
 
     partition: int
@@ -98,7 +98,10 @@ class ChangeChunk:
 
 @value
 class ChunkHeader:
-    """What a stored chunk says; ``bytes_before``: what its partition had written before it."""
+    """Header of a stored chunk.
+
+    ``bytes_before``: bytes that the partition had written before this chunk.
+    """
 
     rows: int
     first_ms: int
@@ -111,7 +114,7 @@ class ChunkHeader:
 def pack(code: str, numbers: Sequence[int]) -> bytes:
     """Return numbers as a little-endian array.
 
-    ``struct`` takes half the time of ``array``: this is done for every column of every event.
+    Uses ``struct``, which takes half the time of ``array``: this runs for every column.
     """
     return struct.pack(f"<{len(numbers)}{code}", *numbers)
 
@@ -126,7 +129,7 @@ def unpack(code: str, column: bytes) -> Sequence[int]:
 
 
 def _pack_numbers(code: str, column: Sequence[int]) -> bytes:
-    """Return a column of numbers; where all are equal, as most columns are, one is packed."""
+    """Return a column of numbers; equal numbers, as in most columns, are packed once."""
     first, rows = column[0], len(column)
     if column[-1] == first and column.count(first) == rows:
         return pack(code, [first]) * rows
@@ -134,9 +137,9 @@ def _pack_numbers(code: str, column: Sequence[int]) -> bytes:
 
 
 def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
-    """Return the places of texts; new ones are added to ``places``."""
+    """Return the positions of texts in the text table; new texts are added to ``places``."""
     first = column[0]
-    if column.count(first) == len(column):  # mostly: one tube, no sub-queues, one session
+    if column.count(first) == len(column):  # the usual case: one tube, no sub-queues, one session
         place = places.setdefault(first, len(places))
         return pack("i", [place]) * len(column)
     for text in dict.fromkeys(column):
@@ -145,7 +148,7 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
 
 
 def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
-    """Return events in the stored form; ``fields`` are those of one event after the other."""
+    """Return events in the stored form; ``fields`` has the fields of all events in a row."""
     tubes: dict[str, int] = {}
     texts: dict[str, int] = {"": 0}
     parts: list[bytes] = []
@@ -171,7 +174,7 @@ def _framed(text: str) -> bytes:
 
 
 def read_header(frame: bytes) -> ChunkHeader:
-    """Return what a stored chunk says about itself."""
+    """Return the header of a stored chunk."""
     form, rows, first_ms, last_ms, bytes_before, tubes, texts = _header.unpack_from(frame)
     assert form == _FORMAT
     return ChunkHeader(rows, first_ms, last_ms, bytes_before, tubes, texts)
@@ -197,7 +200,7 @@ def cut(frame: bytes, first: int, last: int) -> ChangeColumns:
 
 
 def events_of(columns: ChangeColumns) -> Iterator[Event]:
-    """Yield the events of columns in order."""
+    """Yield the events of columns, in order."""
     fields: list[Sequence[int] | Sequence[str]] = []
     for place, (name, code, _) in enumerate(COLUMNS):
         numbers = unpack(code, getattr(columns, name))
@@ -212,7 +215,7 @@ def events_of(columns: ChangeColumns) -> Iterator[Event]:
 
 
 def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> ChangeChunk:
-    """Return the events of some tubes and kinds (empty: of all); the chunk covers what it did."""
+    """Return the events of some tubes and kinds (empty: all); the chunk covers the same range."""
     columns = chunk.columns
     wanted = {place for place, name in enumerate(columns.tubes) if not tubes or name in tubes}
     if len(wanted) == len(columns.tubes) and not kinds:

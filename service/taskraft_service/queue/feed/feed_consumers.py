@@ -1,8 +1,8 @@
-"""Hold the consumers of the feed: how far each has come, which holds retention by age back.
+"""Hold the named consumers of the feed: their positions delay retention by age.
 
-Positions never go back: a consumer that repeats an old one, after a crash of its own, changes
-nothing. A consumer that is not heard of for its time is forgotten, and there are only so many; the
-bound of the feed's bytes holds for all of them, so that a dead one cannot fill the disk.
+Positions never go back, so a consumer that repeats an old position after a crash changes nothing. A
+consumer that is silent for its idle TTL is removed, and their number is limited. The bound on the
+bytes of the feed is not delayed, so a dead consumer cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _position: Final = Struct(">HQ")
 
 
 class FeedConsumer:
-    """One consumer; ``next_seq`` by partition."""
+    """A named cursor on the feed; ``next_seq`` is by partition."""
 
     __slots__ = ("committed_ms", "idle_ttl_ms", "name", "next_seq")
 
     def __init__(self, name: str) -> None:
-        """Make a consumer that has said nothing yet."""
+        """Make a consumer without a position."""
         self.name = name
         self.next_seq: dict[int, int] = {}
         self.committed_ms = 0
         self.idle_ttl_ms = 0
 
     def is_idle(self, now_ms: int) -> bool:
-        """Tell whether it was not heard of for its time."""
+        """Return whether the consumer was silent for its idle TTL."""
         return self.committed_ms + self.idle_ttl_ms <= now_ms
 
     def view(self) -> ConsumerView:
-        """Return the consumer as it is shown."""
+        """Return the consumer as a value."""
         return ConsumerView(self.name, dict(self.next_seq), self.committed_ms, self.idle_ttl_ms)
 
     def record(self) -> bytes:
-        """Return the consumer as it is written under its key; the same bytes on all replicas."""
+        """Return the record of the consumer; the same bytes on all replicas."""
         head = _record.pack(self.committed_ms, self.idle_ttl_ms, len(self.next_seq))
         positions = (_position.pack(*position) for position in sorted(self.next_seq.items()))
         return b"".join((head, *positions, write_texts([self.name.encode()])))
@@ -60,12 +60,12 @@ def read_consumer(record: bytes) -> FeedConsumer:
 
 
 class FeedConsumers:
-    """All consumers by name, and which of them the store does not know as they are."""
+    """All consumers by name, and those that differ from the store."""
 
     __slots__ = ("_by_name", "_dirty")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._by_name: dict[str, FeedConsumer] = {}
         self._dirty: dict[str, None] = {}
 
@@ -81,23 +81,23 @@ class FeedConsumers:
         return self._by_name.get(name)
 
     def set(self, consumer: FeedConsumer) -> None:
-        """Add a consumer, or note that it differs from its record."""
+        """Add a consumer, or note that it changed."""
         self._by_name[consumer.name] = consumer
         self._dirty[consumer.name] = None
 
     def remove(self, name: str) -> bool:
-        """Forget a consumer; tell whether there was one."""
+        """Remove a consumer; return whether it existed."""
         self._dirty[name] = None
         return self._by_name.pop(name, None) is not None
 
     def forget_idle(self, now_ms: int) -> None:
-        """Forget those that were not heard of for their time."""
+        """Remove the consumers that were silent for their idle TTL."""
         for consumer in list(self):
             if consumer.is_idle(now_ms):
                 self.remove(consumer.name)
 
     def held_back(self, now_ms: int) -> dict[int, int]:
-        """Return the first sequence number that somebody has not read yet, by partition."""
+        """Return the first sequence number that some consumer has not read, by partition."""
         floors: dict[int, int] = {}
         for consumer in self._by_name.values():
             if not consumer.is_idle(now_ms):
@@ -106,7 +106,7 @@ class FeedConsumers:
         return floors
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             consumer = self._by_name.get(name)
             record = consumer.record() if consumer is not None else None

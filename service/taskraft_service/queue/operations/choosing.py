@@ -45,7 +45,7 @@ class TakeCriteria(Protocol):
 def choose(
     ledger: QueueState,
     command: TakeCriteria,
-    passing: ScanBudget,
+    budget: ScanBudget,
     tubes: Sequence[QueueTube],
     room: int,
     bytes_max: int,
@@ -54,14 +54,14 @@ def choose(
     """Select up to ``room`` tasks with at most ``bytes_max`` bytes in total.
 
     The first task may exceed ``bytes_max``, unless ``has_some`` says that the take already has a
-    task. ``passing`` limits the number of skipped tasks and records whether the limit ended the
+    task. ``budget`` limits the number of skipped tasks and records whether the limit ended the
     scan.
     """
     is_filtered = bool(command.types) or command.priority_bound is not None
     if len(tubes) == 1 and not is_filtered:
         return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
     tasks: list[QueueTask] = []
-    candidates = _candidates(ledger, command, passing, tubes)
+    candidates = _candidates(ledger, command, budget, tubes)
     while len(tasks) < room and (task := candidates.first()) is not None:
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and (tasks or has_some):
@@ -132,10 +132,10 @@ def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
 
 
 def _candidates(
-    ledger: QueueState, command: TakeCriteria, passing: ScanBudget, tubes: Sequence[QueueTube]
+    ledger: QueueState, command: TakeCriteria, budget: ScanBudget, tubes: Sequence[QueueTube]
 ) -> Candidates:
     """Return the candidates of the tubes, by urgency or by the weights of the tubes."""
-    offers = [_offers(ledger, command, passing, tube) for tube in tubes]
+    offers = [_offers(ledger, command, budget, tube) for tube in tubes]
     if len(tubes) < 2 or not command.weights:
         return Candidates(ledger, tubes, offers)
     weights: dict[str, int] = {}
@@ -145,7 +145,7 @@ def _candidates(
 
 
 def _offers(
-    ledger: QueueState, command: TakeCriteria, passing: ScanBudget, tube: QueueTube
+    ledger: QueueState, command: TakeCriteria, budget: ScanBudget, tube: QueueTube
 ) -> Offers:
     """Return the tasks that a tube offers to a take."""
     offers: Offers = tube.ready
@@ -164,7 +164,7 @@ def _offers(
         suits,
         goes_by_rank=goes_by_rank,
         has_back=tube.lane_max > 0,
-        may_pass=partial(passing.allows, tube.number),
+        may_pass=partial(budget.try_skip, tube.number),
     )
 
 

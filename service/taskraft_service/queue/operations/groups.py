@@ -212,7 +212,7 @@ def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
         return
     leave_order(task)
     end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
-    ledger.news.wake(task.tube)  # other tasks of the sub-queue may be available now
+    ledger.signals.signal_ready(task.tube)  # other tasks of the sub-queue may be available now
 
 
 # ------------------------------------------------------------------------------------------- ends
@@ -247,7 +247,7 @@ def _end(ledger: QueueState, group: TaskGroup) -> None:
         group.refusal = result
     else:
         group.last_task_id = result.ids[0]
-        ledger.news.wake(ledger.tubes[following.tube])
+        ledger.signals.signal_ready(ledger.tubes[following.tube])
 
 
 def forget_groups(ledger: QueueState) -> None:

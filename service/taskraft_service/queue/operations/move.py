@@ -188,7 +188,7 @@ def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move)
     elif command.delay_ms is not None:
         hide(ledger, task, delay_ms)
     if not command.move_to:
-        ledger.news.wake(target)  # the prediction does not know the target
+        ledger.signals.signal_ready(target)  # the prediction does not know the target
     move_to(ledger, task, target, delay_ms, command.position, key)
 
 

@@ -182,7 +182,7 @@ def end_session(ledger: QueueState, session: QueueSession, *, uncounted: bool = 
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
     for task in tasks:
-        ledger.news.wake(task.tube)
+        ledger.signals.signal_ready(task.tube)
         if uncounted:
             come_back(ledger, task, kind)
             task.attempt -= 1

@@ -84,23 +84,23 @@ def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
         session = found
         room = min(room, ledger.limits.session_taken_max - len(session.held))
     tubes, allowed = open_tubes(named, ledger.now_ms)
-    passing = ScanBudget(ledger.limits.passed_max, len(tubes))
+    budget = ScanBudget(ledger.limits.passed_max, len(tubes))
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
     elif allowed:
-        choice = partial(choose, ledger, command, passing)
+        choice = partial(choose, ledger, command, budget)
         chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
     else:
-        chosen = choose(ledger, command, passing, tubes, room, command.bytes_max)
+        chosen = choose(ledger, command, budget, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
     if not chosen:
-        return TakeResult(views, passing.cut_short)
+        return TakeResult(views, budget.cut_short)
     operation = Operation.TAKE if command.task_id is None else Operation.TAKE_CHOSEN
     for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
         views += _lease(ledger, tube, run, repeat(session), command.ttr_ms, operation)
-    return TakeResult(views, passing.cut_short)
+    return TakeResult(views, budget.cut_short)
 
 
 def take_each(ledger: QueueState, commands: Sequence[Take]) -> Sequence[TakeResult]:

@@ -106,7 +106,7 @@ def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal
     tube = new_tube(ledger.tubes.number, view, ledger.store, ledger.limits)
     tube.next_id = ledger.origin.task + 1
     ledger.tubes.add(tube)
-    ledger.news.redefine(tube)
+    ledger.signals.signal_redefined(tube)
     return TubeResult(tube.view())
 
 
@@ -178,7 +178,7 @@ def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Re
     emptied = emptied_tube(tube, ledger.tubes.number, ledger.store, ledger.limits)
     _retire(ledger, tube)
     ledger.tubes.add(emptied)
-    ledger.news.redefine(emptied)
+    ledger.signals.signal_redefined(emptied)
     ledger.set_tube_timer(emptied)
     return CountResult(count)
 
@@ -188,7 +188,7 @@ def _retire(ledger: QueueState, tube: QueueTube) -> None:
     ledger.watch.tell_emptied(tube, ledger.find)
     ledger.tubes.remove(tube)
     ledger.surplus.pop(tube.number, None)
-    ledger.news.redefine(tube)
+    ledger.signals.signal_redefined(tube)
     ledger.timers.cancel(tube)
     taken = [task for task in ledger.leases.values() if task.tube is tube]
     for task in taken:

@@ -66,7 +66,7 @@ def update_tube(ledger: QueueState, command: UpdateTube) -> TubeResult | Refusal
         tube.ready.configure(options, ledger.now_ms)
         ledger.set_tube_timer(tube)
         note_surplus(ledger, tube)
-        ledger.news.redefine(tube)
+        ledger.signals.signal_redefined(tube)
     return TubeResult(tube.view(), existed=True)
 
 

@@ -60,7 +60,7 @@ class ScanBudget:
         self.cut_short = False
         """True if the budget of a tube is used up, so that its scan ended early."""
 
-    def allows(self, tube: int) -> bool:
+    def try_skip(self, tube: int) -> bool:
         """Return whether the take may skip another task of a tube, and count that task."""
         left = self._left.get(tube, self._share)
         if left == 0:

@@ -22,7 +22,7 @@ from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, Or
 from taskraft_service.queue.store.store import Store, Write
 
 STRIDE: Final = 1 << 20
-"""Virtual time between two turns of a sub-queue of weight 1; the greatest useful weight."""
+"""Virtual time between two turns of a sub-queue of weight 1; also the greatest useful weight."""
 
 
 class Fairness:
@@ -38,16 +38,16 @@ class Fairness:
     __slots__ = ("time", "weights")
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        """Begin at virtual time 0."""
+        """Start at virtual time 0."""
         self.weights = weights
         self.time = 0
 
     def turn(self, subqueue: str) -> int:
-        """Return the turn of a sub-queue that begins to offer a task now."""
+        """Return the turn of a sub-queue that starts to offer a task now."""
         return self.time + max(STRIDE // max(self.weights.get(subqueue, 1), 1), 1)
 
     def serve(self, turn: int) -> None:
-        """Move the clock on to a turn that is served."""
+        """Advance the clock to a turn that is served."""
         self.time = max(self.time, turn)
 
 
@@ -234,7 +234,7 @@ class SubqueueOffers:
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Drop entries that the store has, and append the state of the rates.
 
-        Returns the entries that left memory. ``ready`` is the number of ready tasks of the tube.
+        Returns the entries that left memory. ``ready`` is the number of READY tasks of the tube.
         """
         left = self._index.flushed()
         self._rates.collect(writes)

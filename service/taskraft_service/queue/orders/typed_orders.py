@@ -111,7 +111,7 @@ class TypedOrders:
     def collect(self, ready: int) -> list[OrderKey]:
         """Drop unneeded indexes, once the store has all changes; return the dropped entries.
 
-        ``ready`` is the number of ready tasks of the tube.
+        ``ready`` is the number of READY tasks of the tube.
         """
         self._stored = ready > 0
         left: list[OrderKey] = []

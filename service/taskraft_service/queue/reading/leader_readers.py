@@ -40,7 +40,7 @@ class LeaderReaders:
         Changes are of woken tubes, redefined tubes, schedules, and notes of the watch.
         """
         ledger = self._ledger
-        news, watch = ledger.news, ledger.watch
+        news, watch = ledger.signals, ledger.watch
         return bool(
             news.woken or news.redefined or ledger.schedules.changed or watch.told or watch.ended
         )
@@ -97,7 +97,7 @@ class LeaderReaders:
 
     def woken_tubes(self) -> Iterable[str]:
         """Return the tubes that got ready tasks which no command told of, since the last call."""
-        return self._ledger.news.fetch_woken()
+        return self._ledger.signals.fetch_woken()
 
     # ----------------------------------------------------------------------------- temporary tubes
 
@@ -107,7 +107,7 @@ class LeaderReaders:
 
     def redefined_tubes(self) -> Iterable[str]:
         """Return the temporary tubes that were made, changed or dropped since the last call."""
-        return self._ledger.news.fetch_redefined()
+        return self._ledger.signals.fetch_redefined()
 
     def refusal_to_drop(self, name: str) -> Refusal | None:
         """Return why a tube may not be dropped unless that is forced, or None."""

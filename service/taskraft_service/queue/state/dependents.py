@@ -1,9 +1,10 @@
-"""Know who waits for the end of which task, and the ends that not all of them have heard of.
+"""Index which tasks depend on which task, and which ends they have not been told of.
 
-The first task that waits for another one founds a numbered set, whose number the other one carries;
-so it stays the same where that one is moved to another tube. When the task ends, its set
-becomes an ending: endings are told in order, a bounded number of tasks per entry. A task that
-begins anew afterwards has no set. All of it is in the store; memory has what is not yet there.
+The first dependent of a task creates a numbered set, and the task stores the number. So the set
+stays the same when the task is moved to another tube. When the task ends, its set becomes an
+ending. Endings are told in order, a bounded number of dependents per entry. A task that is
+restarted afterwards has no set. Everything is in the store; memory holds only what is not written
+yet.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from taskraft_service.queue.values import value
 
 _meta: Final = Struct(">QQQ")
 _record: Final = Struct(">QBQIQ")
-"""Set, outcome, task, and the last member that has heard of it: tube and task; its tube follows."""
+"""Set, outcome, task id, tube and id of the last dependent that was told; the tube name follows."""
 
 
 @value
 class TaskEnding:
-    """A task has ended for which others wait.
+    """The end of a task that other tasks depend on.
 
     Args:
-        number: of the set of those that wait.
-        outcome: how it ended.
-        tube: name of the tube where it was.
-        id: which task it was.
-        told: the last member of the set that has heard of it, in order.
+        number: the set of its dependents.
+        outcome: how the task ended.
+        tube: name of its tube.
+        id: its task id.
+        told: the last dependent, in order, that was told of the end.
     """
 
     number: int
@@ -46,45 +47,45 @@ class TaskEnding:
 
 
 class DependentsIndex:
-    """The sets of tasks that wait, and the endings, ``first`` to before ``following`` by number."""
+    """The sets of dependents; and the endings, numbered from ``first`` to before ``following``."""
 
     __slots__ = ("_fresh", "_store", "first", "following", "members", "number")
 
     def __init__(self, store: Store) -> None:
-        """Begin with what the store has; ``restore_meta`` says how much."""
+        """Read sets and endings from the store; ``restore_meta`` sets the numbers."""
         self._store = store
         self._fresh: dict[int, TaskEnding | None] = {}
-        """Endings that the store does not have like this; None: told to all."""
+        """Endings that differ from the store; None: all dependents were told."""
         self.members = TaskSetIndex(store, DEPENDENT)
         self.number = 0
         self.first = 0
         self.following = 0
 
     def new_set(self) -> int:
-        """Return the number of a set without members."""
+        """Return the number of a new, empty set."""
         self.number += 1
         return self.number
 
     def leave(self, task: QueueTask) -> None:
-        """Forget that a task waits: it is gone."""
+        """Remove a task that is gone from the sets of all tasks that it depends on."""
         waiting = task.extras.waiting
         assert waiting is not None
         for awaited in waiting.open:
             self.members.discard(awaited.number, (task.tube.number, task.id))
 
     def first_of(self, number: int, tasks_max: int) -> Sequence[SetMember]:
-        """Return some of the tasks of a set, the first in order."""
+        """Return the first dependents of a set, in order."""
         return list(islice(self.members.after(number, FIRST), tasks_max))
 
     # ------------------------------------------------------------------------------- the endings
 
     @property
     def has_endings(self) -> bool:
-        """Tell whether somebody is still to hear of an ending."""
+        """Return whether dependents remain to be told of an ending."""
         return self.first < self.following
 
     def ended(self, task: QueueTask, outcome: TaskOutcome) -> None:
-        """Note that a task with a set ends; it has none from then on."""
+        """Turn the set of a task that ends into an ending; the task has no set afterwards."""
         self._fresh[self.following] = TaskEnding(
             task.extras.dependents, outcome, task.tube.name, task.id
         )
@@ -92,7 +93,7 @@ class DependentsIndex:
         task.extras = replace(task.extras, dependents=0)
 
     def oldest(self) -> TaskEnding:
-        """Return the first of the endings."""
+        """Return the first ending."""
         assert self.has_endings
         ending = self._fresh.get(self.first)
         if ending is None:
@@ -102,16 +103,16 @@ class DependentsIndex:
         return ending
 
     def untold(self, ending: TaskEnding, tasks_max: int) -> Sequence[SetMember]:
-        """Return some of those that have not heard of an ending, the first in order."""
+        """Return the next dependents that were not told of an ending, in order."""
         return list(islice(self.members.after(ending.number, ending.told), tasks_max))
 
     def tell(self, ending: TaskEnding, members: Sequence[SetMember]) -> None:
-        """Note that some more hear of the oldest ending; they wait for that no more."""
+        """Note that more dependents are told of the first ending; remove them from its set."""
         self._strike_out(ending, members)
         self._fresh[self.first] = replace(ending, told=members[-1])
 
     def tell_last(self, ending: TaskEnding, members: Sequence[SetMember]) -> None:
-        """Note that the last ones hear of the oldest ending, and forget it."""
+        """Note that the last dependents are told of the first ending, and delete the ending."""
         self._strike_out(ending, members)
         self._fresh[self.first] = None
         self.first += 1
@@ -123,23 +124,23 @@ class DependentsIndex:
     # ------------------------------------------------------------------------------- the store
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         for serial, ending in self._fresh.items():
             writes.append((ending_key(serial), None if ending is None else _write(ending)))
         self._fresh.clear()
         self.members.collect(writes)
 
     def meta(self) -> bytes:
-        """Return the part of the meta record that is about dependents."""
+        """Return the numbers of sets and endings, for the meta record."""
         return _meta.pack(self.number, self.first, self.following)
 
     def restore_meta(self, record: bytes, at: int) -> int:
-        """Take that part over; return where it ends."""
+        """Read the numbers from the meta record; return where they end."""
         self.number, self.first, self.following = _meta.unpack_from(record, at)
         return at + _meta.size
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that replicas must agree on."""
+        """Yield everything that must be equal on all replicas."""
         yield self.meta()
         known = dict(self._store.scan(ENDING, prefix_stop(ENDING)))
         known |= {

@@ -1,9 +1,9 @@
-"""Remember why tasks failed that are gone: by task, and by unique key.
+"""Keep the last failures of tasks that are gone, by task and by unique key.
 
-A task that leaves without having been processed leaves its last failure behind. By its key it is
-found until a new task has the key, which begins a new record (rsqueue answers with the old error);
-by its id until it is forgotten: after a day, or when so many others have failed since. Success
-leaves nothing. Only what the store does not know yet is in memory.
+A task that leaves without having been processed leaves its last failure behind. The unique key
+finds the failure until a new task has the key (as in rsqueue). The task id finds it until it is
+deleted: after ``failure_retention_ms``, or when more than ``failures_max`` are kept. A processed
+task leaves nothing. Memory holds only what the store does not know yet.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from taskraft_service.queue.store.keys import (
 from taskraft_service.queue.store.store import Store, Write
 
 _record: Final = Struct(">IQQQIBBH")
-"""Tube, task, when it was put and when it ended, attempts, outcome, fatal, parts of the key."""
+"""Tube, task, instants of put and end, attempts, outcome, fatal, number of parts of the key."""
 _serial: Final = Struct(">Q")
 _range: Final = Struct(">QQ")
 
 
 class FailureTable:
-    """The failures of tasks that are gone, in the order in which they ended.
+    """The kept failures, in the order in which the tasks ended.
 
-    ``first`` is the number of the oldest that is kept, ``following`` that of the next one.
+    ``first`` is the number of the oldest failure, ``following`` the number of the next one.
     """
 
     __slots__ = ("_fresh", "_oldest_ms", "_store", "first", "following")
 
     def __init__(self, store: Store) -> None:
-        """Begin with what the store has; ``restore`` says how much."""
+        """Read failures from the store; ``restore_meta`` sets the numbers."""
         self._store = store
         self._fresh: dict[bytes, bytes | None] = {}
         self._oldest_ms: int | None = None
@@ -49,7 +49,7 @@ class FailureTable:
         self.following = 0
 
     def add(self, task: QueueTask, outcome: TaskOutcome, now_ms: int, limits: Limits) -> None:
-        """Keep the failure of a task that leaves; the oldest goes where there are too many."""
+        """Keep the failure of a task that leaves; delete the oldest if there are too many."""
         failure, key = task.extras.failure, task.extras.unique_key
         assert failure is not None
         head = _record.pack(
@@ -75,13 +75,13 @@ class FailureTable:
             self._forget_first()
 
     def begin_anew(self, tube: int, key: tuple[str, ...]) -> None:
-        """Forget what a key's last task failed of: another has the key."""
+        """Forget the failure of a unique key, because a new task has the key."""
         place = failed_key_key(tube, key)
         if self.first < self.following and self._get(place) is not None:
             self._fresh[place] = None
 
     def forget_old(self, now_ms: int, limits: Limits) -> None:
-        """Forget what is too old; called once per entry."""
+        """Delete the failures whose retention has ended; called once per entry."""
         for _ in range(limits.deadlines_per_entry_max):
             if self.first == self.following:
                 return
@@ -92,11 +92,11 @@ class FailureTable:
             self._forget_first()
 
     def of_task(self, tube: QueueTube, task_id: int) -> TaskView | None:
-        """Return a task that failed and is gone, or None."""
+        """Return a failed task that is gone, or None."""
         return self._view(tube, self._get(failed_task_key(tube.number, task_id)))
 
     def of_key(self, tube: QueueTube, key: tuple[str, ...]) -> TaskView | None:
-        """Return the last task of a key, if it failed and is gone, or None."""
+        """Return the last task of a unique key if it failed and is gone, or None."""
         return self._view(tube, self._get(failed_key_key(tube.number, key)))
 
     def _get(self, key: bytes) -> bytes | None:
@@ -110,7 +110,7 @@ class FailureTable:
         return record
 
     def _view(self, tube: QueueTube, serial: bytes | None) -> TaskView | None:
-        """Return what is known of a task that is gone; its content is not."""
+        """Return a failed task as it is shown: without content."""
         if serial is None:
             return None
         record = self._record(*_serial.unpack(serial))
@@ -140,21 +140,21 @@ class FailureTable:
     # ------------------------------------------------------------------------------- the store
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         writes.extend(self._fresh.items())
         self._fresh.clear()
 
     def meta(self) -> bytes:
-        """Return the part of the meta record that is about failures."""
+        """Return the numbers of the oldest and the next failure, for the meta record."""
         return _range.pack(self.first, self.following)
 
     def restore_meta(self, record: bytes, at: int) -> int:
-        """Take that part over; return where it ends."""
+        """Read the numbers from the meta record; return where they end."""
         self.first, self.following = _range.unpack_from(record, at)
         return at + _range.size
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that replicas must agree on."""
+        """Yield everything that must be equal on all replicas."""
         yield self.meta()
         known = dict(self._store.scan(FAILURE, prefix_stop(FAILURE)))
         for place, content in sorted((known | self._fresh).items()):

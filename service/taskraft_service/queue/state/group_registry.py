@@ -1,4 +1,4 @@
-"""Know all groups by name, and keep their counts in step with what becomes of their tasks."""
+"""Hold all groups by name, and keep their task counts up to date."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from taskraft_service.queue.store.task_sets import FIRST, TaskSetIndex
 
 _number: Final = Struct(">Q")
 _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
-"""States of a group that new tasks may join."""
+"""States in which a group accepts new tasks."""
 
 
 class GroupRegistry:
-    """All groups by name, their members, and what has to be done about them.
+    """All groups by name, their open tasks, and the groups that need work.
 
     ``complete`` has the groups whose last open task may have ended since the last command,
-    ``sweeps`` those that a start or a cancellation goes through, ``ended`` is a heap of those that
-    wait to be forgotten, by end and number.
+    ``sweeps`` the groups that a start or a cancellation is going through in steps. ``ended`` is a
+    heap of the ended groups, by instant of the end and number.
     """
 
     __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
 
     def __init__(self, store: Store) -> None:
-        """Begin with none."""
+        """Start empty."""
         self.by_name: dict[str, TaskGroup] = {}
         self._dirty: dict[str, None] = {}
         self.members = TaskSetIndex(store, MEMBER)
@@ -55,7 +55,7 @@ class GroupRegistry:
         return self.by_name.get(name)
 
     def find(self, name: str) -> TaskGroup | Refusal:
-        """Return a group, or say that there is none."""
+        """Return a group, or a refusal."""
         group = self.by_name.get(name)
         if group is None:
             text = f"no group is called {name!r}"
@@ -63,14 +63,14 @@ class GroupRegistry:
         return group
 
     def refusal_to_join(self, name: str) -> Refusal | None:
-        """Return why no new task can join a group, or None."""
+        """Return why a new task cannot join a group, or None."""
         group = self.find(name)
         if isinstance(group, Refusal):
             return group
         return None if group.state in _JOINABLE else wrong_state(group)
 
     def add(self, group: TaskGroup) -> None:
-        """Take in a new group."""
+        """Add a new group."""
         self.by_name[group.name] = group
         self.touch(group)
 
@@ -79,28 +79,29 @@ class GroupRegistry:
         self._dirty[group.name] = None
 
     def remove(self, group: TaskGroup) -> None:
-        """Forget a group that has ended; buried and kept tasks of it belong to none from now on."""
+        """Remove an ended group; its buried and kept tasks belong to no group from now on."""
         del self.by_name[group.name]
         self.touch(group)
 
     # ------------------------------------------------------------------------------- the tasks
 
     def _counting(self, task: QueueTask) -> TaskGroup | None:
-        """Return the group that counts a task: its own, not a later one of that name; or None."""
+        """Return the group that counts a task, or None; never a later group of the same name."""
         group = self.by_name.get(task.extras.group)
         if group is None or group.number != task.extras.group_number or group.has_ended:
             return None
         return group
 
     def holds(self, task: QueueTask) -> bool:
-        """Tell whether a task's group keeps it back: it waits for its start, or is cancelled."""
+        """Return whether the group of a task holds the task: it is not started, or is cancelled."""
         group = self._counting(task)
         return group is not None and group.state is not GroupState.STARTED
 
-    def came(self, task: QueueTask) -> None:
-        """Take note of a new task of a group, or of one that has come from another tube.
+    def task_added(self, task: QueueTask) -> None:
+        """Count a task that was put into its group, or that arrived from another tube.
 
-        A cancellation under way goes back for one that has come to where it has been already.
+        If a running cancellation has already scanned past the task's position, the scan cursor
+        moves back to include the task.
         """
         group = self._counting(task)
         if group is None:
@@ -112,10 +113,10 @@ class GroupRegistry:
             group.cursor = (member[0], member[1] - 1)
         self.touch(group)
 
-    def moved(self, task: QueueTask, kind: EventKind, before: State, state: State) -> None:
-        """Take note that a task of a group changed its state; its outcome is set.
+    def task_changed(self, task: QueueTask, kind: EventKind, before: State, state: State) -> None:
+        """Count the transition of a task of a group; the outcome of the task is set before.
 
-        One that goes to another tube is counted there: it only changes its place.
+        A task that leaves for another tube is counted there: its group still has it.
         """
         group = self._counting(task)
         if group is None or (before in FINISHED and state is GONE):
@@ -139,7 +140,7 @@ class GroupRegistry:
     # ------------------------------------------------------------------------------- the store
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             group = self.by_name.get(name)
             writes.append((group_key(name), write_group(group) if group is not None else None))
@@ -147,16 +148,16 @@ class GroupRegistry:
         self.members.collect(writes)
 
     def meta(self) -> bytes:
-        """Return the groups' part of the meta record."""
+        """Return the part of the groups in the meta record."""
         return _number.pack(self.number)
 
     def restore_meta(self, record: bytes, at: int) -> int:
-        """Take the groups' part of the meta record over; return where it ends."""
+        """Read the part of the groups from the meta record; return where it ends."""
         (self.number,) = _number.unpack_from(record, at)
         return at + _number.size
 
     def restore(self, store: Store) -> None:
-        """Read all groups; who has ended first is forgotten first."""
+        """Read all groups."""
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
             group = read_group(record)
             self.by_name[group.name] = group
@@ -166,7 +167,7 @@ class GroupRegistry:
                 heappush(self.ended, (group.ended_ms, group.number, group.name))
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that replicas must agree on."""
+        """Yield everything that must be equal on all replicas."""
         yield repr((self.number, sorted(self.ended), sorted(self.sweeps))).encode()
         for group in self:
             yield write_group(group)

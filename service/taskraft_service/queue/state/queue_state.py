@@ -1,8 +1,8 @@
-"""Hold the state that all operations share.
+"""Hold the mutable state that all operations share.
 
-The ledger has the registries of tubes, sessions, groups and so on, the leases and the timers, and,
-as a working set, the tasks in memory. It decides nothing and does nothing: operations check, and
-``transitions.transition`` moves tasks.
+The state has the registries of tubes, sessions, groups and schedules, the leases, the timers, the
+change feed, and the tasks in memory. It has no rules: operations check, and
+``transitions.transition`` changes tasks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ from taskraft_service.queue.values import value
 
 @value
 class CounterOrigin:
-    """Numbers that count as given before the first one: of a tube, of a lease, of a task."""
+    """The numbers of a tube, a lease token and a task id below which a queue assigns none.
+
+    The replicated queue starts at 0. A queue of temporary tubes starts elsewhere, so that a number
+    shows which queue it belongs to.
+    """
 
     tube: int = 0
     token: int = 0
@@ -49,14 +53,11 @@ class CounterOrigin:
 
 
 BEGINNING: Final = CounterOrigin()
-"""Where the replicated queue counts from."""
+"""Origin of the replicated queue."""
 
 
 class QueueState(WorkingSet):
-    """The shared state.
-
-    Instants and positions are those of the entry that is being applied.
-    """
+    """The shared state. ``index`` and ``now_ms`` are those of the entry that is being applied."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class QueueState(WorkingSet):
         drivers: Mapping[str, TubeDriver],
         origin: CounterOrigin,
     ) -> None:
-        """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
+        """Start empty; ``new_task`` makes a task of a stored TaskSpec."""
         self.sessions = SessionRegistry()
         super().__init__(store, self.sessions.by_number)
         self.origin = origin
@@ -82,7 +83,7 @@ class QueueState(WorkingSet):
         self.tubes = TubeRegistry(drivers, origin.tube)
         self.removals = TubeCleanup()
         self.surplus: dict[int, QueueTube] = {}
-        """Tubes with more buried tasks than they may have, by number; no part of the record."""
+        """Tubes with more buried tasks than ``buried_max``, by number; not stored."""
         self.timers = Timers(store, limits, stored=False)
         self.settings = ReplicatedSettings()
         self.feed = ChangeFeed(store, limits)
@@ -93,23 +94,23 @@ class QueueState(WorkingSet):
         self.dependents = DependentsIndex(store)
         self.unique_keys = UniqueKeys(store)
         self.failures = FailureTable(store)
-        self.news = LeaderSignals()
+        self.signals = LeaderSignals()
         self.watch = TaskWatch(self.body)
 
     @property
     def watcher(self) -> Callable[[QueueTask, TaskOutcome], None] | None:
-        """Return who is told of each task before it ends or is buried, and (NONE) of progress.
+        """Return the callback for tasks that end, are buried or progress (outcome NONE), or None.
 
-        None: nobody waits. It has no effect on the replicated state.
+        None: no call waits for tasks. The watcher does not affect the replicated state.
         """
         return self.watch.tell if self.watch.tubes else None
 
     def set_tube_timer(self, tube: QueueTube) -> None:
-        """Give a tube the timer of the moment when its rate lets tasks be taken again."""
+        """Set the timer at which the rates of a tube allow takes again."""
         self.tubes.touch(tube)
         self.timers.renew(tube)
 
     def set_session_timer(self, session: QueueSession) -> None:
-        """Give a session the timer of its end."""
+        """Set the timer at which a session expires."""
         self.sessions.touch(session)
         self.timers.renew(session)

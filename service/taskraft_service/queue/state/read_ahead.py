@@ -1,8 +1,8 @@
-"""Read tasks that will soon be taken, many with one look at the store.
+"""Read tasks that takes will need soon, many with one read of the store.
 
-A task that waits is in the store when its tube holds more than memory should; reading it alone
-when its turn comes costs more than everything else about a take. So a take that meets one reads
-those behind it as well, and after each batch of writes the tubes in use read on.
+A waiting task is in the store only, if its tube has more tasks than memory should hold. Reading it
+alone costs more than the rest of a take. A take that needs one such task therefore reads the tasks
+behind it too, and after each batch of writes the tubes in use read ahead.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from taskraft_service.queue.store.keys import TASK_TIMERS, task_id_of, task_key
 from taskraft_service.queue.store.ordered_index import OrderKey
 
 SCANNED_MIN: Final = 8
-"""So many neighbours at least are read by a scan, which is dear to begin and cheap to go on."""
+"""Minimum number of neighbouring ids that one scan reads; a scan is costly to open."""
 NEIGHBOUR_MAX: Final = 2
-"""So far apart two ids may be to count as neighbours: what is between is read for nothing."""
+"""Maximum distance of two neighbouring ids; a scan reads the records between them for nothing."""
 
 
 def soon_needed(
     ledger: QueueState, tube: QueueTube, offers: Offers, withdrawn: Sequence[OrderKey]
 ) -> QueueTask:
-    """Return the ready task of the first of some entries, which may be withdrawn from ``offers``.
+    """Return the READY task of the first of some withdrawn entries.
 
-    It is in memory then, and if there is room, the others and those behind them as well.
+    Brings this task into memory, and, if there is memory left, the tasks of the other entries and
+    of the next entries of ``offers``.
     """
     first = withdrawn[0][-1]
     task = tube.tasks.get(first)
@@ -45,7 +46,7 @@ def soon_needed(
 
 
 def read_ahead(ledger: QueueState) -> None:
-    """Read on in the tubes that were in use before the last batch of writes."""
+    """Read ahead in the tubes that changed before the last batch of writes."""
     limits = ledger.limits
     tubes, ledger.tubes.used = ledger.tubes.used, []
     for tube in tubes:
@@ -58,7 +59,7 @@ def read_ahead(ledger: QueueState) -> None:
 
 
 def read_due(ledger: QueueState, count: int) -> None:
-    """Read the tasks of up to so many deadlines that are due; and if need be, of some to come."""
+    """Read the tasks of the deadlines that are due, and of the next ones, at most ``tasks_max``."""
     due = list(islice(ledger.timers.in_memory_until((ledger.now_ms + 1,)), count))
     if not any(_is_stored(ledger, timer) for timer in due):
         return
@@ -76,14 +77,14 @@ def read_due(ledger: QueueState, count: int) -> None:
 
 
 def _is_stored(ledger: QueueState, timer: OrderKey) -> bool:
-    """Tell whether the task of a deadline must be read when that fires."""
+    """Return whether the task of a deadline is not in memory."""
     _, kind, tube_number, number = timer
     tube = ledger.tubes.by_number.get(tube_number) if kind in TASK_TIMERS else None
     return tube is not None and number not in tube.tasks
 
 
 def _bring(ledger: QueueState, tube: QueueTube, ids: Iterable[int]) -> None:
-    """Bring tasks that exist into memory, and keep them there."""
+    """Bring tasks that exist into memory."""
     tasks, read = tube.tasks, ledger.read
     # Places ascend within a sub-queue, and so does what is kept in order: sorting costs little.
     missing = sorted(set(ids).difference(tasks))
@@ -98,7 +99,7 @@ def _bring(ledger: QueueState, tube: QueueTube, ids: Iterable[int]) -> None:
 def _records(
     ledger: QueueState, tube: QueueTube, ids: Sequence[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of some ids, which ascend; neighbours are scanned, which costs half."""
+    """Yield the records of ascending ids; neighbours are scanned, which costs half."""
     number, store = tube.number, ledger.store
     alone: list[int] = []
     for run in _runs(ids):
@@ -122,7 +123,7 @@ def _records(
 
 
 def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Cut ascending ids where more than one is missing between two."""
+    """Cut ascending ids into runs of neighbours."""
     first = 0
     if not ids or _is_dense(ids):
         yield ids
@@ -135,5 +136,5 @@ def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _is_dense(ids: Sequence[int]) -> bool:
-    """Tell whether no id is missing between the first and the last of some that ascend."""
+    """Return whether ascending ids have no gap."""
     return ids[-1] - ids[0] == len(ids) - 1

@@ -1,4 +1,4 @@
-"""Hold the schedules, and write them as records."""
+"""Hold the schedules by name and by the task that each put last."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ NO_TASK: Final[SetMember] = (0, 0)
 class TaskSchedule:
     """A schedule.
 
-    ``last_task_id`` is its last task as it was put, ``last`` where that is now: tubes that are
-    emptied or created anew have another number, so no other task is ever taken for it.
+    ``last_task_id`` is the id of its last task as it was put; ``last`` is where that task is now. A
+    truncated tube, or a tube that was dropped and created anew, has another number, so ``last``
+    never names another task.
     """
 
     __slots__ = (
@@ -54,7 +55,7 @@ class TaskSchedule:
         self.refusal: Refusal | None = None
 
     def view(self) -> ScheduleView:
-        """Return the schedule as it is shown."""
+        """Return the schedule as a value."""
         return ScheduleView(
             self.name,
             self.options,
@@ -69,7 +70,7 @@ class TaskSchedule:
         )
 
     def record(self) -> bytes:
-        """Return the schedule as it is written under its key."""
+        """Return the record of the schedule."""
         options, refusal = self.options, self.refusal
         details = refusal.metadata if refusal is not None else {}
         head = _record.pack(
@@ -131,18 +132,19 @@ def read_schedule(record: bytes) -> TaskSchedule:
 
 
 class ScheduleRegistry:
-    """All schedules by name and by last task, and which the store does not know as they are.
+    """All schedules by name and by last task, and those that differ from the store.
 
-    ``changed`` names those that changed since the shell last asked; it is no part of the state.
+    ``changed`` has the names of the schedules that changed since the leader last asked; not
+    replicated.
     """
 
     __slots__ = ("_by_last", "_by_name", "_dirty", "changed")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._by_name: dict[str, TaskSchedule] = {}
         self._by_last: dict[SetMember, list[TaskSchedule]] = {}
-        """Several may have the same last task: a put answers with the one that has its key."""
+        """Several schedules can have the same last task, if a put met an existing unique key."""
         self._dirty: dict[str, None] = {}
         self.changed: dict[str, None] = {}
 
@@ -158,7 +160,7 @@ class ScheduleRegistry:
         return self._by_name.get(name)
 
     def find(self, name: str) -> TaskSchedule | Refusal:
-        """Return a schedule, or say that there is none."""
+        """Return a schedule, or a refusal."""
         found = self._by_name.get(name)
         if found is None:
             text = f"no schedule is called {name!r}"
@@ -166,30 +168,30 @@ class ScheduleRegistry:
         return found
 
     def set(self, schedule: TaskSchedule) -> None:
-        """Add a schedule, or note that it differs from its record."""
+        """Add a schedule, or note that it changed."""
         self._by_name[schedule.name] = schedule
         self._note(schedule.name)
 
     def remove(self, schedule: TaskSchedule) -> None:
-        """Forget a schedule."""
+        """Remove a schedule."""
         del self._by_name[schedule.name]
         self._leave(schedule)
         self._note(schedule.name)
 
     def set_last(self, schedule: TaskSchedule, task: SetMember) -> None:
-        """Note which task a schedule put last."""
+        """Set the last task of a schedule."""
         self._leave(schedule)
         schedule.last = task
         self._by_last.setdefault(task, []).append(schedule)
         self._note(schedule.name)
 
     def follow(self, task: SetMember, moved: SetMember) -> None:
-        """Take note that a task goes on living at another place."""
+        """Note that a task was moved to another tube."""
         for schedule in self._by_last.get(task, ())[:]:
             self.set_last(schedule, moved)
 
     def _leave(self, schedule: TaskSchedule) -> None:
-        """Forget which task a schedule put last."""
+        """Forget the last task of a schedule."""
         others = self._by_last.get(schedule.last, [])
         if schedule in others:
             others.remove(schedule)
@@ -201,7 +203,7 @@ class ScheduleRegistry:
         self.changed[name] = None
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             schedule = self._by_name.get(name)
             record = schedule.record() if schedule is not None else None

@@ -1,4 +1,4 @@
-"""Know all sessions by id and number, and which of them the store does not know as they are."""
+"""Hold all sessions by id and number, and those that differ from the store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from taskraft_service.queue.store.store import Store, Write
 
 
 class SessionRegistry(dict[str, QueueSession]):
-    """All sessions by id: a dictionary to read, which only its methods change.
+    """All sessions by id: a dictionary that only its own methods change.
 
-    ``number`` is the last one given.
+    ``number`` is the number of the newest session.
     """
 
     __slots__ = ("_dirty", "_ended", "by_number", "number")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         super().__init__()
         self.by_number: dict[int, QueueSession] = {}
         self.number = 0
@@ -26,7 +26,7 @@ class SessionRegistry(dict[str, QueueSession]):
         self._ended: list[QueueSession] = []
 
     def find(self, session_id: str) -> QueueSession | Refusal:
-        """Return a session, or say that there is none."""
+        """Return a session, or a refusal."""
         session = self.get(session_id)
         if session is None:
             return Refusal(
@@ -36,12 +36,12 @@ class SessionRegistry(dict[str, QueueSession]):
         return session
 
     def add(self, session: QueueSession) -> None:
-        """Take in a session that was opened."""
+        """Add an opened session."""
         self[session.id] = session
         self.by_number[session.number] = session
 
     def remove(self, session: QueueSession) -> None:
-        """Forget a session that has ended."""
+        """Remove a session that has ended."""
         del self[session.id]
         del self.by_number[session.number]
         self._ended.append(session)
@@ -53,7 +53,7 @@ class SessionRegistry(dict[str, QueueSession]):
             self._dirty.append(session)
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes since the last call to ``writes``."""
         for session in self._ended:
             if session.written is not None:
                 writes.append((session_key(session.number), None))

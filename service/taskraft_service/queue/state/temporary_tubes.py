@@ -1,7 +1,7 @@
-"""Tell the tubes whose contents are not part of the replicated state.
+"""Keep replicated operations away from the tasks of temporary tubes.
 
-Of a temporary tube the log and the store have the definition only. What is in it is in a queue of
-its own, in the memory of the leader, so nothing that is applied here may bring tasks into it.
+The log and the store have only the definition of a temporary tube. Its tasks are in a separate
+queue in the memory of the leader, so no applied entry may put tasks into it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 
 
 def out_of_reach(tube: QueueTube) -> Refusal:
-    """Say that what is done through the log does not reach the contents of a temporary tube."""
+    """Return the refusal of an operation that cannot reach the tasks of a temporary tube."""
     return Refusal(
         Reason.KIND_UNSUITABLE,
         "the tube is temporary: groups, schedules, batches and moves do not reach its contents",
@@ -24,16 +24,16 @@ def out_of_reach(tube: QueueTube) -> Refusal:
 
 
 def across(ledger: QueueState, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the dead-letter tube of a tube: tasks do not change sides."""
+    """Yield what is wrong with a dead-letter tube: both tubes must have the same durability."""
     target = ledger.tubes.get(options.dead_letter_tube)
     if target is not None and target.options.durability is not options.durability:
         yield "dead_letter_tube", f"names a tube that is {target.options.durability.name}"
 
 
 def refusal_of_target(ledger: QueueState, name: str, field: str) -> Refusal | None:
-    """Return why a field may not name a tube into which tasks shall come later, or None.
+    """Return why a field cannot name a tube that will receive tasks later, or None.
 
-    The tube need not exist yet; should it be temporary then, what comes is refused.
+    The tube need not exist yet. If it is created as temporary, the later put is refused.
     """
     tube = ledger.tubes.get(name)
     if tube is None or not tube.is_temporary:

@@ -1,4 +1,4 @@
-"""Hold the timers: when the clock has something to do next, and for whom."""
+"""Hold the timers of tasks, tubes and sessions, in order of their instants."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from taskraft_service.queue.store.store import Store, Write
 
 
 class Timed(Protocol):
-    """Whatever a deadline can be set for: a task, a tube, a session."""
+    """An object that can have a deadline: a task, a tube or a session."""
 
     timer: OrderKey | None
-    """Its entry among the timers, or None."""
+    """Entry of the object among the timers, or None."""
 
     def due(self) -> OrderKey | None:
-        """Return the timer that it must have now, or None."""
+        """Return the timer that the object must have in its present state, or None."""
 
 
 class Timers(OrderedIndex):
-    """The timers of all tasks, tubes and sessions, at most one each, in order of their instants."""
+    """The timers of all tasks, tubes and sessions: at most one each."""
 
     __slots__ = ()
 
     def __init__(self, store: Store, limits: Limits, *, stored: bool) -> None:
-        """Begin with none, or (``stored``) with those of the store."""
+        """Start empty, or (``stored``) with the timers in the store."""
         super().__init__(timer_scan(store), limits.head_entries_max, stored=stored)
 
     def renew(self, holder: Timed) -> None:
-        """Give a holder the timer that it must have now."""
+        """Set the timer that an object must have in its present state."""
         timer = holder.due()
         if timer != holder.timer:
             if holder.timer is not None:
@@ -42,14 +42,14 @@ class Timers(OrderedIndex):
             holder.timer = timer
 
     def cancel(self, holder: Timed) -> None:
-        """Let a holder have no timer any more."""
+        """Remove the timer of an object."""
         if holder.timer is not None:
             self.discard(holder.timer)
             holder.timer = None
 
 
 def write_timer(holder: QueueTube | QueueSession, writes: list[Write]) -> None:
-    """Append to ``writes`` what brings the timer of a record in the store up to date."""
+    """Append what updates the stored timer of a tube or a session to ``writes``."""
     timer = timer_key(holder.timer) if holder.timer is not None else b""
     if timer != holder.written:
         if holder.written:

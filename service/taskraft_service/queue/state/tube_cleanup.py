@@ -1,4 +1,4 @@
-"""Keep track of what truncated and dropped tubes have left in the store, until it is deleted."""
+"""Track the tasks of truncated and dropped tubes until their keys are deleted."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from taskraft_service.queue.store.store import RangeDeletion, Store, Write
 
 _count: Final = Struct(">I")
 _removal: Final = Struct(">IQH")
-"""Number of the old tube, id to go on from, bytes of its name; the name follows."""
+"""Number of the tube, next task id to remove, length of its name; the name follows."""
 
 
 class TubeCleanup(dict[int, tuple[QueueTube, int]]):
-    """The tubes whose tasks are being removed, by number, each with the id to go on from.
+    """Truncated and dropped tubes by number, each with the next task id to remove.
 
-    A dictionary to read, which only its methods change. The oldest tube comes first. When all
-    tasks of one have had their event, its keys are deleted as ranges with the next batch of writes.
+    A dictionary that only its own methods change; the oldest tube comes first. When every task of a
+    tube has had its event, the next batch of writes deletes the keys of the tube as ranges.
     """
 
     __slots__ = ("_cleared",)
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         super().__init__()
         self._cleared: list[int] = []
 
     def add(self, tube: QueueTube) -> None:
-        """Take in a tube that is out of reach; an empty one needs no steps.
+        """Add a truncated or dropped tube.
 
-        The store may still have tasks of it that are gone.
+        An empty tube needs no steps, but the store may have keys of it.
         """
         if sum(tube.counters.states):
             self[tube.number] = (tube, 1)
@@ -42,22 +42,22 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
             self._cleared.append(tube.number)
 
     def go_on(self, number: int, next_id: int) -> None:
-        """Note that the tasks of a tube below an id are done."""
+        """Note that the tasks of a tube below an id are removed."""
         self[number] = (self[number][0], next_id)
 
     def finish(self, number: int) -> None:
-        """Note that all tasks of a tube are done."""
+        """Note that all tasks of a tube are removed."""
         del self[number]
         self._cleared.append(number)
 
     def collect(self, writes: list[Write]) -> None:
-        """Append the deletion of all that lies under the keys of finished tubes to ``writes``."""
+        """Append the deletion of all keys of finished tubes to ``writes``."""
         for number in self._cleared:
             writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
         self._cleared.clear()
 
     def meta(self) -> bytes:
-        """Return what the meta record says of them."""
+        """Return the tubes in cleanup, for the meta record."""
         parts = [_count.pack(len(self))]
         for tube, next_id in self.values():
             name = tube.name.encode()
@@ -65,7 +65,7 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
         return b"".join(parts)
 
     def restore_meta(self, meta: bytes, at: int, store: Store, limits: Limits) -> int:
-        """Take over what the meta record says from ``at`` on; return where that ends."""
+        """Read the tubes in cleanup from the meta record at ``at``; return where they end."""
         (count,) = _count.unpack_from(meta, at)
         at += _count.size
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Know all tubes within reach, by name and number, and which of them the store does not know."""
+"""Hold the tubes by name and number, and those that differ from the store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from taskraft_service.queue.store.store import Write
 
 
 class TubeRegistry(dict[str, "QueueTube"]):
-    """The tubes within reach, by name: a dictionary to read, which only its methods change.
+    """The tubes by name, without truncated and dropped ones: a dictionary only its methods change.
 
-    ``used`` has those that changed before the last batch of writes, ``number`` is the last one
-    given. ``temporary`` has the names of those whose contents are kept elsewhere.
+    ``used`` has the tubes that changed before the last batch of writes; ``number`` is the number of
+    the newest tube. ``temporary`` has the names of the temporary tubes.
     """
 
     __slots__ = (
@@ -32,7 +32,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
     )
 
     def __init__(self, drivers: Mapping[str, TubeDriver], number: int) -> None:
-        """Begin with none, and with no number given above ``number``."""
+        """Start empty; the first tube gets the number after ``number``."""
         super().__init__()
         self.by_number: dict[int, QueueTube] = {}
         self.number = number
@@ -44,17 +44,17 @@ class TubeRegistry(dict[str, "QueueTube"]):
         self._ended: list[QueueTube] = []
 
     def find(self, name: str) -> QueueTube | Refusal:
-        """Return a tube, or say that there is none."""
+        """Return a tube, or a refusal."""
         tube = self.get(name)
         if tube is None:
             return Refusal(Reason.TUBE_NOT_FOUND, f"no tube is called {name!r}", {"tube": name})
         return tube
 
     def admit(self, tube: QueueTube) -> None:
-        """Know a tube by name and number, and give one of kind CUSTOM its driver.
+        """Add a tube by name and number, and give a CUSTOM tube its driver.
 
         Raises:
-            DriverMissing: this node does not have it.
+            TubeDriverMissing: the driver is not installed on this node.
         """
         if tube.kind is TubeKind.CUSTOM:
             tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
@@ -64,13 +64,13 @@ class TubeRegistry(dict[str, "QueueTube"]):
             self.temporary[tube.name] = None
 
     def add(self, tube: QueueTube) -> None:
-        """Bring a new tube within reach."""
+        """Add a new tube."""
         self.admit(tube)
         self.totals.add(tube)
         self.touch(tube)
 
     def remove(self, tube: QueueTube) -> None:
-        """Take a tube out of reach."""
+        """Remove a tube that is truncated or dropped."""
         del self[tube.name]
         del self.by_number[tube.number]
         self.totals.remove(tube)
@@ -84,7 +84,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
             self._dirty.append(tube)
 
     def collect_ended(self, writes: list[Write]) -> None:
-        """Append the deletion of the records of tubes that were dropped to ``writes``."""
+        """Append the deletion of the records of removed tubes to ``writes``."""
         for tube in self._ended:
             writes.append((tube_key(tube.number), None))
             if tube.written:
@@ -92,7 +92,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
         self._ended.clear()
 
     def fetch_changed(self) -> Sequence[QueueTube]:
-        """Return the tubes that differ from their records, which the caller writes now."""
+        """Return the tubes that differ from their records; the caller writes them now."""
         for tube in self._dirty:
             tube.dirty = False
         self.used = [tube for tube in self._dirty if tube.number in self.by_number]

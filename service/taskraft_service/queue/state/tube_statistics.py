@@ -1,4 +1,4 @@
-"""Show what has been counted: of one tube, or of several together."""
+"""Present the counters of one tube, or of several tubes together, as values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from taskraft_service.queue.values import value
 
 @value
 class TransitionCount:
-    """How often tasks went from one state to another.
+    """How many tasks went from one state to another.
 
-    GONE stands for nothing, or, where it is ``crossing``, for another tube.
+    GONE stands for a task that does not exist, or (``crossing``) for another tube.
     """
 
     from_state: State
@@ -26,11 +26,11 @@ class TransitionCount:
 
 @value
 class TubeStatistics:
-    """Counts of one tube, or of all (``tube`` empty).
+    """Counts of one tube, or of all tubes together (``tube`` is empty).
 
-    ``calls`` since the tube was created, ``fresh`` since the present leader began.
-    ``oldest_ready_ms``: since when the oldest ready task has been ready (see
-    ``ReadyAgeHistogram``); 0: no task is ready.
+    ``calls`` count since the tube was created, ``fresh`` since the present leader began.
+    ``oldest_ready_ms``: since when the oldest READY task has been ready, see ``ReadyAgeHistogram``;
+    0 if there is none.
     """
 
     tube: str
@@ -47,7 +47,7 @@ class TubeStatistics:
         return sum(self.states.values())
 
     def plus(self, other: TubeStatistics) -> TubeStatistics:
-        """Return the counts of both together."""
+        """Return the sums of two statistics."""
         moves: dict[tuple[State, State, bool], int] = {}
         for one in (*self.transitions, *other.transitions):
             move = (one.from_state, one.to_state, one.crossing)
@@ -67,7 +67,7 @@ class TubeStatistics:
 
 
 def statistics_of(tube: str, counters: TubeCounters, oldest_ready_ms: int) -> TubeStatistics:
-    """Return counters as they are shown."""
+    """Return the statistics of some counters."""
     calls = counters.all_calls()
     return TubeStatistics(
         tube,
@@ -81,7 +81,7 @@ def statistics_of(tube: str, counters: TubeCounters, oldest_ready_ms: int) -> Tu
 
 
 def _transitions(counters: TubeCounters) -> Iterator[TransitionCount]:
-    """Yield what tasks did, those that crossed tubes apart from those that came and went."""
+    """Yield the transitions; moves between tubes are counted apart from puts and ends."""
     departures, arrivals = counters.departures, counters.arrivals
     for place, count in enumerate(counters.transitions):
         from_state, to_state = STATES[place // STATE_COUNT], STATES[place % STATE_COUNT]
@@ -97,7 +97,7 @@ def _transitions(counters: TubeCounters) -> Iterator[TransitionCount]:
 
 
 def total_statistics(tubes: Sequence[QueueTube]) -> TubeStatistics:
-    """Return the sum over some tubes, in time proportional to their number; see ``TubeTotals``."""
+    """Return the sums over some tubes, in time proportional to their number."""
     oldest_ready = (tube.ages.oldest_ms for tube in tubes)
     oldest_ready_ms = min((at for at in oldest_ready if at), default=0)
     return statistics_of(

@@ -1,4 +1,4 @@
-"""Keep what all tubes count together, so that reading it does not ask each of them."""
+"""Sum the counters of all tubes as they change, so that reading the sums takes constant time."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ from taskraft_service.queue.state.tube_statistics import TubeStatistics, statist
 
 
 class TubeTotals:
-    """The counters of all tubes within reach, and the age of their oldest ready task.
+    """The counters of all tubes together, and the age of the oldest READY task.
 
-    Each node's own, not part of the state: they follow from those of the tubes, which count along
-    here (once per batch, as they do themselves).
+    Each node has its own totals; they are not replicated, because they follow from the tubes.
 
-    For the age a heap has one entry for each tube that has had ready tasks since it was last looked
-    at: since when its oldest was ready then. What is oldest in a tube only becomes younger, so an
-    entry is never too late; the first one that is still right is the answer, and those before it
-    are put right, once for each change.
+    For the age, a heap has one entry per tube with READY tasks: since when the oldest task of the
+    tube had been ready when the tube was last looked at. The oldest task of a tube can only become
+    younger, so an entry is never too late. The first entry that is still right is the answer; the
+    entries before it are corrected, once for each change.
     """
 
     __slots__ = ("_heap", "_tubes", "counters", "noted")
 
     def __init__(self, tubes: Mapping[int, QueueTube]) -> None:
-        """Begin with none of ``tubes``, which has those within reach by their numbers."""
+        """Start with counts of 0; ``tubes`` has the tubes by number."""
         self._tubes = tubes
         self.counters = TubeCounters()
         self._heap: list[tuple[int, int]] = []
-        """When the oldest task became ready, and the number of the tube."""
+        """Instant since when the oldest task has been ready, and number of the tube."""
         self.noted: set[int] = set()
 
     def restore(self) -> None:
-        """Count all tubes from the beginning, at the opening of a store."""
+        """Count all tubes after the store was opened."""
         self.counters = TubeCounters.sum_of([tube.counters for tube in self._tubes.values()])
         for tube in self._tubes.values():
             tube.counters.whole = self.counters
             self.note_ready(tube)
 
     def add(self, tube: QueueTube) -> None:
-        """Count a tube that has come within reach."""
+        """Add the counters of a new tube."""
         tube.counters.join(self.counters)
         self.note_ready(tube)
 
     def remove(self, tube: QueueTube) -> None:
-        """Forget a tube that is out of reach; takes time in proportion to the number of tubes."""
+        """Subtract the counters of a removed tube; takes time linear in the number of tubes."""
         tube.counters.leave()
         if tube.number in self.noted:
             self.noted.remove(tube.number)
@@ -53,23 +52,23 @@ class TubeTotals:
             heapify(self._heap)
 
     def begin(self) -> None:
-        """Count the calls of a new leadership from here."""
+        """Restart the counts of the present leadership."""
         for tube in self._tubes.values():
             tube.counters.begin()
         self.counters.begin()
 
     def note_ready(self, tube: QueueTube) -> None:
-        """Take note that a tube may have ready tasks."""
+        """Note that a tube may have READY tasks."""
         if tube.number not in self.noted and (since_ms := tube.ages.oldest_ms):
             self.noted.add(tube.number)
             heappush(self._heap, (since_ms, tube.number))
 
     def statistics(self) -> TubeStatistics:
-        """Return what all tubes have counted, whatever their number."""
+        """Return the statistics of all tubes together."""
         return statistics_of("", self.counters, self._oldest_ms())
 
     def _oldest_ms(self) -> int:
-        """Return since when the oldest task has been ready; 0: there is none."""
+        """Return since when the oldest READY task has been ready; 0 if there is none."""
         heap = self._heap
         while heap:
             noted_ms, number = heap[0]

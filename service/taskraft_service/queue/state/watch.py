@@ -1,8 +1,7 @@
-"""Note what happens to tasks that somebody waits for, and to sessions that matter elsewhere.
+"""Record what happens to tasks and sessions that calls on the leader wait for.
 
-The shell of a leader says which of them it wants to hear of, and fetches the notes after each slice
-of entries. Nothing of this is part of the replicated state. Where nobody waits, it costs one look
-into an empty dictionary per run of tasks.
+The leader registers tasks and sessions, and fetches the notes after each slice of entries. Nothing
+here is replicated. While no call waits, a run of tasks costs one look into an empty dictionary.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from taskraft_service.queue.values import value
 
 @value
 class WatchNote:
-    """What happened to a task: it ended, was buried, progressed (NONE), or went elsewhere.
+    """What happened to a task: it ended, was buried, reported progress (NONE), or was moved.
 
-    ``tube`` is the number of the tube that it was in, ``moved_to`` the task that it is now.
+    ``tube`` is the number of the tube that the task was in, ``moved_to`` the task after a move.
     """
 
     tube: int
@@ -30,7 +29,7 @@ class WatchNote:
 
 
 class _Watched:
-    """What is wanted of one tube: some tasks, and all from an id on while puts are in flight."""
+    """What is watched in one tube: task ids, and, during puts, all ids from a floor on."""
 
     __slots__ = ("floors", "ids")
 
@@ -43,7 +42,7 @@ class _Watched:
 
 
 class TaskWatch:
-    """The tasks that somebody waits for, by number of the tube.
+    """The watched tasks, by tube number.
 
     Args:
         body: reads the content of a task.
@@ -52,7 +51,7 @@ class TaskWatch:
     __slots__ = ("_body", "_sessions", "ended", "told", "tubes")
 
     def __init__(self, body: Callable[[QueueTask], bytes]) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._body = body
         self.told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}
@@ -62,22 +61,22 @@ class TaskWatch:
     # ------------------------------------------------------------------------- what is wanted
 
     def add(self, tube: int, task_id: int) -> None:
-        """Want to hear of a task; harmless where it is wanted already."""
+        """Watch a task; does nothing if the task is watched already."""
         self.tubes.setdefault(tube, _Watched()).ids.add(task_id)
 
     def discard(self, tube: int, task_id: int) -> None:
-        """Want to hear of a task no more."""
+        """Stop watching a task."""
         watched = self.tubes.get(tube)
         if watched is not None:
             watched.ids.discard(task_id)
             self._forget_idle(tube, watched)
 
     def add_floor(self, tube: int, first_id: int) -> None:
-        """Want to hear of all tasks from an id on: those of a put whose ids are not known yet."""
+        """Watch all tasks from an id on: those of a put whose ids are not known yet."""
         self.tubes.setdefault(tube, _Watched()).floors.append(first_id)
 
     def discard_floor(self, tube: int, first_id: int) -> None:
-        """Take an ``add_floor`` back."""
+        """Undo one ``add_floor``."""
         watched = self.tubes.get(tube)
         if watched is not None and first_id in watched.floors:
             watched.floors.remove(first_id)
@@ -88,19 +87,19 @@ class TaskWatch:
             del self.tubes[tube]
 
     def add_session(self, session_id: str) -> None:
-        """Want to hear of the end of a session, once; harmless where it is wanted already."""
+        """Watch for the end of a session; does nothing if the session is watched already."""
         self._sessions.add(session_id)
 
     # ------------------------------------------------------------------------- what happens
 
     def tell(self, task: QueueTask, outcome: TaskOutcome) -> None:
-        """Note that a task ends or is buried, or (NONE) that its progress has changed."""
+        """Record that a task ends, is buried, or (NONE) reports progress."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
             self.told.append((task, self._body(task), outcome, None))
 
     def tell_moved(self, task: QueueTask, tube: str, task_id: int) -> None:
-        """Note that a task goes on as another task of another tube."""
+        """Record that a task was moved to another tube."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
             self.told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
@@ -108,7 +107,7 @@ class TaskWatch:
     def tell_emptied(
         self, tube: QueueTube, find: Callable[[QueueTube, int], QueueTask | None]
     ) -> None:
-        """Note that a tube loses all its tasks."""
+        """Record that a tube loses all its tasks."""
         watched = self.tubes.pop(tube.number, None)
         if watched is None:
             return
@@ -121,18 +120,18 @@ class TaskWatch:
                 self.told.append((task, self._body(task), TaskOutcome.DELETED, None))
 
     def tell_session(self, session_id: str, *, uncounted: bool) -> None:
-        """Note that a session ends; ``uncounted``: what it held was not worked on."""
+        """Record that a session ends; ``uncounted``: the attempts of its leases do not count."""
         if session_id in self._sessions:
             self._sessions.discard(session_id)
             self.ended.append((session_id, uncounted))
 
     def fetch_sessions(self) -> list[tuple[str, bool]]:
-        """Return the sessions that have ended since the last call, and how."""
+        """Return the sessions that ended since the last call, each with ``uncounted``."""
         ended, self.ended = self.ended, []
         return ended
 
     def fetch(self) -> list[WatchNote]:
-        """Return the notes since the last call, in order, with the tasks as they are by now."""
+        """Return the notes since the last call, in order, with the tasks as they are now."""
         if not self.told:
             return []
         told, self.told = self.told, []

@@ -1,7 +1,7 @@
-"""Know which tasks are in memory, and find the others in the store.
+"""Hold the tasks that are in memory, and read other tasks from the store.
 
-A tube holds the tasks of the work in hand; what waits is in the store. Whoever needs a task asks
-here, and need not know where it was.
+Memory holds taken tasks, tasks that were not written yet, and the next READY tasks; other tasks are
+in the store only. Callers get a task without knowing where it was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _tube_of: Final = attrgetter("tube")
 
 
 def by_tube(tasks: Sequence[QueueTask]) -> Iterable[tuple[QueueTube, Sequence[QueueTask]]]:
-    """Cut tasks into runs of one tube, for what is done once per run."""
+    """Cut tasks into runs of one tube each."""
     first = tasks[0].tube
     for task in tasks:  # a loop takes half as long here as a generator in ``all``
         if task.tube is not first:
@@ -33,19 +33,19 @@ def by_tube(tasks: Sequence[QueueTask]) -> Iterable[tuple[QueueTube, Sequence[Qu
 
 
 class WorkingSet:
-    """The tasks in memory, and those that differ from what the store knows."""
+    """The tasks in memory, and those of them that differ from the store."""
 
     def __init__(self, store: Store, sessions: Mapping[int, QueueSession]) -> None:
-        """Begin with none; the others are read from ``store``, their sessions found by number."""
+        """Start empty; ``store`` has the tasks, ``sessions`` the sessions by number."""
         self.store = store
         self._sessions = sessions
         self.dirty_tasks: list[QueueTask] = []
-        """Those that differ from their records."""
+        """Tasks that differ from their records."""
         self.resident_bytes = 0
-        """Content in memory."""
+        """Bytes of task content in memory."""
 
     def find(self, tube: QueueTube, task_id: int) -> QueueTask | None:
-        """Return a task that exists, read from the store where it is not in memory."""
+        """Return a task or None; reads the store if the task is not in memory."""
         task = tube.tasks.get(task_id)
         if task is not None:
             return None if task.state is GONE else task
@@ -57,7 +57,7 @@ class WorkingSet:
         return self.read(tube, task_id, record)
 
     def bring(self, tube: QueueTube, task_id: int) -> QueueTask:
-        """Return a task that exists, and keep it in memory: it will be needed soon."""
+        """Return a task that exists, and keep it in memory because it will be needed soon."""
         task = tube.tasks.get(task_id)
         if task is None:
             task = self.find(tube, task_id)
@@ -67,14 +67,14 @@ class WorkingSet:
         return task
 
     def read(self, tube: QueueTube, task_id: int, record: bytes) -> QueueTask:
-        """Return a task out of its record, not kept in memory."""
+        """Return the task of a record, without keeping it in memory."""
         task, session_number = read_task(tube, task_id, record)
         if session_number:
             task.session = self._sessions.get(session_number)
         return task
 
     def body(self, task: QueueTask) -> bytes:
-        """Return a task's content, read from the store where it is not in memory."""
+        """Return the content of a task; reads the store if the content is not in memory."""
         if task.body is not None:
             return task.body
         body = self.store.get(body_key(task.tube.number, task.id))
@@ -82,7 +82,7 @@ class WorkingSet:
         return body
 
     def tasks(self, tube: QueueTube, after_id: int = 0) -> Iterator[QueueTask]:
-        """Yield the tasks of a tube in order of their ids; the tube must not change meanwhile."""
+        """Yield the tasks of a tube in order of their ids. The tube must not change meanwhile."""
         resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
         first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
         for key, record in self.store.scan(first, stop):
@@ -97,7 +97,7 @@ class WorkingSet:
             yield from self._living(tube, task_id)
 
     def tasks_back(self, tube: QueueTube, last_id: int) -> Iterator[QueueTask]:
-        """Yield the tasks up to an id, the last first; the tube must not change meanwhile."""
+        """Yield the tasks up to an id, the last first. The tube must not change meanwhile."""
         resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
         first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
         for key, record in self.store.scan_back(first, stop):
@@ -117,7 +117,7 @@ class WorkingSet:
             yield task
 
     def evict(self, task: QueueTask) -> None:
-        """Drop a task that the store knows from memory."""
+        """Remove a task from memory that the store knows as it is."""
         assert not task.dirty
         del task.tube.tasks[task.id]
         if task.body is not None:

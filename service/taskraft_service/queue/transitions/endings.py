@@ -1,9 +1,9 @@
-"""End tasks: the one place that every task passes when it ends for good or is buried.
+"""End and bury tasks, with everything that depends on the end of a task.
 
-A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
-depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
-task's extras; a call that only waits, by the watcher. Without extras and watcher the hot path
-of ``settle`` does the same in place, for a whole run of tasks.
+A task ends once: it is acknowledged (also where it is kept), fails for good, expires or is deleted.
+``end`` tells the tasks that depend on this one, keeps its failure, and tells
+``QueueState.watcher``. Plain acknowledgements of tasks without extras skip ``end`` and call
+``transition`` for a whole run of tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import transition
 
 SURPLUS: Final = "BURIED_MAX"
-"""Reason in the feed of a deletion that makes room for another burial."""
+"""Reason in the feed when a buried task is deleted because its tube has more than buried_max."""
 
 
 def end(
@@ -61,7 +61,7 @@ def end(
 
 
 def leave_failure(ledger: QueueState, task: QueueTask, outcome: TaskOutcome) -> None:
-    """Let what is known of the failure of a task outlive it; one that has none leaves nothing."""
+    """Keep the last failure of a task that leaves, if the task has one."""
     if task.extras.failure is not None:
         ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
 
@@ -89,16 +89,16 @@ def bury(
 
 
 def note_surplus(ledger: QueueState, tube: QueueTube) -> None:
-    """Note a tube that has more buried tasks than it may, if it has."""
+    """Remember a tube that has more buried tasks than ``buried_max``."""
     if _has_surplus(tube):
         ledger.surplus[tube.number] = tube
 
 
 def remove_surplus(ledger: QueueState, tasks_max: int) -> int:
-    """Remove buried tasks beyond the bounds of their tubes; return how many.
+    """Delete buried tasks beyond ``buried_max``, at most ``tasks_max``; return how many.
 
-    First what a kick would take first, of the oldest tube. That happens after each command, not
-    amid one, so that a command finds every task that it names; and at most so many in one entry.
+    The oldest tube comes first, and in a tube the task that a kick would take first. This runs
+    after each command, not within it, so that a command finds every task that it names.
     """
     removed = 0
     while over := [number for number, tube in ledger.surplus.items() if _has_surplus(tube)]:

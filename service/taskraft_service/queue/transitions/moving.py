@@ -1,7 +1,8 @@
-"""Move tasks to another tube: they go there as new ones, with a sequence number of that tube.
+"""Move tasks to another tube, where each gets the next task id of that tube.
 
-A holder may do so, giving up may, and whoever chooses tasks that nobody holds. A dead letter knows
-the tube that gave it up until it is there again.
+A consumer can move a task that it holds, a retry policy can move it to the dead-letter tube, and an
+administrator can move tasks that nobody holds. A dead letter remembers the tube that it came from
+until it is back there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from taskraft_service.queue.transitions.uniqueness import claim
 
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:
-    """Return why no task can go to a tube now, its capacity aside, or None."""
+    """Return why a tube accepts no moved tasks, its capacity aside, or None."""
     if target.is_temporary:
         return out_of_reach(target)
     if target.options.put_paused:
@@ -37,7 +38,7 @@ def refusal_of_all(target: QueueTube) -> Refusal | None:
 
 
 def refusal_to_receive(ledger: QueueState, target: QueueTube, task: QueueTask) -> Refusal | None:
-    """Return why a task cannot go to a tube now, its capacity aside, or None."""
+    """Return why a tube does not accept this task, its capacity aside, or None."""
     refusal = refusal_of_all(target)
     if refusal is None and target.custom is not None:
         arrival = ArrivingTask(
@@ -55,7 +56,7 @@ def refusal_to_receive(ledger: QueueState, target: QueueTube, task: QueueTask) -
 
 
 def dead_letters_of(ledger: QueueState, task: QueueTask) -> QueueTube | None:
-    """Return the tube for dead letters where a task may go, its capacity aside, or None."""
+    """Return the dead-letter tube of a task if it accepts the task, its capacity aside, or None."""
     target = ledger.tubes.get(task.tube.options.dead_letter_tube)
     if target is None or refusal_to_receive(ledger, target, task) is not None:
         return None
@@ -70,11 +71,12 @@ def move_to(
     position: Position = Position.IN_ORDER,
     key: tuple[str, ...] = (),
 ) -> None:
-    """Move a task to another tube, where it goes on living with the times that it has.
+    """Move a task to another tube with its times and its payload.
 
-    It is taken, or out of its order. One event and one count in each tube; the events name the
-    other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
-    Who waits for its end waits for that of the moved one, and so does the schedule that put it.
+    The task is taken, or out of its order. Each tube counts one transition and has one event, which
+    names the other tube and task. The attempts start at 0. The unique key stays behind; ``key`` is
+    the unique key in the target tube, if any. Tasks that depend on this one, calls that wait for
+    its end, and its schedule follow the task to the target.
     """
     times = _times_kept(task, target)
     moved = _arrived(ledger, task, target, times, delay_ms, position)
@@ -91,10 +93,10 @@ def move_to(
 def bring_to_dead_letters(
     ledger: QueueState, task: QueueTask, target: QueueTube, kind: EventKind
 ) -> None:
-    """End a taken task as failed, and put its content into the tube for dead letters.
+    """End a taken task as failed, and put its payload into the dead-letter tube.
 
-    ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
-    begins with that one's times, with the failure, and with the origin.
+    ``kind`` is the operation that used the attempts up; the counters and the feed show it. The new
+    task starts with the times of the dead-letter tube, the failure, and the origin.
     """
     times = _times_given(ledger, target)
     moved = _arrived(ledger, task, target, times, 0, Position.IN_ORDER)
@@ -113,13 +115,13 @@ def bring_to_dead_letters(
         ledger.dependents.ended(task, TaskOutcome.FAILED)
     leave_failure(ledger, task, TaskOutcome.FAILED)
     _go(ledger, task, kind, moved, Operation.PUT)
-    ledger.news.wake(target)
+    ledger.signals.signal_ready(target)
 
 
 def _go(
     ledger: QueueState, task: QueueTask, kind: EventKind, moved: QueueTask, arriving: Operation
 ) -> None:
-    """Let a task leave its tube and arrive in the other one."""
+    """Make the two transitions of a move: out of one tube, into the other."""
     assert moved.tube is not task.tube
     leaving = Operation.MOVE if task.state is TAKEN else Operation.MOVE_CHOSEN
     task.tube.counters.depart(task.state)
@@ -131,7 +133,7 @@ def _go(
 
 
 def _priority_in(target: QueueTube, priority: int) -> int:
-    """Return the priority that a task has in a tube: its own if the tube knows it."""
+    """Return the priority in a tube: the task's own if it is in range, else the tube's default."""
     options = target.options
     if target.has_options and options.priority_min <= priority <= options.priority_max:
         return priority
@@ -139,7 +141,7 @@ def _priority_in(target: QueueTube, priority: int) -> int:
 
 
 class _Times(NamedTuple):
-    """What limits a task and its leases."""
+    """Time to live and time to run of a task."""
 
     ttl_ms: int
     ttr_ms: int
@@ -147,14 +149,14 @@ class _Times(NamedTuple):
 
 
 def _times_kept(task: QueueTask, target: QueueTube) -> _Times:
-    """Return the times with which a task goes on in a tube: none where the tube knows none."""
+    """Return the times of the task; without limit if the tube's tasks have no times."""
     if not target.has_options:
         return _Times(FOREVER_MS, FOREVER_MS, NEVER_MS)
     return _Times(task.ttl_ms, task.ttr_ms, task.expire_at_ms)
 
 
 def _times_given(ledger: QueueState, target: QueueTube) -> _Times:
-    """Return the times with which a task begins anew in a tube."""
+    """Return the times that a new task has in a tube by default."""
     options = target.options
     return _Times(options.ttl_ms, options.ttr_ms, after(ledger.now_ms, options.ttl_ms))
 
@@ -167,7 +169,7 @@ def _arrived(
     delay_ms: int,
     position: Position,
 ) -> QueueTask:
-    """Return the task as it is in its new tube, not known there yet."""
+    """Return the task that arrives in the target tube; it is still GONE."""
     priority = _priority_in(target, task.priority)
     delayed = _is_delayed(target, delay_ms)
     terms = EffectiveTaskOptions(
@@ -193,12 +195,12 @@ def _arrived(
 
 
 def _is_delayed(target: QueueTube, delay_ms: int) -> bool:
-    """Return whether a task arrives delayed: not in a tube whose tasks have no times."""
+    """Return whether a task arrives delayed; never in a tube whose tasks have no times."""
     return delay_ms > 0 and target.has_options
 
 
 def _extras_there(extras: Extras, target: QueueTube) -> Extras:
-    """Return the rare attributes that a task has in another tube; its unique key stays behind."""
+    """Return the extras in the target tube: without unique key, progress and cancellation."""
     if extras is NO_EXTRAS:
         return extras
     is_home = extras.origin is not None and extras.origin.tube == target.name

@@ -1,8 +1,8 @@
 """Carry out the transitions of tasks: the only module that changes the state of a task.
 
-``transition`` looks the target state up in ``LIFE_CYCLE`` and keeps everything consistent that
-depends on a task's state: leases, ready and buried orders, timers, counters, ready ages, groups,
-unique keys and the change feed. It decides nothing: callers check first.
+``transition`` looks the target state up in ``LIFE_CYCLE`` and updates everything that depends on
+the state of a task: leases, ready and buried orders, timers, counters, ready ages, groups, unique
+keys and the change feed. It has no rules: callers check first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from taskraft_service.queue.entities.tube_driver import (
 from taskraft_service.queue.state.queue_state import QueueState
 
 IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
-"""Kinds of events that change a task without a new stay in its state."""
+"""Kinds of events that can change a task without restarting its time in the state."""
 NO_OUTCOME: Final = TaskOutcome.NONE
 TRUNCATE: Final = Operation.TRUNCATE
 _since_of: Final = attrgetter("since_ms")
@@ -57,15 +57,15 @@ def transition(
 
     Before the call, the caller takes the tasks out of their order (``leave_order``) and sets what
     the new state needs: deadlines, order, and for TAKEN the attempt and the session. A new task is
-    GONE before. A task that leaves TAKEN loses its lease here. After the call, the caller may
-    change only what no index depends on.
+    GONE before its first transition. A task that leaves TAKEN loses its lease here. After the call,
+    the caller may change only attributes that no index depends on.
 
     Args:
         ledger: the state of the queue.
         tube: the tube of the tasks.
         tasks: at least one task.
         operation: what is done to the tasks.
-        kind: kind of the events, if not the one of the operation.
+        kind: kind of the events; default: the kind of the operation in ``EVENT_KINDS``.
         reason: reason in the events.
         outcome: how the tasks end or are buried, for the events.
     """
@@ -89,7 +89,7 @@ def transition(
         _start_leases(ledger, tasks)
     else:
         _enter(ledger, tube, tasks, after, is_in_place=is_in_place)
-    if operation is not TRUNCATE:  # a truncated tube is out of reach and counts nothing
+    if operation is not TRUNCATE:  # the counters of a truncated tube were emptied before
         if not tube.dirty:
             ledger.tubes.touch(tube)
         tube.counters.count(kind, before, after, len(tasks), payload_bytes)
@@ -112,14 +112,14 @@ def _insert(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> 
 
 
 def _leave(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], before: State) -> None:
-    """End what belongs to the state that tasks leave: their lease, delay or ready age."""
+    """End the lease, or the ready age, of tasks that leave a state."""
     if before is TAKEN:
         _end_leases(ledger, tube, tasks)
     elif before is READY:
         if len(tasks) == 1:
-            tube.ages.left(tasks[0].since_ms)
+            tube.ages.remove(tasks[0].since_ms)
         else:
-            tube.ages.all_left(list(map(_since_of, tasks)))
+            tube.ages.remove_all(list(map(_since_of, tasks)))
 
 
 def _end_leases(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
@@ -140,10 +140,10 @@ def _end_leases(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask])
 
 
 def _start_leases(ledger: QueueState, tasks: Sequence[QueueTask]) -> None:
-    """Give tasks tokens that no lease had before; their sessions hold them."""
+    """Assign new lease tokens, and record the leases in the sessions."""
     now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
     for task in tasks:
-        if not task.dirty:  # a task that is taken is in memory already
+        if not task.dirty:  # no ``touch_task``: a task that is being taken is in memory
             task.dirty = True
             ledger.dirty_tasks.append(task)
         token += 1
@@ -167,7 +167,7 @@ def _enter(
     *,
     is_in_place: bool,
 ) -> None:
-    """Begin what belongs to a state in which tasks stay without a lease, or go on with theirs."""
+    """Put tasks into the order of a state without lease; in place, also of a lease that goes on."""
     now_ms = ledger.now_ms
     is_ready = after is READY
     has_driver = is_ready and tube.custom is not None
@@ -186,14 +186,14 @@ def _enter(
     if is_ready:
         tube.ready.add_all(tasks)
         if not is_in_place:
-            tube.ages.came(now_ms, len(tasks))
+            tube.ages.add(now_ms, len(tasks))
             totals = ledger.tubes.totals
             if tube.number not in totals.noted:
                 totals.note_ready(tube)
 
 
 def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
-    """Let go of tasks that are gone; return the change of payload bytes, which is negative.
+    """Remove tasks that are gone; return the change of payload bytes, which is negative.
 
     A task that the store knows stays in memory until the next batch of writes deletes its record.
     """
@@ -217,7 +217,7 @@ def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> 
 
 
 def _remove_references(ledger: QueueState, tube: QueueTube, task: QueueTask) -> None:
-    """Free the unique key of a task that is gone, and forget what it waits for."""
+    """Free the unique key of a task that is gone, and its places among the dependents of others."""
     key = task.extras.unique_key
     if key:
         ledger.unique_keys.free(tube.number, key, task.id)
@@ -228,16 +228,16 @@ def _remove_references(ledger: QueueState, tube: QueueTube, task: QueueTask) -> 
 def _tell_groups(
     ledger: QueueState, tasks: Sequence[QueueTask], kind: EventKind, before: State, after: State
 ) -> None:
-    """Let groups count tasks that were put, that ended, or that were buried or brought back."""
+    """Let groups count tasks that were put, ended, buried or made ready again."""
     if before in OPEN and after in OPEN:
         return
     for task in tasks:
         if task.extras is NO_EXTRAS or not task.extras.group:
             continue
         if before is GONE:
-            ledger.groups.came(task)
+            ledger.groups.task_added(task)
         else:
-            ledger.groups.moved(task, kind, before, after)
+            ledger.groups.task_changed(task, kind, before, after)
 
 
 def unhold_if_clear(
@@ -252,7 +252,7 @@ def unhold_if_clear(
         return
     is_delayed = ledger.now_ms < task.visible_at_ms < NEVER_MS
     transition(ledger, task.tube, (task,), delayed_operation if is_delayed else operation)
-    ledger.news.wake(task.tube)
+    ledger.signals.signal_ready(task.tube)
 
 
 def assign_driver_rank(ledger: QueueState, task: QueueTask) -> None:

@@ -1,7 +1,8 @@
-"""Keep unique keys unique: each key of a tube belongs to one task.
+"""Keep unique keys unique: a key of a tube belongs to at most one task.
 
-A new task takes a key over where the one that has it does not stand in its way: as a rule one that
-is finished and kept. That one lives on without the key; to live again it needs the key back.
+A new task takes the key over if the task that has the key does not conflict with the put, for
+example because that task is finished and kept. The finished task stays without the key, and needs
+the key back before it can be restarted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 
 
 class Conflict(NamedTuple):
-    """An item of a put whose key is in use, and the task that stands in for it."""
+    """An item of a put whose unique key belongs to an existing task."""
 
     place: int
     task_id: int
@@ -26,12 +27,12 @@ class Conflict(NamedTuple):
 
 
 def holder(ledger: QueueState, tube: QueueTube, key: tuple[str, ...]) -> QueueTask | None:
-    """Return the task that has a key, which may be finished; or None."""
+    """Return the task that has a key, or None; the task may be finished."""
     return ledger.find(tube, ledger.unique_keys.find(tube.number, key))
 
 
 def reclaim(ledger: QueueState, task: QueueTask) -> Refusal | None:
-    """Give a task that is to live again its key back; return who has it instead, if somebody."""
+    """Give a finished task its key back; return a refusal if an unfinished task has the key."""
     key = task.extras.unique_key
     if not key:
         return None
@@ -43,6 +44,6 @@ def reclaim(ledger: QueueState, task: QueueTask) -> Refusal | None:
 
 
 def claim(ledger: QueueState, tube: QueueTube, key: tuple[str, ...], task_id: int) -> None:
-    """Give a key to a task; what the last one that had it failed of is not the new one's."""
+    """Give a key to a task, and forget the failure of the last task that had the key."""
     ledger.unique_keys.claim(tube.number, key, task_id)
     ledger.failures.begin_anew(tube.number, key)

@@ -15,7 +15,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 def unsuitable_transition(
     tube: QueueTube, delay_ms: int, update: TaskUpdate | None
 ) -> Refusal | None:
-    """Return all that no task of a tube may have of a delay and a change, or None."""
+    """Return everything in a delay and an update that the tube's tasks cannot have, or None."""
     refusals = [
         delay_unsuitable(tube, "delay_ms", delay_ms),
         unsuitable_to_tube(tube, update),
@@ -24,7 +24,7 @@ def unsuitable_transition(
 
 
 def unsuitable_to_tube(tube: QueueTube, update: TaskUpdate | None) -> Refusal | None:
-    """Return all of a change that no task of a tube may have, or None."""
+    """Return everything in an update that the tube's tasks cannot have, or None."""
     if update is None:
         return None
     wishes = {
@@ -42,7 +42,7 @@ def unsuitable_to_tube(tube: QueueTube, update: TaskUpdate | None) -> Refusal | 
 def unsuitable_content(
     ledger: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
-    """Return why a task cannot have the content of a change, or None."""
+    """Return why the content of a task cannot be edited as the update says, or None."""
     if update is None or not update.content:
         return None
     edited = ledger.editor(ledger.body(task), update.content)
@@ -50,7 +50,7 @@ def unsuitable_content(
 
 
 def growth(ledger: QueueState, task: QueueTask, update: TaskUpdate | None) -> int:
-    """Return how many bytes of payload a change adds to a task; negative: it takes some."""
+    """Return by how many payload bytes an update grows a task; negative if the task shrinks."""
     if update is None or not update.content:
         return 0
     edited = ledger.editor(ledger.body(task), update.content)
@@ -60,16 +60,16 @@ def growth(ledger: QueueState, task: QueueTask, update: TaskUpdate | None) -> in
 def no_room_to_grow(
     ledger: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
-    """Return why a tube has no room for what a change adds to a task, or None."""
+    """Return why the tube's capacity does not allow the growth by an update, or None."""
     if not task.tube.has_capacity:
         return None
     return task.tube.full(0, growth(ledger, task, update))
 
 
 def update_task(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None:
-    """Apply a change, but for its delay: that belongs to the transition, or to the caller.
+    """Apply an update, except for its delay: the transition, or the caller, applies the delay.
 
-    The task is out of its order; the caller puts it back or moves it, which also sets its timer.
+    The caller has taken the task out of its order, and makes a transition afterwards.
     """
     ledger.touch_task(task)
     if update.content:
@@ -91,7 +91,7 @@ def _edit(ledger: QueueState, task: QueueTask, change: bytes) -> None:
 
 
 def replace_body(ledger: QueueState, task: QueueTask, edited: Edited) -> None:
-    """Give a task other content, and correct everything that counts its bytes."""
+    """Replace the content of a task, and correct all counts of its bytes."""
     ledger.touch_task(task)
     ledger.tubes.touch(task.tube)
     ledger.resident_bytes += len(edited.body) - len(task.body or b"")

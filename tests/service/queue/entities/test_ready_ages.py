@@ -26,11 +26,11 @@ class Ready:
 
     def came(self, later_ms, tasks=1):
         self.now_ms += later_ms
-        self.ages.came(self.now_ms, tasks)
+        self.ages.add(self.now_ms, tasks)
         self.since += [self.now_ms] * tasks
 
     def left(self, which):
-        self.ages.all_left([self.since.pop(which)])
+        self.ages.remove_all([self.since.pop(which)])
 
     def error(self):
         """Return by how much the age that is told is too great, and the age."""
@@ -85,7 +85,7 @@ def test_ages_are_read_as_they_were_written():
     ages, end = ReadyAgeHistogram.read(record, 4)
     assert record[end:] == b"tail"
     for one in (ready.ages, ages):
-        one.came(10**9)
+        one.add(10**9)
         for number in range(FRESH_SLOTS_MAX):
-            one.came(10**9 + HOUR_MS * (number + 1))
+            one.add(10**9 + HOUR_MS * (number + 1))
     assert ages.record() == ready.ages.record()
