@@ -57,7 +57,10 @@ BEGINNING: Final = CounterOrigin()
 
 
 class QueueState(WorkingSet):
-    """The shared state. ``index`` and ``now_ms`` are those of the entry that is being applied."""
+    """The mutable state that all operations share.
+
+    ``index`` and ``now_ms`` are those of the entry that is being applied.
+    """
 
     def __init__(
         self,

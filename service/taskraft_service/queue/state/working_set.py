@@ -82,7 +82,10 @@ class WorkingSet:
         return body
 
     def tasks(self, tube: QueueTube, after_id: int = 0) -> Iterator[QueueTask]:
-        """Yield the tasks of a tube in order of their ids. The tube must not change meanwhile."""
+        """Yield the tasks of a tube in order of their ids.
+
+        The tube must not change meanwhile.
+        """
         resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
         first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
         for key, record in self.store.scan(first, stop):
@@ -97,7 +100,10 @@ class WorkingSet:
             yield from self._living(tube, task_id)
 
     def tasks_back(self, tube: QueueTube, last_id: int) -> Iterator[QueueTask]:
-        """Yield the tasks up to an id, the last first. The tube must not change meanwhile."""
+        """Yield the tasks of a tube up to an id, the last first.
+
+        The tube must not change meanwhile.
+        """
         resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
         first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
         for key, record in self.store.scan_back(first, stop):
