@@ -67,7 +67,8 @@ def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
         proposals = world.propose(successor, 30)
         world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
     successor.machine.flush_durably()
-    successor.driver._trimmer._policy = type(successor.driver._trimmer._policy)(1, 0)
+    trimmer = successor.driver._trimmer
+    trimmer._policy, trimmer.flush_at = type(trimmer._policy)(1, 0), 0
     world.propose(successor, 1)
     world.until(lambda: successor.view.first_index() > leader.machine.applied_index + 10)
     assert world.counts["snapshots"] == 0

@@ -17,8 +17,8 @@ def leave_behind(world, leader, far):
         proposals = world.propose(leader, 30)
         world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
     leader.machine.flush_durably()
-    policy = type(leader.driver._trimmer._policy)
-    leader.driver._trimmer._policy = policy(1, 0)
+    trimmer = leader.driver._trimmer
+    trimmer._policy, trimmer.flush_at = type(trimmer._policy)(1, 0), 0
     world.propose(leader, 1)
     world.until(lambda: leader.view.first_index() > far.machine.applied_index + 10)
     world.network.heal()

@@ -79,7 +79,9 @@ class RaftDriver:
             core, machine, self._inbox, self._writer, self._installer, effects
         )
         self._snapshots = SnapshotSource(machine, storage, effects)
-        self._trimmer = Trimmer(machine, storage, effects, trim_policy, self._snapshots.needed_from)
+        self._trimmer = Trimmer(
+            machine, storage, effects, trim_policy, self._snapshots.needed_from, self.counters
+        )
         self._proposals = PendingProposals()
         self._reads = LinearizableReads(
             core,
@@ -206,7 +208,8 @@ class RaftDriver:
         assert not self._is_pumping, "a pump may not begin inside another one"
         core = self.core
         self._is_pumping = True
-        self._reads.begin_round()
+        if self._reads.waiting:
+            self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
         if self._applier.has_work:
@@ -288,7 +291,8 @@ class RaftDriver:
         self.counters.batches += bool(entries)
         self.counters.entries += entries
         self.counters.log_bytes += log_bytes
-        self._trimmer.written(log_bytes)
+        if self.counters.log_bytes >= self._trimmer.flush_at:
+            self._trimmer.flush()
         self._observer.synced(entries, log_bytes)
 
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
@@ -299,7 +303,8 @@ class RaftDriver:
                 proposals.applied(entry, result)
         index = entries[-1].index
         self.counters.applied += len(entries)
-        self._reads.applied(index)
+        if self._reads.confirmed:
+            self._reads.applied(index)
         self._observer.applied(index)
 
     def membership_changed(self, conf_state: ConfState) -> None:

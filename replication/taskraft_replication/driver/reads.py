@@ -46,33 +46,35 @@ class LinearizableReads:
         self._incarnation = incarnation
         self._retry_ticks = retry_ticks
         self._expiry_ticks = expiry_ticks
-        self._next: list[ResultFuture[LogIndex]] = []
+        self.waiting: list[ResultFuture[LogIndex]] = []
+        """Readers that wait for the next round."""
         self._asked: list[ResultFuture[LogIndex]] = []
         self._context = b""
         self._number = 0
         self._ticks = 0
         self._asked_at = 0
-        self._confirmed: deque[_Confirmed] = deque()
+        self.confirmed: deque[_Confirmed] = deque()
+        """Readers that wait until their index is applied here."""
 
     def add(self, outcome: ResultFuture[LogIndex]) -> None:
         """Add a reader; its future gets an index that is safe to read at and applied here."""
-        if len(self._next) >= READERS_MAX:
+        if len(self.waiting) >= READERS_MAX:
             outcome.set_exception(
                 ReadUnconfirmed(f"{READERS_MAX} linearizable reads already wait; retry later")
             )
             return
-        self._next.append(outcome)
+        self.waiting.append(outcome)
 
     @property
     def has_next(self) -> bool:
         """Tell whether readers wait for a round that can start now."""
-        return bool(self._next) and not self._asked
+        return bool(self.waiting) and not self._asked
 
     def begin_round(self) -> None:
         """Start a round for the waiting readers, unless a round is in progress."""
-        if self._asked or not self._next:
+        if self._asked or not self.waiting:
             return
-        self._asked, self._next = self._next, []
+        self._asked, self.waiting = self.waiting, []
         self._number += 1
         self._context = _CONTEXT.pack(self._incarnation, self._number)
         self._asked_at = self._ticks
@@ -82,13 +84,13 @@ class LinearizableReads:
         """Process the answer to a round; answers to earlier rounds are ignored."""
         if self._asked and state.context == self._context:
             expires_at = self._ticks + self._expiry_ticks
-            self._confirmed.append(_Confirmed(state.index, expires_at, self._asked))
+            self.confirmed.append(_Confirmed(state.index, expires_at, self._asked))
             self._asked = []
 
     def applied(self, index: LogIndex) -> None:
         """Release the readers whose index is applied."""
-        while self._confirmed and self._confirmed[0].index <= index:
-            confirmed = self._confirmed.popleft()
+        while self.confirmed and self.confirmed[0].index <= index:
+            confirmed = self.confirmed.popleft()
             for outcome in confirmed.readers:
                 if not outcome.done():
                     outcome.set_result(confirmed.index)
@@ -96,8 +98,8 @@ class LinearizableReads:
     def tick(self) -> None:
         """Repeat the request after ``retry_ticks``; fail the readers after ``expiry_ticks``."""
         self._ticks += 1
-        while self._confirmed and self._confirmed[0].expires_at <= self._ticks:
-            confirmed = self._confirmed.popleft()
+        while self.confirmed and self.confirmed[0].expires_at <= self._ticks:
+            confirmed = self.confirmed.popleft()
             error = ReadUnconfirmed(
                 f"entry {confirmed.index} was not applied on this member in time; retry"
             )
@@ -107,19 +109,19 @@ class LinearizableReads:
         waited = self._ticks - self._asked_at
         if waited >= self._expiry_ticks:
             error = ReadUnconfirmed("no leader with a quorum confirmed the read in time; retry")
-            outcomes = [*self._asked, *self._next]
-            self._asked, self._next = [], []
+            outcomes = [*self._asked, *self.waiting]
+            self._asked, self.waiting = [], []
             _fail(outcomes, error)
         elif waited % self._retry_ticks == 0:
             self._core.read_index(self._context)
 
     def fail_all(self, error: ReplicationError) -> None:
         """Fail all waiting readers."""
-        outcomes = [*self._asked, *self._next]
-        for confirmed in self._confirmed:
+        outcomes = [*self._asked, *self.waiting]
+        for confirmed in self.confirmed:
             outcomes += confirmed.readers
-        self._asked, self._next = [], []
-        self._confirmed.clear()
+        self._asked, self.waiting = [], []
+        self.confirmed.clear()
         _fail(outcomes, error)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.effects import Effects
 from taskraft_replication.machine import StateMachine
+from taskraft_replication.observer import RaftCounters
 from taskraft_replication.storage.group_storage import GroupStorage
 
 FLUSH_BYTES: Final = 16 << 20
@@ -46,30 +47,28 @@ class Trimmer:
         effects: Effects,
         policy: TrimPolicy,
         floor: Callable[[], LogIndex | None],
+        counters: RaftCounters,
     ) -> None:
         """``floor`` returns an index whose following entries are still needed, or None."""
+        self.flush_at = policy.flush_bytes
+        """Value of ``RaftCounters.log_bytes`` from which on ``flush`` is due."""
         self._machine = machine
         self._storage = storage
         self._effects = effects
         self._policy = policy
         self._floor = floor
-        self._bytes = 0
+        self._counters = counters
         self._is_busy = False
-
-    def written(self, log_bytes: int) -> None:
-        """Count written bytes; start a flush when ``flush_bytes`` is reached."""
-        self._bytes += log_bytes
-        if self._bytes >= self._policy.flush_bytes:
-            self._flush()
 
     def membership_changed(self) -> None:
         """Start a flush when too many memberships are stored."""
         if self._storage.memberships_stored >= FLUSH_MEMBERSHIPS:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Flush the state machine and then trim the log, unless this is already under way."""
         if not self._is_busy:
-            self._bytes = 0
+            self.flush_at = self._counters.log_bytes + self._policy.flush_bytes
             self._is_busy = True
             self._effects.flush(self._machine.flush_durably, self._flushed)
 

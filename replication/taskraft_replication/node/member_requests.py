@@ -1,8 +1,9 @@
-"""Run requests on a running member and return their results."""
+"""Run the requests that wait: membership changes, reads and leadership transfers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
@@ -17,32 +18,28 @@ TRANSFER_ATTEMPTS: Final = 2
 
 
 class MemberRequests:
-    """The requests to a member that have a result.
+    """The requests to a member that wait for more than one step.
 
     Args:
         driver: the member.
         changes: notified of each change of the member's role or membership, and when it stops.
         transfer_ms_max: maximum time of one attempt to transfer leadership, in milliseconds; a
-            little
-            longer than the core's own timeout.
+            little longer than the core's own timeout.
+        is_running: tells whether the member runs. If not, every request fails with ``Stopped``.
     """
 
-    def __init__(self, driver: RaftDriver, changes: ChangeNotifier, transfer_ms_max: int) -> None:
-        self.are_taken = False
-        """Whether the member runs. If not, every request fails with ``Stopped``."""
+    def __init__(
+        self,
+        driver: RaftDriver,
+        changes: ChangeNotifier,
+        transfer_ms_max: int,
+        is_running: Callable[[], bool],
+    ) -> None:
         self._driver = driver
         self._changes = changes
         self._transfer_ms_max = transfer_ms_max
+        self._is_running = is_running
         self._loop = asyncio.get_running_loop()
-
-    def propose(self, data: bytes) -> asyncio.Future[object]:
-        """See ``Node``."""
-        outcome: asyncio.Future[object] = self._loop.create_future()
-        if self.are_taken:
-            self._driver.propose(data, outcome)
-        else:
-            outcome.set_exception(Stopped("the node is not running"))
-        return outcome
 
     async def change_membership(self, change: ConfChange) -> ConfState:
         """See ``Node``."""
@@ -51,7 +48,7 @@ class MemberRequests:
         self._driver.propose_change(change, outcome)
         await outcome
         while self._driver.membership.auto_leave:
-            if not self.are_taken:
+            if not self._is_running():
                 raise Stopped("the node stopped before a joint configuration was left")
             await self._changes.wait()
         return self._driver.membership
@@ -91,5 +88,5 @@ class MemberRequests:
         return True
 
     def _check_running(self) -> None:
-        if not self.are_taken:
+        if not self._is_running():
             raise Stopped("the node is not running")

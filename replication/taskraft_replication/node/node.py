@@ -67,6 +67,8 @@ class Node:
         self.failed: asyncio.Future[ReplicationError] = self._loop.create_future()
         """Resolved with the reason when the node has stopped on its own; the process must then
         exit."""
+        self.is_running = False
+        """Whether the node was started and has neither stopped nor failed."""
         self._machine = machine
         self._transport = transport
         self._storage = storage
@@ -88,7 +90,10 @@ class Node:
         )
         self._ticker = Ticker(config.tick_ms, self._tick)
         self._requests = MemberRequests(
-            self._driver, self._observers.changes, (config.election_ticks + 1) * config.tick_ms
+            self._driver,
+            self._observers.changes,
+            (config.election_ticks + 1) * config.tick_ms,
+            lambda: self.is_running,
         )
         self._leader_loss = LeaderLossCampaign(
             self._driver, config.tick_ms, self._random.random, lambda: self.is_running
@@ -206,7 +211,7 @@ class Node:
     def _begin(self) -> None:
         if self.failed.done():
             return
-        self._requests.are_taken = True
+        self.is_running = True
         if self._driver.is_only_voter:
             # No other member can win an election, so there is no reason to wait.
             self._driver.campaign()
@@ -241,11 +246,16 @@ class Node:
         ``NotRaftLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
         ``ProposalLost`` if it is unknown whether the entry will be committed.
         """
+        outcome: asyncio.Future[object] = self._loop.create_future()
+        if not self.is_running:
+            outcome.set_exception(Stopped("the node is not running"))
+            return outcome
         try:
-            return self._requests.propose(data)
+            self._driver.propose(data, outcome)
         except Exception as error:
             self.fail(error)
             raise
+        return outcome
 
     def flush_proposals(self) -> None:
         """Send and store the proposed entries now instead of in the next turn of the event loop."""
@@ -311,11 +321,6 @@ class Node:
 
     # Control
 
-    @property
-    def is_running(self) -> bool:
-        """Tell whether the node was started and has neither stopped nor failed."""
-        return self._requests.are_taken
-
     def pump(self) -> None:
         """Run the driver's pump; any exception stops this node."""
         if not self.is_running:
@@ -342,7 +347,7 @@ class Node:
         self._halt(Stopped(f"the node stopped: {reason}"))
 
     def _halt(self, error: Stopped) -> None:
-        self._requests.are_taken = False
+        self.is_running = False
         self._ticker.stop()
         self._driver.fail_all(error)
         self._observers.changes.notify_all()

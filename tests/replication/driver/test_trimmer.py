@@ -8,6 +8,7 @@ import pytest
 
 from taskraft_replication.core.types import LogIndex, Term
 from taskraft_replication.driver.trimmer import FLUSH_MEMBERSHIPS, Trimmer, TrimPolicy
+from taskraft_replication.observer import RaftCounters
 from taskraft_replication.storage.metadata import LogStart
 from tests.replication.log_on_disk import Log
 
@@ -23,12 +24,18 @@ class Group:
         self.flushes = self.memberships_stored = 0
         self.start = LogStart(0, LogIndex(1), Term(1))
         self.done: list[str] = []
+        self.counters = RaftCounters()
         self.view = SimpleNamespace(
             last_index=lambda: LogIndex(100),
             publish_start=lambda start: self.done.append(f"hidden before {start.index}"),
         )
         policy = TrimPolicy(flush_bytes=1000, kept_entries=kept, kept_bytes=7000)
-        self.trimmer = Trimmer(self, self, self, policy, lambda: floor)
+        self.trimmer = Trimmer(self, self, self, policy, lambda: floor, self.counters)
+
+    def written(self, log_bytes: int) -> None:
+        self.counters.log_bytes += log_bytes
+        if self.counters.log_bytes >= self.trimmer.flush_at:
+            self.trimmer.flush()
 
     def beyond(self, bytes_max: int) -> LogIndex:
         assert bytes_max == 7000
@@ -54,11 +61,11 @@ class Group:
 
 def test_enough_must_be_written_before_the_state_is_flushed():
     group = Group()
-    group.trimmer.written(999)
+    group.written(999)
     assert group.flushes == 0
-    group.trimmer.written(1)
+    group.written(1)
     assert group.flushes == 1
-    group.trimmer.written(999)
+    group.written(999)
     assert group.flushes == 1
 
 
@@ -74,7 +81,7 @@ def test_very_many_memberships_are_reason_enough_to_flush():
 
 def test_what_is_trimmed_is_hidden_first():
     group = Group()
-    group.trimmer.written(1000)
+    group.written(1000)
     assert group.done == ["hidden before 90", "deleted before 90"]
 
 
@@ -92,17 +99,17 @@ def test_what_is_trimmed_is_hidden_first():
 )
 def test_what_is_not_durable_what_is_kept_and_what_is_being_sent_stay(settings, start):
     group = Group(**settings)
-    group.trimmer.written(1000)
+    group.written(1000)
     assert group.start.index == start
 
 
 def test_it_trims_again_whether_or_not_anything_was_to_be_trimmed_before():
     group = Group(durable=1)
-    group.trimmer.written(1000)
+    group.written(1000)
     assert not group.done
     for durable in (50, 60):
         group.durable = LogIndex(durable)
-        group.trimmer.written(1000)
+        group.written(1000)
         assert group.start.index == durable
     assert group.flushes == 3
 
@@ -111,12 +118,12 @@ def test_one_flush_at_a_time():
     group = Group()
     waiting = []
     group.flush = lambda work, then: waiting.append((work, then))
-    group.trimmer.written(1000)
-    group.trimmer.written(1000)
+    group.written(1000)
+    group.written(1000)
     assert len(waiting) == 1
     work, then = waiting.pop()
     then(work())
-    group.trimmer.written(0)
+    group.written(0)
     assert len(waiting) == 1, "what was written meanwhile counts"
 
 

@@ -29,9 +29,6 @@ class Member:
         self.offered: list[MemberId] = []
         self.wanted: list[tuple[object, asyncio.Future]] = []
 
-    def propose(self, data, outcome) -> None:
-        self.wanted.append((data, outcome))
-
     def propose_change(self, change, outcome) -> None:
         self.wanted.append((change, outcome))
 
@@ -48,11 +45,13 @@ class Running:
     def __init__(self, transfer_ms_max: int = 60_000) -> None:
         self.member = Member()
         self.changes = ChangeNotifier()
-        self.requests = MemberRequests(self.member, self.changes, transfer_ms_max)
-        self.requests.are_taken = True
+        self.requests = MemberRequests(
+            self.member, self.changes, transfer_ms_max, lambda: self.is_running
+        )
+        self.is_running = True
 
     def stop(self) -> None:
-        self.requests.are_taken = False
+        self.is_running = False
         self.changes.notify_all()
 
     async def begin(self, wanted) -> asyncio.Task:
@@ -63,9 +62,7 @@ class Running:
 
 async def test_a_member_that_does_not_run_takes_nothing():
     running = Running()
-    running.requests.are_taken = False
-    with pytest.raises(Stopped):
-        await running.requests.propose(b"x")
+    running.is_running = False
     for wanted in (
         running.requests.change_membership(ConfChange()),
         running.requests.read_index(),
@@ -77,14 +74,12 @@ async def test_a_member_that_does_not_run_takes_nothing():
     assert not running.member.offered
 
 
-async def test_proposals_and_reads_get_what_the_member_finds_out():
+async def test_a_read_gets_the_index_that_the_member_confirms():
     running = Running()
-    proposed = running.requests.propose(b"x")
     reading = await running.begin(running.requests.read_index())
-    assert [what for what, _ in running.member.wanted] == [b"x", "read"]
-    for number, (_, outcome) in enumerate(running.member.wanted, start=7):
-        outcome.set_result(LogIndex(number))
-    assert await proposed == 7
+    ((what, outcome),) = running.member.wanted
+    assert what == "read"
+    outcome.set_result(LogIndex(8))
     assert await reading == 8
 
 
