@@ -61,7 +61,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     # It refuses to start again with its data.
     new.start()
     assert new.wait() == 1
-    assert "it must join anew, with an empty data directory" in last_words(new)
+    assert "it must join again, with an empty data directory" in last_words(new)
     cluster.wait_ready()
     assert "3 voters" in taskraft(cluster, "cluster", "status")
     assert json.loads(taskraft(cluster, "stats", "work", "-o", "jsonl"))["tasks"]["ready"] == "2"

@@ -20,13 +20,14 @@ _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|no|nos|sec)\.\s", re.IGNORECASE
 _BEGIN = r"(?:^|[.:;!?]\s+|\n\s*\n\s*)"
 """Where a sentence or a clause of its own begins."""
 
+_OLD_WORDS = re.compile(r"\b(anew|hitherto|whence|thereof|ere)\b")
+
 RIDDLES = {
     "a clause as the subject": _BEGIN
     + r"(What|Who|Whoever|Whatever) (?!to\b|happens\b)[^?]*?(\.|:|;|$)",
     "a person for a program": r"\b([Nn]o|[Ss]ome|[Ee]very)body\b|\b[Ww]ho(m|ever)\b|, who\b",
     "a pronoun for a noun": r"\b[Tt]hose (who|that|which|it|of which)\b|\b[Tt]hat which\b",
     "an inversion": r"\b[Ss]o (may|is|are|do(es)?|has|have|can|will) (the|an?|it|they|each|all)\b",
-    "old words": r"\b(anew|hitherto|whence|thereof|ere|for ever)\b",
     "what for a noun": r"\bwhat (it|they|comes|goes|came|went|stands|lies|follows)\b",
 }
 """Patterns of sentences that a reader has to read twice, each with the name of its fault."""
@@ -72,7 +73,7 @@ def _texts() -> Iterator[tuple[Path, str, int]]:
         if path.suffix == ".proto":
             for text, line in _comments(path.read_text(), "//"):
                 yield path, text, line
-        elif path.suffix == ".md":
+        elif path.suffix == ".md" and path.name != "CONTRIBUTING.md":  # has bad examples
             yield path, path.read_text(), 1
 
 
@@ -84,4 +85,13 @@ def riddles() -> list[str]:
         for path, text, line in _texts()
         for fault, pattern in RIDDLES.items()
         for match in re.finditer(pattern, text)
+    ]
+
+
+def old_words() -> list[str]:
+    """Find words that readers of technical English do not know."""
+    return [
+        f"{place(path, line + text[: match.start()].count(chr(10)))} {match.group()}"
+        for path, text, line in _texts()
+        for match in _OLD_WORDS.finditer(text)
     ]

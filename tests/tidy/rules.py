@@ -19,6 +19,7 @@ RULES = (
     names.repeated_class_names,
     references.dangling_references,
     language.long_first_lines,
+    language.old_words,
 )
 """Enforced by ``tests/test_tidy.py``."""
 

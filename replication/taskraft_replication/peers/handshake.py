@@ -61,7 +61,7 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
     if was_removed(roster, member):
         raise PeerExpelled(
             Expulsion.REMOVED,
-            f"member {member} was removed from the group; to come back it must join anew, "
+            f"member {member} was removed from the group; to come back it must join again, "
             f"with an empty data directory",
         )
     known = find(roster, member)
@@ -70,7 +70,7 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
             Expulsion.DIRECTORY,
             f"member {member} comes with data directory {directory_id or 'unknown'}, but is known "
             f"with {known.directory_id}: the directory was wiped or replaced, so acknowledged "
-            f"data is lost; remove the member, then let it join anew",
+            f"data is lost; remove the member, then let it join again",
         )
 
 

@@ -45,7 +45,7 @@ STALL_SECONDS_MAX: Final = 30
 """Maximum time for the peer to accept one piece; the attempt ends after that."""
 
 ATTEMPTS_MAX: Final = 20
-"""Maximum consecutive attempts without progress, half a minute or more; then the core starts anew.
+"""Maximum consecutive attempts without progress, half a minute or more; then the core starts again.
 """
 
 PAUSE_SECONDS: Final = 0.1

@@ -133,7 +133,7 @@ class GroupStorage:
         if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
             raise MemberRemoved(
                 f"member {config.identity.member_id} was removed from the group; "
-                f"to come back it must join anew, with an empty data directory"
+                f"to come back it must join again, with an empty data directory"
             )
         view = StoredLog(log, recovered.terms, recent, initial)
         return cls(fs, metadata, log, view, memberships, incarnation)

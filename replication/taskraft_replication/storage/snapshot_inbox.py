@@ -100,7 +100,7 @@ class IncomingSnapshot:
 class SnapshotInbox:
     """The incoming snapshots of a group: at most one is received or installed at a time.
 
-    The content does not survive a restart; the transfer then starts anew.
+    The content does not survive a restart; the transfer then restarts.
     """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:

@@ -89,7 +89,7 @@ _serial = Struct(">Q")
 _holder = Struct(">IQ")
 
 PREFIXES_MAX: Final = 4_096
-"""Sub-queues, and types, in use whose prefix need not be made anew for each task."""
+"""Sub-queues, and types, in use whose prefix need not be made again for each task."""
 TASK_KEY_BYTES: Final = _task.size
 
 
