@@ -22,7 +22,7 @@ class TaskSchedule:
     """A schedule.
 
     ``last_task_id`` is the id of its last task as it was put; ``last`` is where that task is now. A
-    truncated tube, or a tube that was dropped and created anew, has another number, so ``last``
+    truncated tube, or a tube that was dropped and created again, has another number, so ``last``
     never names another task.
     """
 
