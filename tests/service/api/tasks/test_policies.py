@@ -173,5 +173,5 @@ async def test_options_are_shown_as_they_are_in_force(node):
 async def test_all_options_at_fault_are_named_at_once(node, options, fields):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - looked at below
         await tube(node, **options)
-    named = re.findall(r"tube\.options\.(\w+):", caught.value.details())
+    named = re.findall(r"tube\.options\.([\w.]+):", caught.value.details())
     assert named == fields
