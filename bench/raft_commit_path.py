@@ -118,7 +118,9 @@ def cpu_us_per_entry(entries: int, in_flight: int) -> float:
 def main() -> None:
     """Read the command line, measure, print one line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entries", type=int, default=3000, help="in each round, a multiple of 1000")
+    parser.add_argument(
+        "--entries", type=int, default=3000, help="in each round, a multiple of 1000"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     spare_the_collector()

@@ -57,10 +57,8 @@ class CapacityWaiters:
     def __init__(self, queues: QueueLocator) -> None:
         self._queues = queues
         self._queued: dict[str, dict[WaitingPut, None]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """Number of waiting puts."""
 
     def has_waiting(self, tube: str) -> bool:
         """Return whether puts wait for capacity in a tube."""
@@ -73,15 +71,15 @@ class CapacityWaiters:
         Raises:
             LeaderOverloaded: too many puts wait already.
         """
-        if self._count >= WAITING_PUTS_MAX:
-            raise LeaderOverloaded(f"{self._count} puts already wait for capacity; retry later")
+        if self.count >= WAITING_PUTS_MAX:
+            raise LeaderOverloaded(f"{self.count} puts already wait for capacity; retry later")
         put = WaitingPut(tasks, payload_bytes)
         self._queued.setdefault(tube, {})[put] = None
-        self._count += 1
+        self.count += 1
         try:
             yield put
         finally:
-            self._count -= 1
+            self.count -= 1
             queued = self._queued[tube]
             del queued[put]
             if queued:

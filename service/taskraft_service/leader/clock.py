@@ -7,11 +7,24 @@ timestamps that it has applied.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 SLEW_PER_MILLE: Final = 5
 """The offset to the wall clock changes by at most 5 ms per second."""
+_MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""CLOCK_BOOTTIME advances while the machine sleeps; Linux's CLOCK_MONOTONIC does not."""
+
+
+def monotonic_ms() -> int:
+    """Return a clock value in ms that never goes back and advances while the machine sleeps."""
+    return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
+
+
+def wall_ms() -> int:
+    """Return the time of day in ms since the Unix epoch."""
+    return time.time_ns() // 1_000_000
 
 
 class ClusterClock:

@@ -64,6 +64,8 @@ class LeadershipTracker:
         self._callbacks = callbacks
         self._leader = NO_MEMBER
         self._term = Term(0)
+        self.address = ""
+        """Client address of the leader; empty while no leader is known."""
         self._change = asyncio.get_running_loop().create_future()
         self._startup: asyncio.Task[None] | None = None
         self._lost_at = asyncio.get_running_loop().time()
@@ -97,12 +99,6 @@ class LeadershipTracker:
     def is_leader(self) -> bool:
         """Return whether this node leads, whether it serves already or not."""
         return self._leader == self._member_id
-
-    @property
-    def address(self) -> str:
-        """Client address of the leader; empty while no leader is known."""
-        leader = self.leader
-        return leader.client_address if leader else ""
 
     def silence_ms(self) -> int:
         """Return for how long no leader has been known, in ms; 0 while one is known."""
@@ -203,6 +199,8 @@ class LeadershipTracker:
 
     def notify(self) -> None:
         """Wake all coroutines that wait for a change of leader or of the members."""
+        leader = self.leader
+        self.address = leader.client_address if leader else ""
         self._change.set_result(None)
         self._change = asyncio.get_running_loop().create_future()
 

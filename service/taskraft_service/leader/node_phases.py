@@ -69,18 +69,11 @@ class PhaseMachine:
     """The phase of this node, with the listeners for its changes."""
 
     def __init__(self) -> None:
-        self._phase = NodePhase.INIT
+        # Plain attributes: each call to the node reads them.
+        self.phase = NodePhase.INIT
+        self.serves = False
+        """Whether this node executes mutations itself."""
         self._listeners: list[Callable[[NodePhase], None]] = []
-
-    @property
-    def phase(self) -> NodePhase:
-        """Current phase."""
-        return self._phase
-
-    @property
-    def serves(self) -> bool:
-        """Return whether this node executes mutations itself."""
-        return self._phase is NodePhase.RUNNING
 
     def listen(self, listener: Callable[[NodePhase], None]) -> None:
         """Call ``listener`` with the new phase after each change, in order of registration."""
@@ -92,11 +85,12 @@ class PhaseMachine:
         Raises:
             PhaseTransitionInvalid: the current phase does not allow the event.
         """
-        following = PHASE_TRANSITIONS.get((self._phase, event))
+        following = PHASE_TRANSITIONS.get((self.phase, event))
         if following is None:
-            raise PhaseTransitionInvalid(f'phase {self._phase.name} does not allow "{event.value}"')
-        if following is not self._phase:
-            self._phase = following
+            raise PhaseTransitionInvalid(f'phase {self.phase.name} does not allow "{event.value}"')
+        if following is not self.phase:
+            self.phase = following
+            self.serves = following is NodePhase.RUNNING
             for listener in self._listeners:
                 listener(following)
         return following

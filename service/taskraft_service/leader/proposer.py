@@ -70,9 +70,6 @@ class ProposerBackend(Protocol):
     def next_deadline_ms(self) -> int | None:
         """Return when cluster time must advance next; None: nothing is due."""
 
-    def is_logged(self, tube: str) -> bool:
-        """Return whether takes from a tube go through the log."""
-
     def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
         """Return per tube how many tasks an entry may make ready; an estimate."""
 
@@ -210,7 +207,7 @@ class Proposer:
             due = self._due(stamp_ms)
             pending = self._pending.gather()
             expected = self._expect_ready(pending, stamp_ms) if pending or due else {}
-            claims = self._waiters.claims(self._backend.is_logged)
+            claims = self._waiters.claims()
             if not pending and not claims and not due:
                 break
             self._propose(stamp_ms, pending, claims, expected)

@@ -26,13 +26,11 @@ class ReadyCounts(Protocol):
     def ready_count(self, tube: str) -> int:
         """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
 
+    def is_logged(self, tube: str) -> bool:
+        """Return whether takes from a tube go through the log."""
+
     def tube_names(self) -> Sequence[str]:
         """Return the names of all tubes."""
-
-
-def anywhere(_tube: str) -> bool:
-    """Accept every tube."""
-    return True
 
 
 @dataclass(slots=True)
@@ -186,9 +184,17 @@ class Waiters:
 
     # --------------------------------------------------------------------------- takes go
 
-    def claims(self, among: Callable[[str], bool] = anywhere) -> list[Claim]:
-        """Return the claims that can be served now, only for tubes that ``among`` accepts."""
+    def claims(self, among: Callable[[str], bool] | None = None) -> list[Claim]:
+        """Return the claims that can be served now.
+
+        Args:
+            among: accepts the tubes of the claims; None accepts tubes whose takes go through the
+                log.
+        """
         claims: list[Claim] = []
+        if not self._to_check:
+            return claims
+        among = among or self._ready_counts.is_logged
         for name in list(self._to_check):
             if not among(name):
                 continue

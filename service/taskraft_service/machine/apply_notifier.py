@@ -11,6 +11,8 @@ class ApplyNotifier:
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
+        self.is_awaited = False
+        """Whether a coroutine waits for the next slice."""
         self.ended = False
         """Whether the node is stopping; no coroutine waits any more."""
 
@@ -24,6 +26,7 @@ class ApplyNotifier:
         if self._next is not None:
             self._next.set_result(None)
             self._next = None
+            self.is_awaited = False
 
     async def wait_for(self, is_so: Callable[[], bool], patience: float) -> bool:
         """Wait at most ``patience`` seconds for a condition; return whether it holds."""
@@ -35,5 +38,6 @@ class ApplyNotifier:
                 return False
             if self._next is None:
                 self._next = loop.create_future()
+                self.is_awaited = True
             await asyncio.wait((self._next,), timeout=left)
         return True

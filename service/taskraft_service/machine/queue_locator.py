@@ -79,6 +79,14 @@ class QueueLocator:
             return temporary
         return self._replicated()
 
+    def ready_count(self, tube: str) -> int:
+        """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
+        return self.queue_of(tube).ready_count(tube)
+
+    def tube_names(self) -> Sequence[str]:
+        """Return the names of all tubes; the replicated queue has temporary tubes as well."""
+        return [tube.name for tube in self._replicated().tubes()]
+
     # ------------------------------------------------------------------------------ over all
 
     @property

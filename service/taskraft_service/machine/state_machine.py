@@ -136,6 +136,14 @@ class QueueMachine:
             for listener in self._news_listeners:
                 listener(now_ms)
 
+    def next_deadline_ms(self) -> int | None:
+        """Return when the queue's clock must advance next; None: nothing is due."""
+        return self.queue.next_deadline_ms()
+
+    def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
+        """Return per tube how many tasks an entry may make ready; an estimate, rather too high."""
+        return self.queue.predict_ready_tubes(commands, now_ms)
+
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the commands of an entry proposed here, so that applying it needs no decoding.
 

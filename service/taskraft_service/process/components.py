@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
@@ -20,7 +19,7 @@ from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
-from taskraft_service.leader.clock import ClusterClock
+from taskraft_service.leader.clock import ClusterClock, monotonic_ms, wall_ms
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.lifecycle import LeaderLifecycle, LeaderSettings
@@ -28,7 +27,6 @@ from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.queue_adapter import QueueAdapter
 from taskraft_service.leader.scheduler import Scheduler
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
@@ -38,13 +36,7 @@ from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
-from taskraft_service.process.startup import monotonic_ms
 from taskraft_service.storage.disk_monitor import DiskMonitor
-
-
-def wall_ms() -> int:
-    """Return the time of day in ms since the Unix epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class NodeComponents:
@@ -93,11 +85,10 @@ class NodeComponents:
         """Build the proposer and the objects that wait for applied commands."""
         machine = self.machine
         self.queues = QueueLocator(lambda: machine.queue)
-        board = QueueAdapter(machine, self.queues)
-        self.waiters = Waiters(board)
+        self.waiters = Waiters(self.queues)
         self.proposer = Proposer(
             self.node,
-            board,
+            machine,
             self.clock,
             self.waiters,
             self.distributions,
@@ -147,9 +138,7 @@ class NodeComponents:
     def _listen(self) -> None:
         """Register the listeners for applied entries and for phase changes."""
         machine = self.machine
-        machine.listen(self._observe_stamp)
-        machine.listen(self.apply_notifier.applied)
-        machine.listen(self.capacity_waiters.applied)
+        machine.listen(self._entries_applied)
         machine.listen_to_news(self._serve_woken)
         machine.listen_to_news(self.temporary.applied)
         machine.listen_to_news(self.scheduler.applied)
@@ -158,6 +147,13 @@ class NodeComponents:
         self.temporary.listen(self.capacity_waiters.applied)
         self.phases.listen(lambda phase: self.lifecycle.phase_changed(phase, self.leadership))
         self.phases.listen(self.scheduler.phase_changed)
+
+    def _entries_applied(self, now_ms: int) -> None:
+        self._observe_stamp(now_ms)
+        if self.apply_notifier.is_awaited:
+            self.apply_notifier.applied(now_ms)
+        if self.capacity_waiters.count:
+            self.capacity_waiters.applied(now_ms)
 
     def _observe_stamp(self, now_ms: int) -> None:
         # Entries that are replayed to catch up have old timestamps. A clock set from them would

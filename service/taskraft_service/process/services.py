@@ -24,8 +24,8 @@ from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import TubeService
+from taskraft_service.leader.clock import monotonic_ms
 from taskraft_service.process.components import NodeComponents
-from taskraft_service.process.startup import monotonic_ms
 
 
 def client_server(parts: NodeComponents) -> grpc.aio.Server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +12,13 @@ from taskraft_service.cluster.cluster_members import info_of
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
+from taskraft_service.leader.clock import monotonic_ms
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import FailingStore, RocksStore
 
 STATE_DIRECTORY: Final = "state"
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""CLOCK_BOOTTIME advances while the machine sleeps; Linux's CLOCK_MONOTONIC does not."""
-
-
-def monotonic_ms() -> int:
-    """Return a clock value in ms that never goes back and advances while the machine sleeps."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def open_machine(

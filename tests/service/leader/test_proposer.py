@@ -70,9 +70,6 @@ class Core:
     def next_deadline_ms(self):
         return self.deadline_ms
 
-    def is_logged(self, tube):
-        return True
-
     def predict_ready(self, commands, now_ms):
         return self.fed
 

@@ -19,7 +19,7 @@ import structlog
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
-from taskraft_service.access.caller import Caller
+from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -172,11 +172,12 @@ class GrpcEndpoint:
     ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         counts = self.counts.by_outcome
         ok = (path, "OK")
+        is_open = authenticator is OPEN_AUTHENTICATOR
 
         async def handle(raw: bytes, context: ServicerContext) -> bytes:
             self._in_progress += 1
             try:
-                caller = authenticator.authenticate(context)
+                caller = ANONYMOUS if is_open else authenticator.authenticate(context)
                 answer = await self._execute(path, method, raw, context, caller)
             except Exception as error:  # noqa: BLE001 - every error gets a status
                 await self._abort(path, context, error)

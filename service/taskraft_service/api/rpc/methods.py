@@ -17,7 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from taskraft.v1 import error_pb2
-from taskraft_service.access.caller import Caller
+from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
@@ -87,7 +87,7 @@ class UnaryMethod(Generic[M]):
             PermissionDenied: the caller lacks a permission.
         """
         request = parse_request(self.request, raw)
-        managed = caller.authorize(request)
+        managed = () if caller is ANONYMOUS else caller.authorize(request)
         answer = await self.handler(UnaryCall(request, raw, deadline, caller, arrived_at))
         if managed:
             caller.log_managed(request, managed)

@@ -51,7 +51,7 @@ class CommandRouter:
     def submit(self, encoded: EncodedCommand, deadline: float | None = None) -> Submitted:
         """See ``CommandSubmitter``."""
         temporary = self._temporary
-        if not len(temporary):
+        if not temporary.definitions:
             return self._log.submit(encoded, deadline)
         command = encoded.command
         if isinstance(command, DropTube | CloseSession):
@@ -123,7 +123,7 @@ class CommandRouter:
         logged, temporary = split_notes(command, self._temporary.side_of)
 
         def note_here(there: AppliedCommand) -> AppliedCommand:
-            if not len(self._temporary):
+            if not self._temporary.definitions:
                 return there
             here = self._temporary.submit(temporary).result
             assert isinstance(there.result, CountResult)

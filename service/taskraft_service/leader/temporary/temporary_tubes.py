@@ -62,7 +62,7 @@ class TemporaryTubes:
         self._drivers = drivers
         self._defect_met = defect_met
         self._memory: MemoryQueue | None = None
-        self._numbers: dict[str, int] = {}
+        self.definitions: dict[str, int] = {}
         """Number of the replicated definition, by name of the tube."""
         self._listeners: list[Callable[[int], None]] = []
         self._emptied: list[Emptied] = []
@@ -72,16 +72,13 @@ class TemporaryTubes:
 
     # ------------------------------------------------------------------------------ what is there
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def holds(self, tube: str) -> bool:
         """Return whether a tube is temporary and its contents are here."""
-        return tube in self._numbers
+        return tube in self.definitions
 
     def side_of(self, tube: str) -> Side:
         """Return the side of a tube."""
-        if tube in self._numbers:
+        if tube in self.definitions:
             return Side.MEMORY
         is_known = self._queues.replicated.tube_number(tube) is not None
         return Side.LOG if is_known else NOWHERE
@@ -128,7 +125,7 @@ class TemporaryTubes:
         """End a leadership and discard the contents."""
         self._memory = None
         self._queues.set_temporary(None)
-        self._numbers.clear()
+        self.definitions.clear()
         self._set_timer(None)
         if self._serving is not None:
             self._serving.cancel()
@@ -156,14 +153,14 @@ class TemporaryTubes:
         for name in names:
             view, number = replicated.tube(name), replicated.tube_number(name)
             is_temporary = view is not None and view.options.durability is Durability.TEMPORARY
-            if name in self._numbers and (not is_temporary or self._numbers[name] != number):
-                del self._numbers[name]
+            if name in self.definitions and (not is_temporary or self.definitions[name] != number):
+                del self.definitions[name]
                 self._empty(name, DropTube(name, force=True))
             if is_temporary:
                 assert view is not None
                 assert number is not None
-                self._define(view, is_new=name not in self._numbers)
-                self._numbers[name] = number
+                self._define(view, is_new=name not in self.definitions)
+                self.definitions[name] = number
 
     def _define(self, view: TubeView, *, is_new: bool) -> None:
         """Create a tube, or set its options, according to its definition."""
@@ -251,7 +248,7 @@ class TemporaryTubes:
 
     def wake(self) -> None:
         """Serve the waiting consumers in the next turn of the event loop."""
-        if self._numbers and self._serving is None:
+        if self.definitions and self._serving is None:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:

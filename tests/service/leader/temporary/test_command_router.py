@@ -88,6 +88,9 @@ class Board:
     def ready_count(self, tube):
         return self.queues.queue_of(tube).ready_count(tube)
 
+    def is_logged(self, tube):
+        return self.queues.is_logged(tube)
+
 
 class Bench:
     def __init__(self, *tubes):
@@ -280,7 +283,7 @@ async def test_a_leadership_that_ends_before_it_has_served_does_not_keep_the_nex
 ):
     bench.temporary.wake()
     bench.temporary.end()
-    assert len(bench.temporary) == bench.temporary.memory_bytes == 0
+    assert len(bench.temporary.definitions) == bench.temporary.memory_bytes == 0
     bench.temporary.begin(2)
     bench.temporary.wake()
     await asyncio.sleep(0)

@@ -1,11 +1,7 @@
 """Prediction of how many tasks an entry makes ready."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from taskraft_service.leader.queue_adapter import QueueAdapter
-from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.selector import ByFilter, ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
@@ -18,10 +14,10 @@ from taskraft_service.storage.memory import MemoryStore
 
 
 @pytest.fixture
-def board():
+def queue():
     queue = Queue(MemoryStore(), Limits())
     queue.apply(1, 0, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions())])
-    return QueueAdapter(SimpleNamespace(queue=queue), QueueLocator(lambda: queue))
+    return queue
 
 
 @pytest.mark.parametrize(
@@ -32,10 +28,10 @@ def board():
         (Kick("t", selector=ByFilter(None, 5)), 5),
     ],
 )
-def test_a_kick_makes_as_many_tasks_ready_as_it_names(board, kick, most):
-    assert board.predict_ready([kick], 0) == {"t": 1 + most}
+def test_a_kick_makes_as_many_tasks_ready_as_it_names(queue, kick, most):
+    assert queue.predict_ready_tubes([kick], 0) == {"t": 1 + most}
 
 
-def test_puts_are_counted_by_tube(board):
+def test_puts_are_counted_by_tube(queue):
     new = NewTask(b"", 0)
-    assert board.predict_ready([Put("t", [new, new]), Put("t", [new])], 0) == {"t": 3}
+    assert queue.predict_ready_tubes([Put("t", [new, new]), Put("t", [new])], 0) == {"t": 3}
