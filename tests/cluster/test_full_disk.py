@@ -102,7 +102,7 @@ def test_below_the_mark_puts_are_refused_and_consumers_make_room(tmp_path, volum
     node = on(cluster.nodes[0], volume)
     with cluster:
         answered, error = put_until_refused(node.address, 1000)
-        assert "the disk is nearly full" in error.details()
+        assert "free disk space is low" in error.details()
         assert take_and_acknowledge_all(node.address) == answered
         # What they were is still in the log, and in files that are merged in time.
         volume.grow(64 * MIB)
@@ -141,7 +141,7 @@ def test_a_newcomer_without_room_for_the_state_goes_on_and_gets_it_when_there_is
                 stub_of(channel).PutTasks(put, timeout=20)
         newcomer = on(cluster.joiner("newcomer"), volume)
         newcomer.start()
-        refused = "a snapshot cannot be used"
+        refused = "cannot use a received snapshot"
         cluster.wait_until(lambda: refused in newcomer.log.read_text(), "the snapshot is refused")
         assert "No space left on device" in newcomer.log.read_text()
         assert newcomer.is_running

@@ -101,7 +101,7 @@ def test_the_data_of_another_member_is_refused(cluster):
 def test_a_directory_in_use_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:
-        assert "in use" in refused(node)
+        assert "cannot lock data directory" in refused(node)
         assert node.is_running
 
 

@@ -170,9 +170,9 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
     if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
         yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
     if options.rate_burst and not options.rate_per_second:
-        yield "rate_burst", "is set without rate_per_second; set both"
+        yield "rate_burst", "needs rate_per_second as well"
     if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
-        yield "subqueue_rate_burst", "is set without subqueue_rate_per_second; set both"
+        yield "subqueue_rate_burst", "needs subqueue_rate_per_second as well"
     if name and options.dead_letter_tube == name:
         yield "dead_letter_tube", "is the tube itself"
 
