@@ -50,7 +50,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/storage/test_stored_commit.py",
         "tests/replication/storage/test_log_writer.py",
         "tests/replication/storage/test_recent.py",
-        "tests/replication/storage/test_term_index.py",
+        "tests/replication/storage/test_stored_log.py",
         "tests/replication/storage/test_removed_member.py",
         "tests/replication/storage/test_failpoints.py",
         "tests/replication/storage/test_filesystem.py",

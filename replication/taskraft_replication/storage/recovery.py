@@ -26,7 +26,7 @@ from taskraft_replication.storage.segment import (
     segment_name,
 )
 from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
-from taskraft_replication.storage.term_index import TermIndex
+from taskraft_replication.storage.stored_log import TermIndex
 
 
 class RecoveredLog:

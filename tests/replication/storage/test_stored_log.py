@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskraft_replication.core.types import LogIndex, Term
-from taskraft_replication.storage.term_index import TermIndex
+from taskraft_replication.storage.stored_log import TermIndex
 
 
 def test_terms_are_known_from_before_the_first_entry():
