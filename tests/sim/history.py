@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.filter import ByIds
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.put import Put, PutResult

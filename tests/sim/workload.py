@@ -9,9 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from taskraft_replication.core.types import LogIndex, RaftRole
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.kick_bury_delete import Delete, Kick

@@ -32,7 +32,7 @@ REGISTRIES = tuple(
 )
 """Where packages come from is the business of whoever installs them."""
 
-MUTUAL_TYPES = frozenset({"task.py", "refusals.py", "choosing.py"})
+MUTUAL_TYPES = frozenset({"task.py", "refusal.py", "choosing.py"})
 """Modules of the queue whose types name each other: a task, its tube and its session."""
 
 STUB_PACKAGES = ("taskraft.v1",)

@@ -6,7 +6,7 @@ from typing import Final
 
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.queue_state import CounterOrigin

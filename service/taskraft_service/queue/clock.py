@@ -6,7 +6,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import TAKEN, EventKind, Operation
 from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
+from taskraft_service.queue.operations.releasing import LEASE_LOST, hand_back
 from taskraft_service.queue.operations.sessions import end_session
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.read_ahead import read_due

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from taskraft_service.queue.clock import advance
-from taskraft_service.queue.entities.editor import Editor, unchanged
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.task_update import Editor, unchanged
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.dependency_settlement import settle_dependents

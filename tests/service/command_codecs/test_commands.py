@@ -56,12 +56,12 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.filter import ByFilter, ByKeys
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.schedule_view import ScheduledTime
-from taskraft_service.queue.entities.selector import ByFilter, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions

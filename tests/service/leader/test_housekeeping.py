@@ -13,7 +13,7 @@ from taskraft_service.leader.command_submitter import (
 )
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.unlogged_calls import TUBES_PER_COMMAND_MAX, UnloggedCalls
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.leadership import NoteCalls
 

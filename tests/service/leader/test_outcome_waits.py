@@ -7,8 +7,8 @@ import pytest
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

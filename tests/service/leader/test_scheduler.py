@@ -13,7 +13,7 @@ from taskraft_service.leader.command_submitter import (
 )
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
 DONE = AppliedCommand(1, 1, CountResult(1))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskraft_service.queue.entities.dependencies import ItemReference, TaskReference
-from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.schedule_view import ScheduledTime
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch

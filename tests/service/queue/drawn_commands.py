@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
+    ByFilter,
+    ByIds,
+    ByKeys,
     Disjunction,
     Negation,
     NumberField,
@@ -26,7 +29,6 @@ from taskraft_service.queue.entities.new_task import (
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
 from taskraft_service.queue.entities.tube_options import (

@@ -10,11 +10,11 @@ from taskraft_service.queue.entities.dependencies import (
     OnDependencyFailure,
     TaskReference,
 )
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.filter import ByFilter, ByIds
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByFilter, ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions

@@ -1,6 +1,6 @@
 """Encode and decode kept answers by the type of the result."""
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.admin import Cancel, CancelResult
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
 from taskraft_service.queue.operations.kick_bury_delete import Delete

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.operations.groups import (
     CancelGroup,

@@ -17,10 +17,10 @@ A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10`
 from __future__ import annotations
 
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import AMONG_UNFINISHED, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick

@@ -2,8 +2,8 @@
 
 import pytest
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

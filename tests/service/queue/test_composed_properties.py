@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis.stateful import invariant
 
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec

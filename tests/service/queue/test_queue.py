@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_options import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete

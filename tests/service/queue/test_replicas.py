@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.filter import ByIds
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.batch import ExecuteBatch

@@ -12,8 +12,8 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.refusal import CountResult
+from taskraft_service.queue.feed.feed_consumers import ConsumerView
 from taskraft_service.queue.queue import Queue
 
 

@@ -16,7 +16,7 @@ from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
-from taskraft_service.queue.entities.group_view import GroupTask, GroupView
+from taskraft_service.queue.entities.group import GroupTask, GroupView
 from taskraft_service.queue.operations.groups import GroupResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]

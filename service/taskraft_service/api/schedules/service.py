@@ -30,7 +30,7 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.languages.cron import CronMalformed, cron
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.schedule_view import ScheduleView
 from taskraft_service.queue.operations.schedules import ScheduleResult
 

@@ -20,8 +20,8 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.refusal import CountResult
+from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]

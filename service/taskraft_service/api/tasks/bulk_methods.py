@@ -31,7 +31,7 @@ from taskraft_service.command_codecs.selected_tasks import (
     UPDATE,
 )
 from taskraft_service.leader.command_submitter import AppliedCommand
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.admin import CancelResult
 
 M = TypeVar("M", bound=Message)

@@ -25,8 +25,8 @@ from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
+from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.queue import Queue
 

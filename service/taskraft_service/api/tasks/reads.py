@@ -14,8 +14,8 @@ from taskraft_service.api.tasks.listing import read_task_page
 from taskraft_service.api.tasks.selection_checks import check_get, check_list
 from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
+from taskraft_service.queue.entities.filter import ByFilter
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByFilter
 from taskraft_service.queue.entities.task_view import TaskView
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER

@@ -34,7 +34,7 @@ from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.tubes import TubeResult
 from taskraft_service.queue.queue import Queue
 

@@ -14,8 +14,7 @@ from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.operations.leadership import NoteCalls
 from taskraft_service.queue.operations.registry import DEFINITIONS, Command

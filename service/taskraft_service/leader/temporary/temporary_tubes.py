@@ -17,8 +17,7 @@ from taskraft_service.leader.proposer import Clock
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.side import NOWHERE, Side
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView

@@ -1,4 +1,4 @@
-"""The parsed form of a task filter.
+"""Selection of tasks: by id, by unique key, or by the parsed form of a task filter.
 
 ``taskraft_service.languages.filter_text`` parses the text of a filter, and
 ``taskraft_service.queue.entities.matching`` evaluates it.
@@ -148,3 +148,44 @@ class Disjunction:
 
 Comparison: TypeAlias = NumberIs | AgeIs | TextIs | KeyPartIs | StateIs | OutcomeIs | Has
 Filter: TypeAlias = Comparison | Negation | Conjunction | Disjunction
+
+
+@value
+class ByIds:
+    """The tasks with these ids."""
+
+    ids: Sequence[int]
+
+
+@value
+class ByKeys:
+    """The tasks that have these unique keys, or had them last."""
+
+    keys: Sequence[tuple[str, ...]]
+
+
+@value
+class ByFilter:
+    """The tasks that match a filter, in order of their ids.
+
+    Args:
+        filter: None matches all tasks.
+        tasks_max: maximum number of tasks.
+        after_id: only tasks with larger ids; continues an earlier scan.
+    """
+
+    filter: Filter | None
+    tasks_max: int
+    after_id: int = 0
+
+
+Selector: TypeAlias = ByIds | ByKeys | ByFilter
+
+
+def at_most(selector: Selector | None) -> int:
+    """Return the maximum number of tasks that a selector selects; 0 for None."""
+    if selector is None:
+        return 0
+    if isinstance(selector, ByFilter):
+        return selector.tasks_max
+    return len(selector.ids if isinstance(selector, ByIds) else selector.keys)

@@ -1,12 +1,18 @@
-"""Why a command, or one item of it, had no effect."""
+"""Refusals: why a command, or one item of it, had no effect."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.entities.task import QueueTask
+    from taskraft_service.queue.entities.tube import QueueTube
+    from taskraft_service.queue.entities.tube_driver import ArrivingTask
 
 
 class Reason(IntEnum):
@@ -58,3 +64,115 @@ class ItemRefusal:
 
     item: int
     refusal: Refusal
+
+
+def no_task(task_id: int) -> Refusal:
+    """Return the refusal of a task id that does not exist."""
+    return Refusal(
+        Reason.TASK_NOT_FOUND, "the task does not exist, or it has ended", {"task_id": str(task_id)}
+    )
+
+
+def no_task_of_key(key: tuple[str, ...]) -> Refusal:
+    """Return the refusal of a unique key that no task has."""
+    return Refusal(Reason.TASK_NOT_FOUND, "no task has this key", {"key": "/".join(key)})
+
+
+def wrong_state(task: QueueTask) -> Refusal:
+    """Return the refusal of an operation that the state of the task does not allow."""
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"task {task.id} is {task.state.name}",
+        {"task_id": str(task.id), "state": task.state.name},
+    )
+
+
+def key_taken(task_id: int) -> Refusal:
+    """Return the refusal of a unique key that an unfinished task has."""
+    return Refusal(
+        Reason.KEY_TAKEN,
+        f"task {task_id} has this unique key; wait for its end or set on_conflict",
+        {"task_id": str(task_id)},
+    )
+
+
+def invalid(field: str, text: str, metadata: Mapping[str, str]) -> Refusal:
+    """Return the refusal of a field; ``text`` says what is wrong with it."""
+    return Refusal(
+        Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, **metadata}, ((field, text),)
+    )
+
+
+def together(refusals: Sequence[Refusal]) -> Refusal | None:
+    """Return one refusal for all invalid fields, with the metadata of the first; None for none."""
+    if len(refusals) < 2:
+        return refusals[0] if refusals else None
+    return replace(
+        refusals[0],
+        message="; ".join(refusal.message for refusal in refusals),
+        violations=tuple(pair for refusal in refusals for pair in refusal.violations),
+    )
+
+
+def first_of(refusals: Sequence[Refusal]) -> Refusal:
+    """Return the first refusal with the violations of all."""
+    violations = tuple(pair for refusal in refusals for pair in refusal.violations)
+    return replace(refusals[0], violations=violations)
+
+
+def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
+    """Return the refusal of a whole request for one of its items at ``path``."""
+    metadata = {**refusal.metadata, "item": str(item)}
+    return within(replace(refusal, metadata=metadata), path)
+
+
+def within(refusal: Refusal, path: str) -> Refusal:
+    """Return the refusal of a request for a part of it at ``path``."""
+    metadata = dict(refusal.metadata)
+    if path and "field" in metadata:
+        metadata["field"] = path + metadata["field"]
+    violations = tuple((path + field, text) for field, text in refusal.violations)
+    return replace(refusal, metadata=metadata, violations=violations)
+
+
+def means_nothing(tube: QueueTube, field: str, wish: object) -> Refusal:
+    """Return the refusal of a field that the kind of the tube does not support."""
+    text = f"{wish} is not supported in a tube of kind {tube.kind.name}"
+    return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
+
+
+def unsuitable_to_kind(tube: QueueTube, wishes: Mapping[str, int | None]) -> Refusal | None:
+    """Return the refusal of fields that a kind without priorities and times lacks, or None.
+
+    ``wishes`` has the values by field; None: not set.
+    """
+    if tube.has_options:
+        return None
+    return together(
+        [means_nothing(tube, field, wish) for field, wish in wishes.items() if wish is not None]
+    )
+
+
+def delay_unsuitable(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
+    """Return the refusal of a delay in a kind of tube without delays, or None."""
+    return unsuitable_to_kind(tube, {field: delay_ms if delay_ms > 0 else None})
+
+
+def refused_by_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
+    """Return why the driver of a tube does not accept a task, or None."""
+    why = tube.custom.refuse(arrival) if tube.custom is not None else ""
+    if not why:
+        return None
+    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})
+
+
+@value
+class CountResult:
+    """Number of affected tasks, and the refused items.
+
+    ``continue_after_id``: a filter did not scan the tasks above this id; 0: it scanned all.
+    """
+
+    count: int
+    refused: Sequence[ItemRefusal] = ()
+    continue_after_id: int = 0

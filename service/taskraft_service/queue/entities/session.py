@@ -6,10 +6,24 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
-from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.store.keys import SESSION_TIMER
 from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.values import value
+
+
+@value
+class SessionView:
+    """A session as callers see it; ``expires_ms`` 0: a stream of the session is open."""
+
+    session_id: str
+    name: str
+    ttr_ms: int
+    expires_ms: int
+    taken: int
+    created_ms: int
+    owner: str = ""
+
 
 LABEL_CHARACTERS: Final = 8
 """Number of characters of a session id that events show; the full id is secret."""

@@ -15,8 +15,7 @@ from taskraft_service.queue.entities.option_checks import SUBQUEUE_KINDS, TIMED_
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
 from taskraft_service.queue.entities.ready_order import ReadyOrder
-from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.refusals import invalid
+from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid
 from taskraft_service.queue.entities.retry_policy import NO_RETRY
 from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
 from taskraft_service.queue.entities.task import QueueTask
@@ -214,3 +213,37 @@ class QueueTube:
             self.driver,
             self.driver_version,
         )
+
+
+class CapacityEstimate:
+    """Net tasks and bytes per tube."""
+
+    def __init__(self) -> None:
+        """Start without changes."""
+        self._wanted: dict[int, tuple[QueueTube, int, int]] = {}
+
+    def add(self, tube: QueueTube, tasks: int, payload_bytes: int) -> None:
+        """Add the tasks and bytes that enter a tube; negative for those that leave."""
+        if tube.has_capacity:
+            _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
+            self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
+
+    def refusal_of(self, tube: QueueTube, tasks: int, payload_bytes: int) -> Refusal | None:
+        """Return why a tube lacks capacity for more, beside what was added, or None."""
+        _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
+        return tube.full(more_tasks + tasks, more_bytes + payload_bytes)
+
+    def claim(self, tube: QueueTube, payload_bytes: int) -> Refusal | None:
+        """Add the growth of a task of a tube, or return why the tube lacks capacity for it."""
+        refusal = self.refusal_of(tube, 0, payload_bytes) if payload_bytes > 0 else None
+        if refusal is None:
+            self.add(tube, 0, payload_bytes)
+        return refusal
+
+    def refusal(self) -> Refusal | None:
+        """Return which tube lacks capacity for all changes, or None."""
+        for tube, tasks, payload_bytes in self._wanted.values():
+            full = tube.full(tasks, payload_bytes)
+            if full is not None:
+                return full
+        return None

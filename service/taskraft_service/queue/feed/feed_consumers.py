@@ -7,14 +7,14 @@ bytes of the feed is not delayed, so a dead consumer cannot fill the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
-from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.values import value
 
 _record: Final = Struct(">QQH")
 _position: Final = Struct(">HQ")
@@ -118,3 +118,13 @@ class FeedConsumers:
         for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
             consumer = read_consumer(record)
             self._by_name[consumer.name] = consumer
+
+
+@value
+class ConsumerView:
+    """A feed consumer as callers see it; ``committed_ms``: instant of the last commit."""
+
+    name: str
+    next_seq: Mapping[int, int]
+    committed_ms: int
+    idle_ttl_ms: int

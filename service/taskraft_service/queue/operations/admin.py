@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -20,9 +20,13 @@ from taskraft_service.queue.entities.life_cycle import (
     EventKind,
     Operation,
 )
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
-from taskraft_service.queue.entities.refusals import delay_unsuitable, wrong_state
-from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.refusal import (
+    CountResult,
+    ItemRefusal,
+    Refusal,
+    delay_unsuitable,
+    wrong_state,
+)
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_answer

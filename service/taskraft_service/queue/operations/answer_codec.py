@@ -14,8 +14,7 @@ from struct import Struct
 from typing import Final, Generic, TypeVar
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.state.queue_state import QueueState
 
 R = TypeVar("R")

@@ -10,10 +10,8 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, assert_never
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.dependencies import TaskReference
-from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.refusals import first_of, within
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
 from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
 from taskraft_service.queue.operations import kick_bury_delete
 from taskraft_service.queue.operations import move as move_module

@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference
+from taskraft_service.queue.entities.filter import ByFilter
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.refusals import at_item, first_of, wrong_state
-from taskraft_service.queue.entities.selector import ByFilter
+from taskraft_service.queue.entities.refusal import (
+    CountResult,
+    Reason,
+    Refusal,
+    at_item,
+    first_of,
+    wrong_state,
+)
 from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import CapacityEstimate, QueueTube
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
+from taskraft_service.queue.operations.batch_claims import KeyClaims, NamedTasks
 from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference
-from taskraft_service.queue.operations.key_claims import KeyClaims
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import (
     Move,
@@ -31,7 +35,6 @@ from taskraft_service.queue.operations.move import (
     refusal_to_move,
     target_of,
 )
-from taskraft_service.queue.operations.named_tasks import NamedTasks
 from taskraft_service.queue.operations.put import (
     Put,
     PutResult,
@@ -39,8 +42,11 @@ from taskraft_service.queue.operations.put import (
     refusal_to_put,
 )
 from taskraft_service.queue.operations.selection import named
-from taskraft_service.queue.operations.settle_checks import leases_of, refusal_of_settlement
-from taskraft_service.queue.operations.settlement_capacity import add_settlement
+from taskraft_service.queue.operations.settle_checks import (
+    add_settlement,
+    leases_of,
+    refusal_of_settlement,
+)
 from taskraft_service.queue.operations.settlements import Ack, Settle, Settlement, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, refusal_of_update
 from taskraft_service.queue.state.queue_state import QueueState

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (

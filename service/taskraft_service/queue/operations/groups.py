@@ -10,19 +10,23 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
 
-from taskraft_service.queue.entities.group import TaskGroup, wrong_state
-from taskraft_service.queue.entities.group_view import GroupState, GroupTask, GroupView
+from taskraft_service.queue.entities.group import (
+    GroupState,
+    GroupTask,
+    GroupView,
+    TaskGroup,
+    wrong_state,
+)
 from taskraft_service.queue.entities.life_cycle import HELD, TAKEN, Operation
-from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.refusals import together
+from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.operations.admin import ask_to_stop
 from taskraft_service.queue.operations.answer_codec import named_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.put import Put, put
+from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
-from taskraft_service.queue.operations.suitability import refusal_of_stored
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.task_sets import FIRST

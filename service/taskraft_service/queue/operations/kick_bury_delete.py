@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -15,9 +15,7 @@ from taskraft_service.queue.entities.life_cycle import (
     EventKind,
     Operation,
 )
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
-from taskraft_service.queue.entities.refusals import wrong_state
-from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal, wrong_state
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, TaskOutcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,

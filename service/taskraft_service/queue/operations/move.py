@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.refusals import invalid, key_taken, wrong_state
-from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.refusal import (
+    CountResult,
+    Refusal,
+    invalid,
+    key_taken,
+    wrong_state,
+)
 from taskraft_service.queue.entities.side import ACROSS, Side, SideLookup
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate

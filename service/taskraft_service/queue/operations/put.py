@@ -8,12 +8,11 @@ from typing import Final
 
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.effective_options import effective_options
-from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.refusals import at_item, first_of
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, at_item, first_of
 from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
@@ -35,9 +34,8 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.dependency_references import join_dependents
-from taskraft_service.queue.operations.put_plan import PutPlan
+from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
-from taskraft_service.queue.operations.suitability import refusal_of_task
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.transition import transition

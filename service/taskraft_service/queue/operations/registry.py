@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.operations import (
     admin,
     batch,

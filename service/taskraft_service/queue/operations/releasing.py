@@ -1,20 +1,25 @@
-"""Return taken tasks to the order of their tube, and renew their time to live."""
+"""Return taken tasks to their tube: releases, and retries after lost leases and rejections."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
-from taskraft_service.queue.entities.tube_options import TtlPolicy
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Release
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.endings import bury, end
+from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dead_letters_of
 from taskraft_service.queue.transitions.transition import transition
 
 RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
@@ -93,3 +98,101 @@ def renew_ttl(ledger: QueueState, task: QueueTask, wish: Release, delay_ms: int)
         assert policy is TtlPolicy.KEEP_DEADLINE
         delay_ms = min(delay_ms, max(task.expire_at_ms - ledger.now_ms, 0))
     return delay_ms
+
+
+LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
+SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
+EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
+"""Reason in the feed if no failure gives one."""
+
+GROWTH_MAX: Final = 1_024
+"""Number of attempts after which the delay stops growing."""
+_seed = Struct(">IQI")
+
+
+def policy_of(task: QueueTask) -> RetryPolicy:
+    """Return the retry policy of the task, or of its tube."""
+    own = task.extras.retry
+    return task.tube.options.retry if own is None else own
+
+
+def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
+    """Return the delay after the current attempt, in ms.
+
+    The jitter is a hash of tube, task and attempt, so all replicas compute the same delay.
+    """
+    steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
+    grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
+    delay_ms = min(grown_ms, policy.backoff_ms_max)
+    if policy.jitter_percent > 0:
+        seed = _seed.pack(task.tube.number, task.id, task.attempt & 0xFFFF_FFFF)
+        share = int.from_bytes(blake2b(seed, digest_size=4).digest(), "big")
+        delay_ms -= (delay_ms * policy.jitter_percent * share // 100) >> 32
+    return delay_ms
+
+
+def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
+    """Return a taken task whose lease was lost; ``failure`` says why."""
+    task.extras = replace(task.extras, failure=failure)
+    if _has_outlived(ledger, task):
+        give_back(ledger, task, kind)  # the time to live ends the task before the next take
+    elif task.extras.cancel_requested:  # a cancelled task ends, also without attempts left
+        come_back(ledger, task, kind)
+    elif task.tube.has_retry or task.extras.retry is not None:
+        try_again(ledger, task, kind, UNSAID)
+    else:
+        come_back(ledger, task, kind)
+
+
+def _has_outlived(ledger: QueueState, task: QueueTask) -> bool:
+    """Return whether the time to live of a task with a lost lease is over.
+
+    False if the time to live counts only in READY and restarts with each release.
+    """
+    if task.expire_at_ms > ledger.now_ms:
+        return False
+    options = task.tube.options
+    return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
+
+
+def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
+    """End a counted attempt: schedule the next one, or give up if none is left.
+
+    The release overrides the policy, except for the maximum number of attempts. The failure is
+    already stored in the task.
+    """
+    policy = policy_of(task)
+    failure = wish.failure
+    reason = failure.type if failure is not None else ""
+    if is_last_attempt(task, failure):
+        give_up(ledger, task, kind, policy.exhausted, reason or EXHAUSTED)
+        return
+    delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
+    if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
+        task.order = (task.tube.lane(policy.position), *task.order[1:])
+    put_back(ledger, task, kind, wish, delay_ms, reason)
+
+
+def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
+    """Return whether a counted attempt is the last: none is left, or the failure is fatal."""
+    used_up = 0 < policy_of(task).attempts_max <= task.attempt
+    return used_up or (failure is not None and failure.fatal)
+
+
+def give_up(
+    ledger: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
+) -> None:
+    """End the attempts of a task: bury it, remove it, or move it to the dead-letter tube.
+
+    The task is buried if there is no dead-letter tube or if that tube lacks capacity.
+    """
+    if exhausted is Exhausted.REMOVE:
+        end(ledger, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)
+        return
+    if exhausted is Exhausted.DEAD_LETTER:
+        target = dead_letters_of(ledger, task)
+        if target is not None and target.full(1, task.payload_bytes) is None:
+            bring_to_dead_letters(ledger, task, target, kind)
+            return
+    operation = Operation.REJECT if kind is EventKind.BURY else Operation.EXHAUST
+    bury(ledger, task, operation, None, reason, kind)

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys, Selector
 from taskraft_service.queue.entities.matching import Predicate, matcher
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
-from taskraft_service.queue.entities.refusals import no_task, no_task_of_key
-from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys, Selector
+from taskraft_service.queue.entities.refusal import (
+    CountResult,
+    ItemRefusal,
+    Refusal,
+    no_task,
+    no_task_of_key,
+)
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube import QueueTube

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.session import QueueSession, SessionView
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -22,8 +20,7 @@ from taskraft_service.queue.operations.ready_prediction import (
     predict_nothing,
     tubes_of_session,
 )
-from taskraft_service.queue.operations.releasing import come_back
-from taskraft_service.queue.operations.retrying import SESSION_LOST, hand_back
+from taskraft_service.queue.operations.releasing import SESSION_LOST, come_back, hand_back
 from taskraft_service.queue.operations.settings import session_ttr_ms
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value

@@ -7,7 +7,6 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final, assert_never
 
-from taskraft_service.queue.entities.capacity_estimate import CapacityEstimate
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
     NEVER_MS,
@@ -28,6 +27,7 @@ from taskraft_service.queue.entities.side import (
 )
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import (
     acknowledge,
@@ -46,14 +46,19 @@ from taskraft_service.queue.operations.ready_prediction import (
     limits_leases,
     tubes_of_dependents,
 )
-from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
-from taskraft_service.queue.operations.retrying import give_up, try_again
+from taskraft_service.queue.operations.releasing import (
+    UNSAID,
+    give_up,
+    put_back,
+    renew_ttl,
+    try_again,
+)
 from taskraft_service.queue.operations.settle_checks import (
+    add_settlement,
     first_refusal,
     refusal_of_settlement,
     tube_after,
 )
-from taskraft_service.queue.operations.settlement_capacity import add_settlement
 from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,

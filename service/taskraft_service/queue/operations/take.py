@@ -10,8 +10,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
-from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.refusals import no_task, wrong_state
+from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task, wrong_state
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
 from taskraft_service.queue.entities.task import QueueTask

@@ -7,10 +7,9 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
 from taskraft_service.queue.entities.option_checks import violations
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube

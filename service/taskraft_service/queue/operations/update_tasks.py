@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import (
     BURIED,
@@ -15,9 +15,7 @@ from taskraft_service.queue.entities.life_cycle import (
     READY,
     Operation,
 )
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.refusals import wrong_state
-from taskraft_service.queue.entities.selector import Selector, at_most
+from taskraft_service.queue.entities.refusal import CountResult, Refusal, wrong_state
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State

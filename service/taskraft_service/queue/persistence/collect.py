@@ -8,8 +8,7 @@ from typing import Final
 from taskraft_service.queue.codecs.settings_codec import write_settings
 from taskraft_service.queue.entities.life_cycle import GONE, READY, TAKEN
 from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.persistence.deletions import delete_outside, delete_tasks
-from taskraft_service.queue.persistence.task_writes import TaskWrites
+from taskraft_service.queue.persistence.task_writes import TaskWrites, delete_outside, delete_tasks
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.timers import write_timer
 from taskraft_service.queue.state.tube_codec import write_tube

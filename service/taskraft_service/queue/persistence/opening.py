@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from taskraft_service.queue.codecs.settings_codec import read_settings
-from taskraft_service.queue.entities.editor import Editor, unchanged
 from taskraft_service.queue.entities.life_cycle import TAKEN
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.task_update import Editor, unchanged
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.collect import FORMAT, META_HEAD

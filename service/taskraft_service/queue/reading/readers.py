@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
+from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.life_cycle import READY
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.selector import ByIds, ByKeys
-from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskView
 from taskraft_service.queue.entities.tube import QueueTube

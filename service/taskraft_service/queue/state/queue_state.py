@@ -7,14 +7,14 @@ change feed, and the tasks in memory. It has no rules: operations check, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from taskraft_service.queue.entities.editor import Editor
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_update import Editor
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver
@@ -25,7 +25,6 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
-from taskraft_service.queue.state.leader_signals import LeaderSignals
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
 from taskraft_service.queue.state.session_registry import SessionRegistry
 from taskraft_service.queue.state.timers import Timers
@@ -37,6 +36,44 @@ from taskraft_service.queue.store.idempotency import IdempotencyTable
 from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.store.unique_keys import UniqueKeys
 from taskraft_service.queue.values import value
+
+
+class LeaderSignals:
+    """Names of tubes that the leader must look at."""
+
+    __slots__ = ("redefined", "woken")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.woken: dict[str, None] = {}
+        self.redefined: dict[str, None] = {}
+
+    def signal_ready(self, tube: QueueTube) -> None:
+        """Note that tasks of a tube may be taken now, which the entry's commands do not tell.
+
+        The shell foresees most of it and takes in the same entry; but it looks at the state before
+        entries that are on their way, and at those deadlines only that are in memory.
+        """
+        self.woken[tube.name] = None
+
+    def signal_redefined(self, tube: QueueTube) -> None:
+        """Note that a temporary tube was created, changed or dropped; ignores other tubes."""
+        if tube.is_temporary:
+            self.redefined[tube.name] = None
+
+    def fetch_woken(self) -> Iterable[str]:
+        """Return the tubes where tasks became READY unpredicted, since the last call."""
+        woken = self.woken
+        if woken:
+            self.woken = {}
+        return woken
+
+    def fetch_redefined(self) -> Iterable[str]:
+        """Return the temporary tubes whose definition changed since the last call."""
+        redefined = self.redefined
+        if redefined:
+            self.redefined = {}
+        return redefined
 
 
 @value

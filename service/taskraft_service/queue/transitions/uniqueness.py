@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from taskraft_service.queue.entities.life_cycle import FINISHED
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.refusals import key_taken
+from taskraft_service.queue.entities.refusal import Refusal, key_taken
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState

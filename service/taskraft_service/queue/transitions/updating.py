@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.editor import Edited
 from taskraft_service.queue.entities.instants import after
-from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.refusals import delay_unsuitable, together, unsuitable_to_kind
+from taskraft_service.queue.entities.refusal import (
+    Refusal,
+    delay_unsuitable,
+    together,
+    unsuitable_to_kind,
+)
 from taskraft_service.queue.entities.task import QueueTask, Stored
-from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 

@@ -4,9 +4,9 @@ import pytest
 
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions

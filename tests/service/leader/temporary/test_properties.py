@@ -19,10 +19,10 @@ from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.life_cycle import (
     LIFE_CYCLE,
     STATES,
@@ -15,7 +16,6 @@ from taskraft_service.queue.entities.life_cycle import (
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions

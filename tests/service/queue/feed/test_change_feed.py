@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import (
     COLUMNS,
@@ -26,6 +25,7 @@ from taskraft_service.queue.feed.chunk import (
     only,
     read_header,
 )
+from taskraft_service.queue.feed.feed_consumers import ConsumerView
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.kick_bury_delete import Delete

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
+    ByFilter,
+    ByKeys,
     Disjunction,
     Negation,
     NumberField,
@@ -14,8 +15,7 @@ from taskraft_service.queue.entities.filter import (
     StateIs,
 )
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.selector import ByFilter, ByKeys
+from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from taskraft_service.queue.entities.group_view import GroupState, GroupView
+from taskraft_service.queue.entities.group import GroupState, GroupView
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_view import State, TaskOutcome

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.task_view import State, TaskOrigin
 from taskraft_service.queue.operations.move import Move
 from tests.service.queue.model.dependencies import new_life

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.refusal import CountResult, Reason
+from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.leadership import Startup, StartupResult
 from taskraft_service.queue.operations.sessions import (
     AttachSession,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.entities.count_result import CountResult
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView

@@ -2,8 +2,7 @@
 
 import pytest
 
-from taskraft_service.queue.entities.count_result import CountResult
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.put import PutResult

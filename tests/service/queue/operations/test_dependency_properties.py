@@ -12,9 +12,9 @@ from taskraft_service.queue.entities.dependencies import (
     OnDependencyFailure,
     TaskReference,
 )
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -1,6 +1,6 @@
 """The end task of a group: refusals by its tube, and the signal to waiting consumers."""
 
-from taskraft_service.queue.entities.group_view import GroupState, GroupTask
+from taskraft_service.queue.entities.group import GroupState, GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.entities.group_view import GroupState, GroupTask
+from taskraft_service.queue.entities.filter import ByIds
+from taskraft_service.queue.entities.group import GroupState, GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -2,11 +2,11 @@
 
 import pytest
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup

@@ -2,8 +2,8 @@
 
 import pytest
 
+from taskraft_service.queue.entities.filter import ByFilter, ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByFilter, ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Kick

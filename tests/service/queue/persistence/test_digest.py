@@ -2,10 +2,10 @@
 
 import pytest
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -2,11 +2,11 @@
 
 import pytest
 
-from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.filter import ByIds, ByKeys
+from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.entities.selector import ByIds, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference, TaskReference
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -1,8 +1,8 @@
 """Failures of tasks that are gone: how many are remembered, and how long, also after a restart."""
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.count_result import CountResult
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Delete
@@ -61,7 +61,7 @@ class Node:
 
     def collect(self):
         with patch(
-            "taskraft_service.queue.persistence.deletions.NEIGHBOURS_MIN", self.neighbours_min
+            "taskraft_service.queue.persistence.task_writes.NEIGHBOURS_MIN", self.neighbours_min
         ):
             writes = list(self.queue.collect_writes())
         self.store.write(writes)

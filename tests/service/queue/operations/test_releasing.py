@@ -17,7 +17,7 @@ from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.operations.retrying import backoff_ms
+from taskraft_service.queue.operations.releasing import backoff_ms
 from taskraft_service.queue.operations.settlements import Release, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube
