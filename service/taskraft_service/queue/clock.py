@@ -29,23 +29,23 @@ SUBQUEUES_MAX: Final = 100
 """Maximum of sub-queues of one tube that one rate timer makes takeable again."""
 
 
-def advance(ledger: QueueState, now_ms: int) -> None:
+def advance(state: QueueState, now_ms: int) -> None:
     """Set the clock to ``now_ms``, and fire deadlines in order of instant, kind, tube and id.
 
     At most ``deadlines_per_entry_max`` deadlines fire; if more are due, ``next_deadline_ms`` stays
     in the past. The clock never goes back.
     """
-    assert now_ms >= ledger.now_ms, f"the clock goes back from {ledger.now_ms} to {now_ms}"
-    ledger.now_ms = now_ms
-    requests = ledger.requests
+    assert now_ms >= state.now_ms, f"the clock goes back from {state.now_ms} to {now_ms}"
+    state.now_ms = now_ms
+    requests = state.requests
     if now_ms >= requests.window_end_ms or requests.is_full:
         requests.rotate(now_ms)
-    timers = ledger.timers
+    timers = state.timers
     timer = timers.least()
     if timer is None or timer[0] > now_ms:
         return
-    most = ledger.limits.deadlines_per_entry_max
-    read_due(ledger, most)
+    most = state.limits.deadlines_per_entry_max
+    read_due(state, most)
     fired = looked_at = 0
     # A deadline in a truncated or dropped tube does nothing, but there may be very many of them.
     while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
@@ -53,40 +53,40 @@ def advance(ledger: QueueState, now_ms: int) -> None:
         if timer is None or timer[0] > now_ms:
             return
         timers.pop_least()
-        fired += _fire(ledger, timer)
+        fired += _fire(state, timer)
         looked_at += 1
 
 
-def _fire(ledger: QueueState, timer: OrderKey) -> int:
+def _fire(state: QueueState, timer: OrderKey) -> int:
     """Do what one timer is for; return how much work that was."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
-        session = ledger.sessions.by_number[number]
+        session = state.sessions.by_number[number]
         assert session.timer == timer
         session.timer = None
-        return 1 + end_session(ledger, session)
-    tube = ledger.tubes.by_number.get(tube_number)
+        return 1 + end_session(state, session)
+    tube = state.tubes.by_number.get(tube_number)
     if tube is None:
         return 0  # the tube was truncated or dropped; its tasks are removed in steps
-    ledger.signals.signal_ready(tube)
+    state.signals.signal_ready(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
         tube.timer = None
-        work = tube.refill(ledger.now_ms, SUBQUEUES_MAX)
-        ledger.set_tube_timer(tube)
+        work = tube.refill(state.now_ms, SUBQUEUES_MAX)
+        state.set_tube_timer(tube)
         return work
-    task = ledger.find(tube, number)
+    task = state.find(tube, number)
     assert task is not None
     assert task.timer == timer
     if kind == DELAY_TIMER:
-        transition(ledger, tube, (task,), Operation.DELAY_END)
+        transition(state, tube, (task,), Operation.DELAY_END)
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
-        hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
+        hand_back(state, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
         leave_order(task)
-        end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)
+        end(state, task, Operation.TTL_END, TaskOutcome.EXPIRED)
     else:
         assert kind == RETENTION_TIMER
-        transition(ledger, tube, (task,), Operation.RETENTION_END)
+        transition(state, tube, (task,), Operation.RETENTION_END)
     return 1

@@ -19,7 +19,7 @@ from taskraft_service.queue.operations.groups import forget_groups, settle_group
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.collect import collect
-from taskraft_service.queue.persistence.opening import bare_task, open_ledger
+from taskraft_service.queue.persistence.opening import bare_task, open_state
 from taskraft_service.queue.reading.readers import QueueReaders
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin
 from taskraft_service.queue.state.read_ahead import read_ahead
@@ -54,7 +54,7 @@ class Queue(QueueReaders):
             TubeDriverMissing: a tube needs a driver that is not installed. A command that
                 creates such a tube raises it too, which stops the node.
         """
-        super().__init__(open_ledger(store, limits, new_task, editor, drivers, origin))
+        super().__init__(open_state(store, limits, new_task, editor, drivers, origin))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
@@ -63,37 +63,37 @@ class Queue(QueueReaders):
         raises for well-typed commands: an exception is a bug, and the state is undefined
         afterwards.
         """
-        ledger = self._ledger
-        assert index > ledger.index, f"entry {index} after {ledger.index}"
-        ledger.index = index
-        stamp = ledger.stamp
+        state = self._state
+        assert index > state.index, f"entry {index} after {state.index}"
+        state.index = index
+        stamp = state.stamp
         stamp.revision, stamp.at_ms, stamp.place = index, now_ms, 0
-        groups, dependents = ledger.groups, ledger.dependents
-        dependents_max = ledger.limits.dependents_per_entry_max
-        surplus_max = ledger.limits.removals_per_entry_max
+        groups, dependents = state.groups, state.dependents
+        dependents_max = state.limits.dependents_per_entry_max
+        surplus_max = state.limits.removals_per_entry_max
         self.applied_index, self.now_ms = index, now_ms
-        advance(ledger, now_ms)
-        if ledger.surplus:
-            surplus_max -= remove_surplus(ledger, surplus_max)
+        advance(state, now_ms)
+        if state.surplus:
+            surplus_max -= remove_surplus(state, surplus_max)
         if dependents.first < dependents.following:
-            dependents_max -= settle_dependents(ledger, dependents_max)
+            dependents_max -= settle_dependents(state, dependents_max)
         if groups.complete:
-            settle_groups(ledger)
+            settle_groups(state)
         results: list[Result] = []
         for likeness, run in runs(commands):
             done = 0
             if likeness is not None and len(run) > 1:
-                together = execute_together(ledger, run)
+                together = execute_together(state, run)
                 results += together
                 done = len(together)
             for command in run[done:] if done else run:
-                results.append(execute(ledger, command))
-                if ledger.surplus:
-                    surplus_max -= remove_surplus(ledger, surplus_max)
+                results.append(execute(state, command))
+                if state.surplus:
+                    surplus_max -= remove_surplus(state, surplus_max)
                 if dependents.first < dependents.following:
-                    dependents_max -= settle_dependents(ledger, dependents_max)
+                    dependents_max -= settle_dependents(state, dependents_max)
                 if groups.complete:
-                    settle_groups(ledger)
+                    settle_groups(state)
         self._continue_long_operations(dependents_max, is_alone=not commands)
         return results
 
@@ -102,26 +102,26 @@ class Queue(QueueReaders):
 
         ``is_alone``: the entry has no commands, so more tasks may be removed.
         """
-        ledger = self._ledger
-        limits, dependents, failures = ledger.limits, ledger.dependents, ledger.failures
-        if ledger.removals:
+        state = self._state
+        limits, dependents, failures = state.limits, state.dependents, state.failures
+        if state.removals:
             clear_away(
-                ledger, limits.removals_per_entry_max if is_alone else limits.removals_beside_max
+                state, limits.removals_per_entry_max if is_alone else limits.removals_beside_max
             )
-            settle_groups(ledger)
-        if ledger.groups.sweeps:
-            sweep_groups(ledger)
+            settle_groups(state)
+        if state.groups.sweeps:
+            sweep_groups(state)
         if dependents.first < dependents.following:
-            settle_dependents(ledger, dependents_max)
-        if ledger.groups.ended:
-            forget_groups(ledger)
+            settle_dependents(state, dependents_max)
+        if state.groups.ended:
+            forget_groups(state)
         if failures.first < failures.following:
-            failures.forget_old(ledger.now_ms, limits)
+            failures.forget_old(state.now_ms, limits)
 
     @property
     def changed_tasks(self) -> int:
         """Return the maximum number of tasks that the next batch of writes covers."""
-        return len(self._ledger.dirty_tasks)
+        return len(self._state.dirty_tasks)
 
     def collect_writes(self) -> Iterable[Write]:
         """Return the changes since the last call, to be written in one batch.
@@ -129,21 +129,21 @@ class Queue(QueueReaders):
         The batch must be in the store before the next call of any method: the queue reads evicted
         tasks from the store from now on.
         """
-        return collect(self._ledger)
+        return collect(self._state)
 
     def read_ahead(self) -> None:
         """Read tasks that takes will need soon; changes no state.
 
         The best time for the call is after a batch was written.
         """
-        read_ahead(self._ledger)
+        read_ahead(self._state)
 
     def next_deadline_ms(self) -> int | None:
         """Return when the leader must propose an entry even without commands, or None."""
-        ledger = self._ledger
-        dependents = ledger.dependents
-        is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
+        state = self._state
+        dependents = state.dependents
+        is_under_way = state.removals or state.surplus or state.groups.sweeps
         if is_under_way or dependents.first < dependents.following:
-            return ledger.now_ms
-        timer = ledger.timers.least()
+            return state.now_ms
+        timer = state.timers.least()
         return timer[0] if timer is not None else None

@@ -9,25 +9,25 @@ from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.entities.task_view import State
 
 
-def check_tasks(ledger):
+def check_tasks(state):
     """Assert the invariants of the tasks in memory, and that the leases are theirs."""
     taken = 0
-    for tube in ledger.tubes.values():
+    for tube in state.tubes.values():
         for task_id, task in tube.tasks.items():
             assert task.id == task_id
             assert task.tube is tube
-            check_task(ledger, task)
+            check_task(state, task)
             taken += task.state is State.TAKEN
-    within_reach = [task for task in ledger.leases.values() if task.tube.name in ledger.tubes]
+    within_reach = [task for task in state.leases.values() if task.tube.name in state.tubes]
     assert len(within_reach) == taken, "every lease is of a task that is taken"
 
 
-def check_task(ledger, task):
+def check_task(state, task):
     """Assert the invariants of one task."""
     is_taken = task.state is State.TAKEN
     assert (task.token > 0) is is_taken, "a token is 0 unless the task is taken"
     if is_taken:
-        assert ledger.leases[task.token] is task
+        assert state.leases[task.token] is task
         assert task.session is None or task.session.held[task.token] is task
     else:
         assert task.session is None
@@ -47,9 +47,9 @@ def checking_after_each_operation():
     """Return a patch that checks the tasks of a queue after each operation."""
 
     def checked(do):
-        def run(ledger, *arguments):
-            result = do(ledger, *arguments)
-            check_tasks(ledger)
+        def run(state, *arguments):
+            result = do(state, *arguments)
+            check_tasks(state)
             return result
 
         return run

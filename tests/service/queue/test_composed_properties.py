@@ -68,12 +68,12 @@ class ComposedMachine(QueueMachine):
 
     @invariant()
     def remembers_who_waits_for_whom_and_who_is_in_a_group(self):
-        ledger, model = self.queue._ledger, self.model
+        state, model = self.queue._state, self.model
         there = [*model.tasks, *model.ruins]
         waits = sum(len(task["waits"]["on"]) for task in there if task["waits"])
-        assert len(list(ledger.dependents.members.keys())) == waits
+        assert len(list(state.dependents.members.keys())) == waits
         for group in model.groups:
-            members = list(ledger.groups.members.after(group["number"], (0, 0)))
+            members = list(state.groups.members.after(group["number"], (0, 0)))
             assert group["ended"] or len(members) == model.fates(group)["open"]
 
 

@@ -231,7 +231,7 @@ class Node:
         self.store.write(self.queue.collect_writes())
 
     def resident(self):
-        return len(self.queue._ledger.tubes["mail"].tasks)
+        return len(self.queue._state.tubes["mail"].tasks)
 
 
 def test_clock_and_index_never_go_back():
@@ -276,9 +276,9 @@ def test_memory_follows_the_work_and_not_the_backlog():
     for _ in range(20):
         node.put(100)
         node.collect()
-    ledger = node.queue._ledger
+    state = node.queue._state
     assert node.resident() <= 50
-    assert ledger.resident_bytes == 4 * node.resident()
+    assert state.resident_bytes == 4 * node.resident()
     (taken,) = node.do(Take(["mail"], tasks_max=300))
     assert [task.id for task in taken.tasks] == list(range(1, 301))
     node.collect()
@@ -293,10 +293,10 @@ def test_content_in_memory_is_bounded():
     body = b"x" * 2_000
     node.do(Put("mail", [NewTask(body, len(body)) for _ in range(50)]))
     node.collect()
-    assert node.queue._ledger.resident_bytes <= 3_000
+    assert node.queue._state.resident_bytes <= 3_000
     (taken,) = node.do(Take(["mail"], tasks_max=50, bytes_max=10**6))
     node.collect()
-    assert node.queue._ledger.resident_bytes == 0, "long content of taken tasks stays in the store"
+    assert node.queue._state.resident_bytes == 0, "long content of taken tasks stays in the store"
     assert all(view.body == body for view in node.queue.list_tasks("mail", (), 0, 99))
     node.do(Settle([Release([task.token for task in taken.tasks])]))
     (again,) = node.do(Take(["mail"], tasks_max=50, bytes_max=10**6))

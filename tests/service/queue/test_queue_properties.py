@@ -268,22 +268,22 @@ class QueueMachine(RuleBasedStateMachine):
         """After it, the indexes remember nothing of what the store did not know."""
         self.store.write(self.queue.collect_writes())
         self.unwritten = []
-        ledger = self.queue._ledger
-        orders = [index for tube in ledger.tubes.values() for index in indexes(tube)]
-        assert not any(tube.tasks for tube, _ in ledger.removals.values())
-        known = ledger.tubes.by_number.keys() | ledger.removals.keys()
+        state = self.queue._state
+        orders = [index for tube in state.tubes.values() for index in indexes(tube)]
+        assert not any(tube.tasks for tube, _ in state.removals.values())
+        known = state.tubes.by_number.keys() | state.removals.keys()
         owners = {int.from_bytes(key[1:5], "big") for key in self.keys(*INSIDE_TUBES)}
         assert owners <= known
-        for index in (ledger.timers, *orders):
+        for index in (state.timers, *orders):
             assert not index._added
             assert not index._removed
-        for tube in ledger.tubes.values():
+        for tube in state.tubes.values():
             assert len(tube.ready.types._orders) <= self.limits.types_max
             self.check_places(tube)
 
     def check_places(self, tube):
         """In the store is one place of each ready task, and one by type of each that has one."""
-        ready = [task for task in self.queue._ledger.tasks(tube) if task.state is State.READY]
+        ready = [task for task in self.queue._state.tasks(tube) if task.state is State.READY]
         # With sub-queues or takes by type, also what cold ones or types offer may have been read;
         # with deadlines, also tasks whose deadlines come next.
         if not tube.has_subqueues and not tube.ready.types.has_any:
@@ -406,10 +406,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_follows_the_work(self):
-        ledger = self.queue._ledger
-        resident = [task for tube in ledger.tubes.values() for task in tube.tasks.values()]
-        resident += [task for tube, _ in ledger.removals.values() for task in tube.tasks.values()]
-        assert ledger.resident_bytes == sum(len(task.body or b"") for task in resident)
+        state = self.queue._state
+        resident = [task for tube in state.tubes.values() for task in tube.tasks.values()]
+        resident += [task for tube, _ in state.removals.values() for task in tube.tasks.values()]
+        assert state.resident_bytes == sum(len(task.body or b"") for task in resident)
 
 
 SETTINGS = settings(

@@ -35,7 +35,7 @@ def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
     assert node.queue.next_deadline_ms() == 1_000
     if collected != "never":
         node.collect()
-        assert not any(tube.tasks for tube, _ in node.queue._ledger.removals.values())
+        assert not any(tube.tasks for tube, _ in node.queue._state.removals.values())
         node.queue = Queue(node.store, node.limits)
     node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()), now_ms=9_000)
     assert node.queue.next_deadline_ms() is None

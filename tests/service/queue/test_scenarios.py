@@ -34,10 +34,10 @@ def collected(store):
 
     def between(queue):
         store.write(queue.collect_writes())
-        ledger = queue._ledger
-        holders = (*ledger.tubes.values(), *(tube for tube, _ in ledger.removals.values()))
+        state = queue._state
+        holders = (*state.tubes.values(), *(tube for tube, _ in state.removals.values()))
         bodies = [task.body or b"" for tube in holders for task in tube.tasks.values()]
-        assert ledger.resident_bytes == sum(map(len, bodies))
+        assert state.resident_bytes == sum(map(len, bodies))
         assert len([*queue.collect_writes()]) <= 1, "written already, but for what always is"
         return queue
 

@@ -51,7 +51,7 @@ def stale(token: int) -> Refusal:
     )
 
 
-def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
+def refusal_of_ack(state: QueueState, task: QueueTask, settlement: Ack) -> Refusal | None:
     """Return why an acknowledgement conflicts with the options of the tube, or None."""
     tube = task.tube
     operation = _operation(tube, settlement)
@@ -69,7 +69,7 @@ def refusal_of_ack(ledger: QueueState, task: QueueTask, settlement: Ack) -> Refu
         limits = {"value": str(given), "limit": f"1..{FOREVER_MS - 1}"}
         return invalid("retain_ms", text, limits)
     return unsuitable_to_tube(tube, settlement.update) or unsuitable_content(
-        ledger, task, settlement.update
+        state, task, settlement.update
     )
 
 
@@ -109,7 +109,7 @@ def is_plain(settlement: Ack) -> bool:
 
 
 def acknowledge(
-    ledger: QueueState, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
+    state: QueueState, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
 ) -> None:
     """Finish tasks; ``item`` is the position of the first token in the request.
 
@@ -121,11 +121,11 @@ def acknowledge(
         or settlement.update is not None
     )
     refusal_of = (
-        partial(_refusal, ledger, settlement, CapacityEstimate())
+        partial(_refusal, state, settlement, CapacityEstimate())
         if has_wishes and not is_checked
         else None
     )
-    leases = ledger.leases
+    leases = state.leases
     tasks: dict[int, QueueTask] = {}
     for place, token in enumerate(settlement.tokens, item):
         task = leases.get(token)
@@ -138,17 +138,17 @@ def acknowledge(
                 refused.append(ItemRefusal(place, refusal))
                 continue
         tasks[token] = task
-    _finish_all(ledger, list(tasks.values()), settlement)
+    _finish_all(state, list(tasks.values()), settlement)
 
 
 def acknowledge_each(
-    ledger: QueueState, settlements: Sequence[Ack]
+    state: QueueState, settlements: Sequence[Ack]
 ) -> Sequence[Sequence[ItemRefusal]]:
     """Execute plain acknowledgements together; return the refused items of each.
 
     Empty: nothing was executed, because the end of one of the tasks has further effects.
     """
-    leases = ledger.leases
+    leases = state.leases
     tasks: dict[int, QueueTask] = {}
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
@@ -162,39 +162,39 @@ def acknowledge_each(
             else:
                 tasks[token] = task
         refused.append(stale_items)
-    _finish_all(ledger, list(tasks.values()), settlements[0])
+    _finish_all(state, list(tasks.values()), settlements[0])
     return refused
 
 
-def _finish_all(ledger: QueueState, tasks: Sequence[QueueTask], settlement: Ack) -> None:
+def _finish_all(state: QueueState, tasks: Sequence[QueueTask], settlement: Ack) -> None:
     """Acknowledge taken tasks; in one run where the end of no task has further effects."""
     for tube, run in by_tube(tasks) if tasks else ():
         operation = _operation(tube, settlement)
-        is_plain_end = operation is ACK and tube.number not in ledger.watch.tubes
+        is_plain_end = operation is ACK and tube.number not in state.watch.tubes
         if is_plain_end and _all_bare(run):
-            transition(ledger, tube, run, ACK, outcome=PROCESSED)
+            transition(state, tube, run, ACK, outcome=PROCESSED)
         else:
             for task in run:
-                _end(ledger, task, operation, settlement)
+                _end(state, task, operation, settlement)
 
 
 def _refusal(
-    ledger: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
+    state: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
 ) -> Refusal | None:
     """Return why a task cannot be acknowledged in this way, or None."""
-    return refusal_of_ack(ledger, task, settlement) or room.claim(
-        task.tube, growth(ledger, task, settlement.update)
+    return refusal_of_ack(state, task, settlement) or room.claim(
+        task.tube, growth(state, task, settlement.update)
     )
 
 
-def _end(ledger: QueueState, task: QueueTask, operation: Operation, settlement: Ack) -> None:
+def _end(state: QueueState, task: QueueTask, operation: Operation, settlement: Ack) -> None:
     """Acknowledge one task that is kept, or whose end has further effects."""
     retain_until_ms = 0
     if operation is not ACK:
         task.tube.counters.note(CountedOperation.DONE)
-        retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
+        retain_until_ms = shown(after(state.now_ms, _retain_ms(task.tube, settlement)))
         if settlement.update is not None:
-            update_task(ledger, task, settlement.update)
+            update_task(state, task, settlement.update)
     if operation is not ACK or settlement.result is not None:
         task.extras = replace(
             task.extras,
@@ -203,4 +203,4 @@ def _end(ledger: QueueState, task: QueueTask, operation: Operation, settlement: 
             result_content_type=settlement.result_content_type,
             retain_until_ms=retain_until_ms,
         )
-    end(ledger, task, operation, PROCESSED)
+    end(state, task, operation, PROCESSED)

@@ -122,9 +122,9 @@ SWITCHES: Final[Mapping[State, Operation]] = {
 """Operation of a switch, by its target state."""
 
 
-def snatch(ledger: QueueState, command: Snatch) -> CountResult | Refusal:
+def snatch(state: QueueState, command: Snatch) -> CountResult | Refusal:
     """Revoke leases: the tasks become READY or DELAYED, and the tokens become stale."""
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -132,20 +132,20 @@ def snatch(ledger: QueueState, command: Snatch) -> CountResult | Refusal:
         if task.state is not TAKEN:
             return wrong_state(task)
         if command.delay_ms > 0:
-            hide(ledger, task, command.delay_ms)
-            give_back(ledger, task, EventKind.SNATCH, is_delayed=True)
+            hide(state, task, command.delay_ms)
+            give_back(state, task, EventKind.SNATCH, is_delayed=True)
         else:
-            come_back(ledger, task, EventKind.SNATCH)
+            come_back(state, task, EventKind.SNATCH)
         return True
 
     return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
-        ledger, tube, command.selector, (TAKEN,), change
+        state, tube, command.selector, (TAKEN,), change
     )
 
 
-def restart(ledger: QueueState, command: Restart) -> CountResult | Refusal:
+def restart(state: QueueState, command: Restart) -> CountResult | Refusal:
     """Start tasks again from their first attempt; READY and TAKEN tasks are left unchanged."""
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -154,32 +154,32 @@ def restart(ledger: QueueState, command: Restart) -> CountResult | Refusal:
             return False
         if task.state not in RESTARTABLE:
             return wrong_state(task)
-        refusal = reclaim(ledger, task)
+        refusal = reclaim(state, task)
         if refusal is None:
-            restart_one(ledger, task, command.delay_ms)
+            restart_one(state, task, command.delay_ms)
         return refusal or True
 
     return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
-        ledger, tube, command.selector, RESTARTABLE, change
+        state, tube, command.selector, RESTARTABLE, change
     )
 
 
-def restart_one(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
+def restart_one(state: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Start a delayed, buried or finished task again; its unique key is free or its own."""
     leave_order(task)
     task.attempt = 0
-    _live_again(ledger, task, delay_ms)
+    _live_again(state, task, delay_ms)
     operation = Operation.RESTART_DELAYED if delay_ms > 0 else Operation.RESTART
-    transition(ledger, task.tube, (task,), operation)
+    transition(state, task.tube, (task,), operation)
 
 
-def switch(ledger: QueueState, command: Switch) -> CountResult | Refusal:
+def switch(state: QueueState, command: Switch) -> CountResult | Refusal:
     """Move tasks without a lease to the given state.
 
     A task that is already in the state is left unchanged, except that a DELAYED or ZOMBIE task gets
     the new duration.
     """
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -189,39 +189,39 @@ def switch(ledger: QueueState, command: Switch) -> CountResult | Refusal:
         if task.state is command.state and task.state not in (DELAYED, ZOMBIE):
             return False
         if command.state not in FINISHED:
-            refusal = reclaim(ledger, task)
+            refusal = reclaim(state, task)
             if refusal is not None:
                 return refusal
-        _switch_one(ledger, task, command.state, command.duration_ms)
+        _switch_one(state, task, command.state, command.duration_ms)
         return True
 
     delay_ms = command.duration_ms if command.state is DELAYED else 0
     return delay_unsuitable(tube, "duration_ms", delay_ms) or change_each(
-        ledger, tube, command.selector, SWITCHABLE, change
+        state, tube, command.selector, SWITCHABLE, change
     )
 
 
-def _switch_one(ledger: QueueState, task: QueueTask, state: State, duration_ms: int) -> None:
+def _switch_one(queue_state: QueueState, task: QueueTask, state: State, duration_ms: int) -> None:
     """Move a task to a state; a finished task gets a new time to live."""
     leave_order(task)
     delay_ms = duration_ms if state is DELAYED else 0
     if task.state in FINISHED and state not in FINISHED:
-        _live_again(ledger, task, delay_ms)
+        _live_again(queue_state, task, delay_ms)
     elif state is DELAYED:
-        hide(ledger, task, delay_ms)
+        hide(queue_state, task, delay_ms)
     if state in FINISHED:
-        retain_until_ms = after(ledger.now_ms, duration_ms) if state is ZOMBIE else 0
+        retain_until_ms = after(queue_state.now_ms, duration_ms) if state is ZOMBIE else 0
         task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
-        end(ledger, task, SWITCHES[state], TaskOutcome.PROCESSED)
+        end(queue_state, task, SWITCHES[state], TaskOutcome.PROCESSED)
     elif state is BURIED:
-        bury(ledger, task, SWITCHES[state], None, "", EventKind.SWITCH)
+        bury(queue_state, task, SWITCHES[state], None, "", EventKind.SWITCH)
     else:
-        transition(ledger, task.tube, (task,), SWITCHES[state])
+        transition(queue_state, task.tube, (task,), SWITCHES[state])
 
 
-def cancel(ledger: QueueState, command: Cancel) -> CancelResult | Refusal:
+def cancel(state: QueueState, command: Cancel) -> CancelResult | Refusal:
     """Ask the holders of tasks to stop, once each, and remove tasks without a lease."""
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     removed = 0
@@ -231,17 +231,17 @@ def cancel(ledger: QueueState, command: Cancel) -> CancelResult | Refusal:
         if task.state not in CANCELLABLE:
             return wrong_state(task)
         if task.state is TAKEN:
-            return ask_to_stop(ledger, task)
+            return ask_to_stop(state, task)
         leave_order(task)
-        end(ledger, task, Operation.CANCEL, TaskOutcome.DELETED)
+        end(state, task, Operation.CANCEL, TaskOutcome.DELETED)
         removed += 1
         return True
 
-    done = change_each(ledger, tube, command.selector, CANCELLABLE, change)
+    done = change_each(state, tube, command.selector, CANCELLABLE, change)
     return CancelResult(done.count - removed, removed, done.refused, done.continue_after_id)
 
 
-def ask_to_stop(ledger: QueueState, task: QueueTask) -> bool:
+def ask_to_stop(state: QueueState, task: QueueTask) -> bool:
     """Mark a taken task as cancelled; return whether it was not marked before.
 
     The holder learns of the mark with its next touch or heartbeat.
@@ -249,11 +249,11 @@ def ask_to_stop(ledger: QueueState, task: QueueTask) -> bool:
     if task.extras.cancel_requested:
         return False
     task.extras = replace(task.extras, cancel_requested=True)
-    transition(ledger, task.tube, (task,), Operation.CANCEL, EventKind.CANCEL)
+    transition(state, task.tube, (task,), Operation.CANCEL, EventKind.CANCEL)
     return True
 
 
-def _live_again(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
+def _live_again(state: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Clear the outcome of a task, and restart its time to live after the delay."""
     task.extras = replace(
         task.extras,
@@ -263,16 +263,16 @@ def _live_again(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
         retain_until_ms=0,
         progress=None,
     )
-    task.visible_at_ms = after(ledger.now_ms, delay_ms) if delay_ms > 0 else NEVER_MS
-    task.expire_at_ms = after(ledger.now_ms, lengthened(task.ttl_ms, delay_ms))
+    task.visible_at_ms = after(state.now_ms, delay_ms) if delay_ms > 0 else NEVER_MS
+    task.expire_at_ms = after(state.now_ms, lengthened(task.ttl_ms, delay_ms))
 
 
-def hide(ledger: QueueState, task: QueueTask, delay_ms: int) -> None:
+def hide(state: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Delay a task that is out of its order from now on, instead of its remaining delay.
 
     The time to live after the delay stays the same.
     """
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms
     task.visible_at_ms = after(now_ms, delay_ms)
     if task.expire_at_ms < NEVER_MS:

@@ -66,9 +66,9 @@ class BatchResult:
     results: Sequence[BatchOutcome]
 
 
-def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
+def execute_batch(state: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
     """Execute all operations, or return the first refusal with the violations of all."""
-    check = BatchChecks(ledger)
+    check = BatchChecks(state)
     refusals = [
         _of_operation(place, operation, refusal)
         for place, operation in enumerate(command.operations)
@@ -80,7 +80,7 @@ def execute_batch(ledger: QueueState, command: ExecuteBatch) -> BatchResult | Re
     if refusal is not None:
         return refusal
     placed: list[TaskReference] = []
-    return BatchResult([_do(ledger, operation, placed) for operation in command.operations])
+    return BatchResult([_do(state, operation, placed) for operation in command.operations])
 
 
 def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Refusal:
@@ -94,26 +94,26 @@ def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Re
     return within(refusal, f"{path}.{BATCH_BRANCHES[type(operation)]}.")
 
 
-def _do(ledger: QueueState, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
+def _do(state: QueueState, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
     """Execute a checked operation; ``placed`` has the tasks of the earlier puts."""
     result: BatchOutcome | Refusal
     match operation:
         case Put():
-            result = put(ledger, operation, placed, is_owed=True)
+            result = put(state, operation, placed, is_owed=True)
             if isinstance(result, PutResult):
                 placed += [TaskReference(operation.tube, task_id) for task_id in result.ids]
         case Settle():
-            return settle_checked(ledger, operation)
+            return settle_checked(state, operation)
         case Kick():
-            result = kick(ledger, operation, is_owed=True)
+            result = kick(state, operation, is_owed=True)
         case Bury():
-            result = bury(ledger, operation)
+            result = bury(state, operation)
         case Delete():
-            result = delete(ledger, operation)
+            result = delete(state, operation)
         case UpdateTasks():
-            result = update_tasks(ledger, operation, is_owed=True)
+            result = update_tasks(state, operation, is_owed=True)
         case Move():
-            result = move_tasks(ledger, operation, is_owed=True)
+            result = move_tasks(state, operation, is_owed=True)
         case _:
             assert_never(operation)
     assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"

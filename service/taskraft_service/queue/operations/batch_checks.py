@@ -85,11 +85,11 @@ class BatchChecks:
     ``room`` is the capacity estimate of all operations; ask it after the last one.
     """
 
-    def __init__(self, ledger: QueueState) -> None:
+    def __init__(self, state: QueueState) -> None:
         """Start without operations."""
-        self._ledger = ledger
+        self._state = state
         self._tasks = NamedTasks()
-        self._keys = KeyClaims(ledger)
+        self._keys = KeyClaims(state)
         self._items = 0
         """Number of items of the puts so far."""
         self.room = CapacityEstimate()
@@ -107,7 +107,7 @@ class BatchChecks:
                 assert_never(operation)
 
     def _put(self, command: Put) -> Refusal | None:
-        tube = self._ledger.tubes.find(command.tube)
+        tube = self._state.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
         refusal = refusal_to_put(tube)
@@ -116,7 +116,7 @@ class BatchChecks:
         refusals: list[Refusal] = []
         for item, task in enumerate(command.tasks):
             refusal = (
-                refusal_of_new_task(self._ledger, tube, task)
+                refusal_of_new_task(self._state, tube, task)
                 or self._depends(task.dependencies)
                 or self._new(tube, task)
             )
@@ -132,10 +132,10 @@ class BatchChecks:
                 if not 0 <= reference.item < self._items:
                     return no_item(place, reference)
                 continue
-            refusal = refusal_of_reference(self._ledger, place, reference)
+            refusal = refusal_of_reference(self._state, place, reference)
             if refusal is not None:
                 return refusal
-            task = self._ledger.find(self._ledger.tubes[reference.tube], reference.id)
+            task = self._state.find(self._state.tubes[reference.tube], reference.id)
             assert task is not None
             refusal = self._tasks.depend_on(task)
             if refusal is not None:
@@ -157,7 +157,7 @@ class BatchChecks:
     def _settle(self, command: Settle) -> Refusal | None:
         refusals: list[Refusal] = []
         for item, (path, settlement, token) in enumerate(leases_of(command)):
-            task = self._ledger.leases.get(token)
+            task = self._state.leases.get(token)
             refusal = stale(token) if task is None else self._settle_one(task, settlement)
             if refusal is not None:
                 refusals.append(at_item(item, refusal, path))
@@ -165,15 +165,15 @@ class BatchChecks:
 
     def _settle_one(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled in this way, or None."""
-        refusal = self._tasks.name(task) or refusal_of_settlement(self._ledger, task, settlement)
+        refusal = self._tasks.name(task) or refusal_of_settlement(self._state, task, settlement)
         if refusal is None:
             if isinstance(settlement, Ack):
                 self._keys.free(task, is_kept=not leaves_on_ack(task.tube, settlement))
-            add_settlement(self._ledger, self.room, task, settlement)
+            add_settlement(self._state, self.room, task, settlement)
         return refusal
 
     def _chosen(self, command: ChosenOperation) -> Refusal | None:
-        tube = self._ledger.tubes.find(command.tube)
+        tube = self._state.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
         selector = command.selector
@@ -183,7 +183,7 @@ class BatchChecks:
         refusal = self._whole(command, tube) or self._keys.refusal_to_name(tube, selector)
         if refusal is not None:
             return refusal
-        for item, task in enumerate(named(self._ledger, tube, selector)):
+        for item, task in enumerate(named(self._state, tube, selector)):
             refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
             if refusal is not None:
                 return at_item(item, refusal)
@@ -197,7 +197,7 @@ class BatchChecks:
             case UpdateTasks(update=update):
                 return unsuitable_to_tube(tube, update)
             case Move():
-                return refusal_of_move(self._ledger, tube, command)
+                return refusal_of_move(self._state, tube, command)
             case Bury() | Delete():
                 return None
             case _:
@@ -212,8 +212,8 @@ class BatchChecks:
             case Kick():
                 if task.state is not BURIED:
                     return wrong_state(task)
-                self.room.add(tube, 0, growth(self._ledger, task, command.update))
-                return unsuitable_content(self._ledger, task, command.update)
+                self.room.add(tube, 0, growth(self._state, task, command.update))
+                return unsuitable_content(self._state, task, command.update)
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
@@ -221,8 +221,8 @@ class BatchChecks:
                 self.room.add(tube, -1, -task.payload_bytes)
                 return None
             case UpdateTasks():
-                self.room.add(tube, 0, growth(self._ledger, task, command.update))
-                return refusal_of_update(self._ledger, task, command.update)
+                self.room.add(tube, 0, growth(self._state, task, command.update))
+                return refusal_of_update(self._state, task, command.update)
             case Move():
                 return self._moved(command, task)
             case _:
@@ -230,15 +230,15 @@ class BatchChecks:
 
     def _moved(self, command: Move, task: QueueTask) -> Refusal | None:
         """Return why a task and its unique key cannot be moved, or None."""
-        target = target_of(self._ledger, task, command)
+        target = target_of(self._state, task, command)
         if target is None or isinstance(target, Refusal):
             return target
-        refusal = refusal_to_move(self._ledger, task, target, command)
+        refusal = refusal_to_move(self._state, task, target, command)
         if refusal is not None:
             return refusal
         self._keys.free(task, is_kept=False)
         self.room.add(task.tube, -1, -task.payload_bytes)
-        payload_bytes = task.payload_bytes + growth(self._ledger, task, command.update)
+        payload_bytes = task.payload_bytes + growth(self._state, task, command.update)
         self.room.add(target, 1, payload_bytes)
         key = key_there(task, target)
         return self._keys.move(target, key) if key else None

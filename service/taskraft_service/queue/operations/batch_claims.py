@@ -67,11 +67,11 @@ class KeyClaims:
     A freed key can be claimed by a later operation; each key is claimed at most once.
     """
 
-    __slots__ = ("_freed", "_given", "_ledger")
+    __slots__ = ("_freed", "_given", "_state")
 
-    def __init__(self, ledger: QueueState) -> None:
+    def __init__(self, state: QueueState) -> None:
         """Start without keys."""
-        self._ledger = ledger
+        self._state = state
         self._given: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
         """Finished task that keeps the key until it is claimed, by key; 0: the task is gone."""
@@ -79,7 +79,7 @@ class KeyClaims:
     def free(self, task: QueueTask, *, is_kept: bool) -> None:
         """Record that an operation ends a task, which may have a key."""
         place = (task.tube.number, task.extras.unique_key)
-        if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
+        if task.extras.unique_key and self._state.unique_keys.find(*place) == task.id:
             self._freed[place] = task.id if is_kept else 0
 
     def put(self, tube: QueueTube, new: NewTask) -> QueueTask | Refusal | None:
@@ -95,10 +95,10 @@ class KeyClaims:
             if place in self._given:
                 return _PUT_TWICE
             self._given.add(place)
-            existing = existing_task(self._ledger, tube, new, {})
+            existing = existing_task(self._state, tube, new, {})
             if isinstance(existing, Refusal):
                 return existing
-            there = self._ledger.find(tube, existing) if existing is not None else None
+            there = self._state.find(tube, existing) if existing is not None else None
             if there is not None:
                 return there
         self._give(place)
@@ -112,7 +112,7 @@ class KeyClaims:
                 return invalid(
                     "selector", "a unique key is claimed twice in one batch; name each key once", {}
                 )
-            refusal = refusal_of_key(self._ledger, tube, key)
+            refusal = refusal_of_key(self._state, tube, key)
             if refusal is not None:
                 return refusal
         self._give(place)

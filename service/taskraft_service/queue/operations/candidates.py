@@ -26,13 +26,13 @@ class Candidates:
     heap.
     """
 
-    __slots__ = ("_heads", "_ledger", "_looked_at", "_offers", "_tubes")
+    __slots__ = ("_heads", "_looked_at", "_offers", "_state", "_tubes")
 
     def __init__(
-        self, ledger: QueueState, tubes: Sequence[QueueTube], offers: Sequence[Offers]
+        self, state: QueueState, tubes: Sequence[QueueTube], offers: Sequence[Offers]
     ) -> None:
         """Look up the first task of each tube."""
-        self._ledger = ledger
+        self._state = state
         self._tubes = tubes
         self._offers = offers
         self._looked_at: dict[int, QueueTask] = {}
@@ -49,18 +49,18 @@ class Candidates:
 
         A task whose time to live is over ends instead, because its timer may fire later.
         """
-        ledger = self._ledger
+        state = self._state
         while self._heads:
             place = self._heads[0][-1]
             tube, offers = self._tubes[place], self._offers[place]
             entry = offers.least()
             if entry is None:
                 break
-            task = ready_task(ledger, tube, offers, entry)
-            if task.expire_at_ms > ledger.now_ms:
+            task = ready_task(state, tube, offers, entry)
+            if task.expire_at_ms > state.now_ms:
                 self._looked_at[place] = task
                 return task
-            expire(ledger, task)
+            expire(state, task)
             self._compete()
         return None
 
@@ -76,7 +76,7 @@ class Candidates:
         """
         for task in self._looked_at.values():
             if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
-                self._ledger.evict(task)
+                self._state.evict(task)
 
     def _compete(self) -> None:
         if len(self._tubes) == 1:
@@ -93,21 +93,21 @@ class Candidates:
         entry = offers.least()
         if entry is None:
             return None
-        task = self._looked_at[place] = self._ledger.bring(tube, entry[-1])
+        task = self._looked_at[place] = self._state.bring(tube, entry[-1])
         return (*task.order[:2], task.created_ms, place)
 
 
-def ready_task(ledger: QueueState, tube: QueueTube, offers: Offers, entry: OrderKey) -> QueueTask:
+def ready_task(state: QueueState, tube: QueueTube, offers: Offers, entry: OrderKey) -> QueueTask:
     """Return the task of an entry of a tube's ready order."""
-    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, offers, [entry])
+    task = tube.tasks.get(entry[-1]) or soon_needed(state, tube, offers, [entry])
     assert task.state is READY
     return task
 
 
-def expire(ledger: QueueState, task: QueueTask) -> None:
+def expire(state: QueueState, task: QueueTask) -> None:
     """End a ready task whose time to live is over."""
     leave_order(task)
-    end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)
+    end(state, task, Operation.TTL_END, TaskOutcome.EXPIRED)
 
 
 STRIDE: Final = 1_000_000
@@ -129,7 +129,7 @@ class WeightedCandidates(Candidates):
 
     def __init__(
         self,
-        ledger: QueueState,
+        state: QueueState,
         tubes: Sequence[QueueTube],
         offers: Sequence[Offers],
         weights: Sequence[int],
@@ -138,7 +138,7 @@ class WeightedCandidates(Candidates):
         self._weights = weights
         furthest = max((tube.share for tube in tubes if tube.ready.least() is not None), default=0)
         self._passes = [max(tube.share, furthest - LAG_MAX) for tube in tubes]
-        super().__init__(ledger, tubes, offers)
+        super().__init__(state, tubes, offers)
 
     def proceed(self) -> None:
         """Charge the tube whose task was claimed, and insert its next task."""

@@ -43,7 +43,7 @@ class TakeCriteria(Protocol):
 
 
 def choose(
-    ledger: QueueState,
+    state: QueueState,
     command: TakeCriteria,
     budget: ScanBudget,
     tubes: Sequence[QueueTube],
@@ -59,14 +59,14 @@ def choose(
     """
     is_filtered = bool(command.types) or command.priority_bound is not None
     if len(tubes) == 1 and not is_filtered:
-        return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
+        return _first_of_one(state, tubes[0], room, bytes_max, has_some=has_some)
     tasks: list[QueueTask] = []
-    candidates = _candidates(ledger, command, budget, tubes)
+    candidates = _candidates(state, command, budget, tubes)
     while len(tasks) < room and (task := candidates.first()) is not None:
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and (tasks or has_some):
             break
-        task.tube.ready.claim(task, ledger.now_ms)
+        task.tube.ready.claim(task, state.now_ms)
         candidates.proceed()
         tasks.append(task)
     if command.priority_bound is not None:
@@ -74,13 +74,13 @@ def choose(
     return tasks
 
 
-def choose_living(ledger: QueueState, tube: QueueTube, room: int) -> list[QueueTask]:
+def choose_living(state: QueueState, tube: QueueTube, room: int) -> list[QueueTask]:
     """Select up to ``room`` tasks of a tube; stop at a task whose time to live is over."""
-    return _first_of_one(ledger, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
+    return _first_of_one(state, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
 
 
 def _first_of_one(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     room: int,
     bytes_max: int,
@@ -94,7 +94,7 @@ def _first_of_one(
 
     ``ends_expired`` False: stop at a task whose time to live is over.
     """
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     ready, resident = tube.ready, tube.tasks
     counts_claims = ready.counts_claims
     tasks: list[QueueTask] = []
@@ -102,7 +102,7 @@ def _first_of_one(
         run: list[QueueTask] = []
         expired: QueueTask | None = None
         for place, entry in enumerate(entries):
-            task = resident.get(entry[-1]) or soon_needed(ledger, tube, ready, entries[place:])
+            task = resident.get(entry[-1]) or soon_needed(state, tube, ready, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
                 expired = task
@@ -118,7 +118,7 @@ def _first_of_one(
         if expired is not None and ends_expired:
             # The next task of the sub-queue may be more urgent than the other candidates.
             _restore(ready, rest[1:])
-            expire(ledger, expired)
+            expire(state, expired)
         elif rest:
             _restore(ready, rest)
             break
@@ -132,33 +132,33 @@ def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
 
 
 def _candidates(
-    ledger: QueueState, command: TakeCriteria, budget: ScanBudget, tubes: Sequence[QueueTube]
+    state: QueueState, command: TakeCriteria, budget: ScanBudget, tubes: Sequence[QueueTube]
 ) -> Candidates:
     """Return the candidates of the tubes, by urgency or by the weights of the tubes."""
-    offers = [_offers(ledger, command, budget, tube) for tube in tubes]
+    offers = [_offers(state, command, budget, tube) for tube in tubes]
     if len(tubes) < 2 or not command.weights:
-        return Candidates(ledger, tubes, offers)
+        return Candidates(state, tubes, offers)
     weights: dict[str, int] = {}
     for name, weight in zip(command.tubes, command.weights, strict=True):
         weights.setdefault(name, weight)
-    return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
+    return WeightedCandidates(state, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
 
 
 def _offers(
-    ledger: QueueState, command: TakeCriteria, budget: ScanBudget, tube: QueueTube
+    state: QueueState, command: TakeCriteria, budget: ScanBudget, tube: QueueTube
 ) -> Offers:
     """Return the tasks that a tube offers to a take."""
     offers: Offers = tube.ready
     if command.types:
         offers = OfTypes(tube.ready.types.ask(command.types))
-        ledger.tubes.touch(tube)  # the next collect releases the opened sub-queues
+        state.tubes.touch(tube)  # the next collect releases the opened sub-queues
     if command.priority_bound is None:
         return offers
     rank_max = tube.rank(command.priority_bound)
     if tube.custom is None:
         suits, goes_by_rank = partial(_has_rank, rank_max), not tube.options.subqueue_weights
     else:
-        suits, goes_by_rank = partial(_is_urgent, ledger, tube, rank_max), False
+        suits, goes_by_rank = partial(_is_urgent, state, tube, rank_max), False
     return Urgent(
         offers,
         suits,
@@ -173,8 +173,8 @@ def _has_rank(rank_max: int, entry: OrderKey) -> bool:
     return entry[1] <= rank_max
 
 
-def _is_urgent(ledger: QueueState, tube: QueueTube, rank_max: int, entry: OrderKey) -> bool:
+def _is_urgent(state: QueueState, tube: QueueTube, rank_max: int, entry: OrderKey) -> bool:
     """Return whether a task that a driver has ordered is urgent enough."""
-    task = ledger.find(tube, entry[-1])
+    task = state.find(tube, entry[-1])
     assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
     return tube.rank(task.priority) <= rank_max

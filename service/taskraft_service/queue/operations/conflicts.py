@@ -18,25 +18,25 @@ from taskraft_service.queue.transitions.uniqueness import Conflict
 from taskraft_service.queue.transitions.updating import replace_body
 
 
-def settle_conflict(ledger: QueueState, tube: QueueTube, conflict: Conflict) -> None:
+def settle_conflict(state: QueueState, tube: QueueTube, conflict: Conflict) -> None:
     """Restart or replace the existing task, if the item asks for it."""
-    task = ledger.find(tube, conflict.task_id)
+    task = state.find(tube, conflict.task_id)
     assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
     new = conflict.new
     if new.on_conflict is OnConflict.REPLACE_IF_WAITING:
-        _replace(ledger, task, new)
+        _replace(state, task, new)
     elif new.on_conflict is OnConflict.RESTART_IF_FINISHED and task.state in FINISHED:
-        restart_one(ledger, task, max(new.delay_ms or 0, 0))
+        restart_one(state, task, max(new.delay_ms or 0, 0))
 
 
-def _replace(ledger: QueueState, task: QueueTask, new: NewTask) -> None:
+def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
     """Replace a waiting task by the new one; the task keeps its id, group and dependencies.
 
     A buried task becomes READY or DELAYED, and its attempts start again at 0.
     """
     leave_order(task)
-    terms = effective_options(task.tube, new, ledger.now_ms)
-    replace_body(ledger, task, Edited(new.body, new.payload_bytes))
+    terms = effective_options(task.tube, new, state.now_ms)
+    replace_body(state, task, Edited(new.body, new.payload_bytes))
     task.type, task.subqueue = new.type, new.subqueue
     task.order = (terms.lane, terms.rank, task.id)
     task.priority, task.ttl_ms, task.ttr_ms = terms.priority, terms.ttl_ms, terms.ttr_ms
@@ -51,4 +51,4 @@ def _replace(ledger: QueueState, task: QueueTask, new: NewTask) -> None:
         task.attempt = 0
     is_delayed = terms.operation is Operation.PUT_DELAYED
     operation = Operation.REPLACE_DELAYED if is_delayed else Operation.REPLACE
-    transition(ledger, task.tube, (task,), operation)
+    transition(state, task.tube, (task,), operation)

@@ -48,7 +48,7 @@ class Placed(NamedTuple):
 
 
 def resolved(
-    ledger: QueueState, dependencies: Dependencies, placed: Placed
+    state: QueueState, dependencies: Dependencies, placed: Placed
 ) -> Dependencies | Refusal:
     """Return dependencies whose item references are replaced by tasks, or a refusal."""
     found: dict[TaskReference, None] = {}
@@ -59,23 +59,21 @@ def resolved(
                 return no_item(place, reference)
             found[task] = None
         else:
-            refusal = refusal_of_reference(ledger, place, reference)
+            refusal = refusal_of_reference(state, place, reference)
             if refusal is not None:
                 return refusal
             found[reference] = None
     return replace(dependencies, on=tuple(found))
 
 
-def refusal_of_reference(
-    ledger: QueueState, place: int, reference: TaskReference
-) -> Refusal | None:
+def refusal_of_reference(state: QueueState, place: int, reference: TaskReference) -> Refusal | None:
     """Return why a task cannot be a dependency, or None."""
     field = f"depends_on[{place}]"
-    refusal = refusal_of_target(ledger, reference.tube, f"{field}.task.tube")
+    refusal = refusal_of_target(state, reference.tube, f"{field}.task.tube")
     if refusal is not None:
         return refusal
-    tube = ledger.tubes.get(reference.tube)
-    if tube is not None and ledger.find(tube, reference.id) is not None:
+    tube = state.tubes.get(reference.tube)
+    if tube is not None and state.find(tube, reference.id) is not None:
         return None
     return Refusal(
         Reason.DEPENDENCY_NOT_FOUND,
@@ -95,12 +93,12 @@ def no_item(place: int, reference: ItemReference) -> Refusal:
 
 
 def join_dependents(
-    ledger: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
+    state: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> Waiting | None:
     """Register a new task as a dependent; return its open dependencies, or None.
 
     Args:
-        ledger: has the tasks.
+        state: has the tasks.
         task: the new task.
         new: the task as it was put, with resolved dependencies.
         restarting: finished tasks that the same put restarts.
@@ -110,12 +108,12 @@ def join_dependents(
     still_open: list[Awaited] = []
     for reference in new.dependencies.on:
         assert isinstance(reference, TaskReference), "dependencies were not resolved"
-        other = ledger.find(ledger.tubes[reference.tube], reference.id)
+        other = state.find(state.tubes[reference.tube], reference.id)
         assert other is not None, f"there is no task {reference}"
         if other.state in FINISHED and reference not in restarting:
             continue
-        number = _set_of(ledger, other)
-        ledger.dependents.members.add(number, member)
+        number = _set_of(state, other)
+        state.dependents.members.add(number, member)
         still_open.append(Awaited(number, reference.tube, reference.id))
     if not still_open:
         return None
@@ -134,9 +132,9 @@ def waiting_of(
     return Waiting(still_open, on_failure, max(delay_ms, 0))
 
 
-def _set_of(ledger: QueueState, task: QueueTask) -> int:
+def _set_of(state: QueueState, task: QueueTask) -> int:
     """Return the number of the set of dependents of a task; create the set if needed."""
     if not task.extras.dependents:
-        ledger.touch_task(task)
-        task.extras = replace(task.extras, dependents=ledger.dependents.new_set())
+        state.touch_task(task)
+        task.extras = replace(task.extras, dependents=state.dependents.new_set())
     return task.extras.dependents

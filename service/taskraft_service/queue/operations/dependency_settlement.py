@@ -23,13 +23,13 @@ from taskraft_service.queue.transitions.transition import unhold_if_clear
 FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
 
 
-def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
+def settle_dependents(state: QueueState, tasks_max: int) -> int:
     """Process ended dependencies; return the number of told dependents.
 
     Ending a dependent can end further tasks. At most ``tasks_max`` dependents are told; the next
     call continues.
     """
-    dependents = ledger.dependents
+    dependents = state.dependents
     done = 0
     while dependents.has_endings and done < tasks_max:
         ending = dependents.oldest()
@@ -40,23 +40,23 @@ def settle_dependents(ledger: QueueState, tasks_max: int) -> int:
         else:
             dependents.tell(ending, members)
         for member in members:
-            tube = ledger.tubes.by_number.get(member[0])
-            task = ledger.find(tube, member[1]) if tube is not None else None
+            tube = state.tubes.by_number.get(member[0])
+            task = state.find(tube, member[1]) if tube is not None else None
             if task is not None:  # None: its tube was truncated or dropped
-                _hear(ledger, task, ending)
+                _hear(state, task, ending)
         done += max(len(members), 1)
     if done:
-        settle_groups(ledger)
+        settle_groups(state)
     return done
 
 
-def _hear(ledger: QueueState, task: QueueTask, ending: TaskEnding) -> None:
+def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
     """Tell a held task that one of its dependencies has ended."""
     waiting = task.extras.waiting
     assert task.state is HELD
     assert waiting is not None
     still_open = tuple(one for one in waiting.open if one.number != ending.number)
-    ledger.touch_task(task)
+    state.touch_task(task)
     rest = replace(waiting, open=still_open) if still_open else None
     if ending.outcome is TaskOutcome.PROCESSED:
         task.extras = replace(task.extras, waiting=rest)
@@ -66,19 +66,19 @@ def _hear(ledger: QueueState, task: QueueTask, ending: TaskEnding) -> None:
         task.extras = replace(task.extras, waiting=rest, failure=failure)
         if waiting.on_failure is OnDependencyFailure.CANCEL:
             operation = Operation.DEPENDENCY_FAILED
-            end(ledger, task, operation, TaskOutcome.DEPENDENCY_FAILED, reason=place)
+            end(state, task, operation, TaskOutcome.DEPENDENCY_FAILED, reason=place)
             return
     if not still_open:
-        _begin_delay(ledger, task, waiting)
+        _begin_delay(state, task, waiting)
         unhold_if_clear(
-            ledger, task, Operation.DEPENDENCIES_DONE, Operation.DEPENDENCIES_DONE_DELAYED
+            state, task, Operation.DEPENDENCIES_DONE, Operation.DEPENDENCIES_DONE_DELAYED
         )
 
 
-def _begin_delay(ledger: QueueState, task: QueueTask, waiting: Waiting) -> None:
+def _begin_delay(state: QueueState, task: QueueTask, waiting: Waiting) -> None:
     """Start the delay of a task now; an absolute time of the producer stays the earliest."""
     if waiting.delay_ms <= 0:
         return
-    due_ms = min(after(ledger.now_ms, waiting.delay_ms), NEVER_MS - 1)
+    due_ms = min(after(state.now_ms, waiting.delay_ms), NEVER_MS - 1)
     named_ms = task.visible_at_ms if task.visible_at_ms < NEVER_MS else due_ms
     task.visible_at_ms = max(due_ms, named_ms)

@@ -54,25 +54,25 @@ def _likeness(command: Command) -> Likeness:
     return None
 
 
-def execute_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
+def execute_together(state: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     """Execute a run of commands together; return the results of the first commands.
 
     There may be fewer results than commands, or none; the remaining commands are not executed.
     """
     named = [command.request_id for command in run if command.request_id]
-    if named and (len(set(named)) < len(named) or any(map(ledger.requests.find, named))):
+    if named and (len(set(named)) < len(named) or any(map(state.requests.find, named))):
         return ()
-    answers = _do_together(ledger, run)
+    answers = _do_together(state, run)
     if named:
         for place, answer in enumerate(answers):
-            remember(ledger, run[place], answer)
+            remember(state, run[place], answer)
     return answers
 
 
-def _do_together(ledger: QueueState, run: Sequence[Command]) -> Sequence[Result]:
+def _do_together(state: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     if isinstance(run[0], Take):
-        return take_each(ledger, [command for command in run if isinstance(command, Take)])
-    return settle_each(ledger, [command for command in run if isinstance(command, Settle)])
+        return take_each(state, [command for command in run if isinstance(command, Take)])
+    return settle_each(state, [command for command in run if isinstance(command, Settle)])
 
 
 def execute(state: QueueState, command: Command) -> Result:

@@ -46,27 +46,27 @@ class TrimFeed(Idempotent):
     low_seq: Mapping[int, int]
 
 
-def commit_cursor(ledger: QueueState, command: CommitCursor) -> CountResult | Refusal:
+def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Refusal:
     """Store the cursor of a consumer, or remove the consumer; a cursor never moves back."""
-    consumers = ledger.consumers
-    consumers.forget_idle(ledger.now_ms)
+    consumers = state.consumers
+    consumers.forget_idle(state.now_ms)
     if command.next_seq is None:
         return CountResult(int(consumers.remove(command.consumer)))
-    refusal = _refusal(ledger, command)
+    refusal = _refusal(state, command)
     if refusal is not None:
         return refusal
     consumer = consumers.get(command.consumer) or FeedConsumer(command.consumer)
     for partition, seq in command.next_seq.items():
         consumer.next_seq[partition] = max(seq, consumer.next_seq.get(partition, 0))
-    consumer.committed_ms = ledger.now_ms
+    consumer.committed_ms = state.now_ms
     consumer.idle_ttl_ms = command.idle_ttl_ms
     consumers.set(consumer)
     return CountResult(1)
 
 
-def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
+def _refusal(state: QueueState, command: CommitCursor) -> Refusal | None:
     """Return why a cursor cannot be stored, or None."""
-    feed = ledger.feed
+    feed = state.feed
     if command.feed_id and command.feed_id != feed.feed_id:
         text = "the cursor belongs to another feed; start from a cursor of this feed"
         return Refusal(Reason.FEED_MISMATCH, text, {"feed_id": feed.feed_id})
@@ -81,8 +81,8 @@ def _refusal(ledger: QueueState, command: CommitCursor) -> Refusal | None:
     if wrong:
         field, text = wrong[0]
         return Refusal(Reason.INVALID_FIELD, f"{field}: {text}", {"field": field}, tuple(wrong))
-    most = ledger.limits.consumers_max
-    if ledger.consumers.get(command.consumer) is None and len(ledger.consumers) >= most:
+    most = state.limits.consumers_max
+    if state.consumers.get(command.consumer) is None and len(state.consumers) >= most:
         text = "the feed has the maximum number of consumers; remove unused ones"
         return Refusal(Reason.LIMIT_REACHED, text, {"limit": str(most)})
     return None

@@ -92,18 +92,18 @@ class GroupResult:
     group: GroupView
 
 
-def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refusal:
+def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refusal:
     """Create a group; at the maximum number of groups, the one that ended first is removed."""
-    groups = ledger.groups
+    groups = state.groups
     if groups.get(command.name) is not None:
         text = f"a group named {command.name!r} exists"
         return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
-    is_full = len(groups) >= ledger.limits.groups_max
+    is_full = len(groups) >= state.limits.groups_max
     if is_full and not groups.ended:
         return Refusal(
             Reason.LIMIT_REACHED,
             "the maximum number of unfinished groups exists; wait until one ends",
-            {"limit": str(ledger.limits.groups_max)},
+            {"limit": str(state.limits.groups_max)},
         )
     wrong = together(
         [
@@ -113,15 +113,15 @@ def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refu
                 ("abort_task", command.abort_task),
             )
             if following is not None
-            and (refusal := _unsuitable(ledger, following, f"group.{field}")) is not None
+            and (refusal := _unsuitable(state, following, f"group.{field}")) is not None
         ]
     )
     if wrong is not None:
         return wrong
     if is_full:
-        _forget_first(ledger)
+        _forget_first(state)
     groups.number += 1
-    group = TaskGroup(groups.number, command.name, ledger.now_ms)
+    group = TaskGroup(groups.number, command.name, state.now_ms)
     group.end_task = command.end_task
     group.abort_task = command.abort_task
     group.only_if_processed = command.only_if_processed
@@ -129,33 +129,33 @@ def create_group(ledger: QueueState, command: CreateGroup) -> GroupResult | Refu
     return GroupResult(group.view())
 
 
-def _unsuitable(ledger: QueueState, following: GroupTask, path: str) -> Refusal | None:
+def _unsuitable(state: QueueState, following: GroupTask, path: str) -> Refusal | None:
     """Return why a task cannot be the end or abort task, as far as known now, or None."""
     tube, spec = following.tube, following.spec
-    refusal = refusal_of_target(ledger, tube, f"{path}.tube")
-    return refusal or refusal_of_stored(ledger, tube, spec, f"{path}.spec")
+    refusal = refusal_of_target(state, tube, f"{path}.tube")
+    return refusal or refusal_of_stored(state, tube, spec, f"{path}.spec")
 
 
-def start_group(ledger: QueueState, command: StartGroup) -> GroupResult | Refusal:
+def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal:
     """Start the held tasks; a group without tasks ends at once.
 
     Repeating it has no effect.
     """
-    group = ledger.groups.find(command.name)
+    group = state.groups.find(command.name)
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.HELD:
         group.state = GroupState.STARTED
-        _sweep(ledger, group)
-        settle_groups(ledger)
+        _sweep(state, group)
+        settle_groups(state)
     elif group.state is not GroupState.STARTED:
         return wrong_state(group)
     return GroupResult(group.view())
 
 
-def cancel_group(ledger: QueueState, command: CancelGroup) -> GroupResult | Refusal:
+def cancel_group(state: QueueState, command: CancelGroup) -> GroupResult | Refusal:
     """Remove the waiting tasks; a second cancellation can revoke the remaining leases."""
-    group = ledger.groups.find(command.name)
+    group = state.groups.find(command.name)
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.ENDED:
@@ -163,45 +163,45 @@ def cancel_group(ledger: QueueState, command: CancelGroup) -> GroupResult | Refu
     if group.state is not GroupState.CANCELLED or (command.revoke and not group.has_ended):
         group.state = GroupState.CANCELLED
         group.revoke = command.revoke
-        _sweep(ledger, group)
-        settle_groups(ledger)
+        _sweep(state, group)
+        settle_groups(state)
     return GroupResult(group.view())
 
 
 # --------------------------------------------------------------------------------------- in steps
 
 
-def _sweep(ledger: QueueState, group: TaskGroup) -> None:
+def _sweep(state: QueueState, group: TaskGroup) -> None:
     """Start a scan of the members of a group, and execute its first step."""
     group.sweeping = True
     group.cursor = FIRST
-    ledger.groups.sweeps[group.number] = group
-    _step(ledger, group, ledger.limits.group_tasks_per_entry_max)
+    state.groups.sweeps[group.number] = group
+    _step(state, group, state.limits.group_tasks_per_entry_max)
 
 
-def sweep_groups(ledger: QueueState) -> None:
+def sweep_groups(state: QueueState) -> None:
     """Execute the next step of the oldest unfinished start or cancellation."""
-    groups = ledger.groups
+    groups = state.groups
     if groups.sweeps:
         group = groups.sweeps[min(groups.sweeps)]
-        _step(ledger, group, ledger.limits.group_tasks_per_entry_max)
-        settle_groups(ledger)
+        _step(state, group, state.limits.group_tasks_per_entry_max)
+        settle_groups(state)
 
 
-def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
+def _step(state: QueueState, group: TaskGroup, tasks_max: int) -> None:
     """Process the next members of a group."""
-    groups = ledger.groups
+    groups = state.groups
     members = list(islice(groups.members.after(group.number, group.cursor), tasks_max + 1))
     for member in members[:tasks_max]:
         group.cursor = member
-        tube = ledger.tubes.by_number.get(member[0])
-        task = ledger.find(tube, member[1]) if tube is not None else None
+        tube = state.tubes.by_number.get(member[0])
+        task = state.find(tube, member[1]) if tube is not None else None
         if task is None:
             continue  # its tube was truncated or dropped
         if group.state is GroupState.CANCELLED:
-            _remove(ledger, group, task)
+            _remove(state, group, task)
         elif task.state is HELD:
-            unhold_if_clear(ledger, task, Operation.GROUP_START, Operation.GROUP_START_DELAYED)
+            unhold_if_clear(state, task, Operation.GROUP_START, Operation.GROUP_START_DELAYED)
     if len(members) <= tasks_max:
         group.sweeping = False
         del groups.sweeps[group.number]
@@ -209,34 +209,34 @@ def _step(ledger: QueueState, group: TaskGroup, tasks_max: int) -> None:
     groups.touch(group)
 
 
-def _remove(ledger: QueueState, group: TaskGroup, task: QueueTask) -> None:
+def _remove(state: QueueState, group: TaskGroup, task: QueueTask) -> None:
     """Remove a task of a cancelled group; the holder of a lease may finish unless ``revoke``."""
     if task.state is TAKEN and not group.revoke:
-        ask_to_stop(ledger, task)
+        ask_to_stop(state, task)
         return
     leave_order(task)
-    end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
-    ledger.signals.signal_ready(task.tube)  # other tasks of the sub-queue may be available now
+    end(state, task, Operation.DELETE, TaskOutcome.DELETED)
+    state.signals.signal_ready(task.tube)  # other tasks of the sub-queue may be available now
 
 
 # ------------------------------------------------------------------------------------------- ends
 
 
-def settle_groups(ledger: QueueState) -> None:
+def settle_groups(state: QueueState) -> None:
     """End the groups whose last open task has ended, and put their end or abort tasks."""
-    groups = ledger.groups
+    groups = state.groups
     while groups.complete:
         group = groups.complete.pop(min(groups.complete))
         is_let_go = group.state is not GroupState.HELD and not group.sweeping
         if group.open == 0 and is_let_go and not group.has_ended:
-            _end(ledger, group)
+            _end(state, group)
 
 
-def _end(ledger: QueueState, group: TaskGroup) -> None:
+def _end(state: QueueState, group: TaskGroup) -> None:
     """End a group and put its end or abort task, regardless of capacity and pause."""
-    group.ended_ms = ledger.now_ms
-    heappush(ledger.groups.ended, (group.ended_ms, group.number, group.name))
-    ledger.groups.touch(group)
+    group.ended_ms = state.now_ms
+    heappush(state.groups.ended, (group.ended_ms, group.number, group.name))
+    state.groups.touch(group)
     is_aborted = group.state is GroupState.CANCELLED or (
         group.only_if_processed and (group.failed > 0 or group.cancelled > 0)
     )
@@ -245,27 +245,27 @@ def _end(ledger: QueueState, group: TaskGroup) -> None:
     following = group.abort_task if is_aborted else group.end_task
     if following is None:
         return
-    task = ledger.new_task(following.spec)
-    result = put(ledger, Put(following.tube, [task], atomic=True), is_owed=True)
+    task = state.new_task(following.spec)
+    result = put(state, Put(following.tube, [task], atomic=True), is_owed=True)
     if isinstance(result, Refusal):
         group.refusal = result
     else:
         group.last_task_id = result.ids[0]
-        ledger.signals.signal_ready(ledger.tubes[following.tube])
+        state.signals.signal_ready(state.tubes[following.tube])
 
 
-def forget_groups(ledger: QueueState) -> None:
+def forget_groups(state: QueueState) -> None:
     """Remove groups that ended long ago; called once per entry."""
-    ended, limits = ledger.groups.ended, ledger.limits
+    ended, limits = state.groups.ended, state.limits
     for _ in range(limits.deadlines_per_entry_max):
-        if not ended or ended[0][0] + limits.group_retention_ms > ledger.now_ms:
+        if not ended or ended[0][0] + limits.group_retention_ms > state.now_ms:
             return
-        _forget_first(ledger)
+        _forget_first(state)
 
 
-def _forget_first(ledger: QueueState) -> None:
+def _forget_first(state: QueueState) -> None:
     """Remove the group that ended first."""
-    groups = ledger.groups
+    groups = state.groups
     _, _, name = heappop(groups.ended)
     group = groups.get(name)
     assert group is not None

@@ -98,70 +98,70 @@ class Delete:
     request_hash: int = 0
 
 
-def kick(ledger: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
+def kick(state: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
     """Make buried tasks READY or DELAYED: the first by priority and id, or the selected ones.
 
     ``is_owed``: the capacity of the tube is not checked, because a batch has checked it.
     """
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = unsuitable_transition(tube, command.delay_ms, command.update)
     if refusal is not None:
         return refusal
     if command.selector is None:
-        return _kick_first(ledger, tube, command)
+        return _kick_first(state, tube, command)
 
     def change(task: QueueTask) -> bool | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
-        refusal = unsuitable_content(ledger, task, command.update)
+        refusal = unsuitable_content(state, task, command.update)
         if refusal is None and not is_owed:
-            refusal = no_room_to_grow(ledger, task, command.update)
+            refusal = no_room_to_grow(state, task, command.update)
         if refusal is not None:
             return refusal
         leave_order(task)
-        _kick(ledger, task, command)
+        _kick(state, task, command)
         tube.counters.note(CountedOperation.DIG)
         return True
 
-    return change_each(ledger, tube, command.selector, (BURIED,), change)
+    return change_each(state, tube, command.selector, (BURIED,), change)
 
 
-def _kick_first(ledger: QueueState, tube: QueueTube, command: Kick) -> CountResult:
+def _kick_first(state: QueueState, tube: QueueTube, command: Kick) -> CountResult:
     """Kick the first buried tasks by priority and id."""
     count = 0
-    wanted = min(command.count, ledger.limits.kick_tasks_max)
+    wanted = min(command.count, state.limits.kick_tasks_max)
     while count < wanted and (order := tube.buried.least()) is not None:
-        task = ledger.find(tube, order[2])
+        task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        refusal = unsuitable_content(ledger, task, command.update) or no_room_to_grow(
-            ledger, task, command.update
+        refusal = unsuitable_content(state, task, command.update) or no_room_to_grow(
+            state, task, command.update
         )
         if refusal is not None:
             return CountResult(count, [ItemRefusal(count, refusal)])
         tube.buried.pop_least()
-        _kick(ledger, task, command)
+        _kick(state, task, command)
         count += 1
     return CountResult(count)
 
 
-def _kick(ledger: QueueState, task: QueueTask, command: Kick) -> None:
+def _kick(state: QueueState, task: QueueTask, command: Kick) -> None:
     delay_ms = command.delay_ms
     if command.update is not None:
-        update_task(ledger, task, command.update)
+        update_task(state, task, command.update)
     if delay_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
-        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+        task.visible_at_ms = after(state.now_ms, delay_ms)
     operation = Operation.KICK_DELAYED if delay_ms > 0 else Operation.KICK
-    transition(ledger, task.tube, (task,), operation)
+    transition(state, task.tube, (task,), operation)
 
 
-def bury(ledger: QueueState, command: Bury) -> CountResult | Refusal:
+def bury(state: QueueState, command: Bury) -> CountResult | Refusal:
     """Bury ready and delayed tasks; tasks that are buried already are not counted."""
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     failure = command.failure
@@ -173,35 +173,35 @@ def bury(ledger: QueueState, command: Bury) -> CountResult | Refusal:
         if task.state not in (READY, DELAYED):
             return wrong_state(task)
         leave_order(task)
-        bury_task(ledger, task, Operation.BURY, failure, reason)
+        bury_task(state, task, Operation.BURY, failure, reason)
         return True
 
-    return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
+    return change_each(state, tube, command.selector, (READY, DELAYED), change)
 
 
-def delete(ledger: QueueState, command: Delete) -> CountResult | Refusal:
+def delete(state: QueueState, command: Delete) -> CountResult | Refusal:
     """Remove tasks in any state; the lease of a taken task becomes stale."""
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
     def change(task: QueueTask) -> bool:
         leave_order(task)
-        end(ledger, task, Operation.DELETE, TaskOutcome.DELETED)
+        end(state, task, Operation.DELETE, TaskOutcome.DELETED)
         return True
 
-    return change_each(ledger, tube, command.selector, STATES, change)
+    return change_each(state, tube, command.selector, STATES, change)
 
 
-def release_all(ledger: QueueState, command: ReleaseAll) -> CountResult | Refusal:
+def release_all(state: QueueState, command: ReleaseAll) -> CountResult | Refusal:
     """Release all taken tasks of a tube, in the order of their takes."""
-    tube = ledger.tubes.find(command.name)
+    tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
-    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    taken = [task for task in state.leases.values() if task.tube is tube]
     for task in taken:
         assert task.state is TAKEN
-        come_back(ledger, task, EventKind.RELEASE_ALL)
+        come_back(state, task, EventKind.RELEASE_ALL)
     return CountResult(len(taken))
 
 

@@ -63,13 +63,13 @@ class StartupResult:
     released: int
 
 
-def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
+def note_calls(state: QueueState, command: NoteCalls) -> CountResult:
     """Add the calls to the counters of their tubes; tubes that do not exist are skipped."""
     known = 0
     for one in command.tubes:
-        tube = ledger.tubes.get(one.tube)
+        tube = state.tubes.get(one.tube)
         if tube is not None:
-            ledger.tubes.touch(tube)
+            state.tubes.touch(tube)
             tube.counters.note(CountedOperation.TAKE_TIMEOUT, one.take_timeouts)
             tube.counters.note(CountedOperation.PEEK, one.peeks)
             tube.counters.note(CountedOperation.META, one.metas)
@@ -77,23 +77,23 @@ def note_calls(ledger: QueueState, command: NoteCalls) -> CountResult:
     return CountResult(known)
 
 
-def startup(ledger: QueueState, command: Startup) -> StartupResult:
+def startup(state: QueueState, command: Startup) -> StartupResult:
     """Detach all sessions from the old leader, and give each the full grace period.
 
     Sessions with time to run 0 get it too, because a change of leader is not the client's fault.
     Leases without a session keep their deadlines. The first Startup of a cluster creates the feed.
     """
-    if not ledger.feed.partitions and command.feed_partitions > 0:
-        ledger.feed.begin(command.feed_id, command.feed_partitions)
-    ledger.tubes.totals.begin()
-    configured_ms = ledger.settings.failover_grace_ms
+    if not state.feed.partitions and command.feed_partitions > 0:
+        state.feed.begin(command.feed_id, command.feed_partitions)
+    state.tubes.totals.begin()
+    configured_ms = state.settings.failover_grace_ms
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
-    for session in ledger.sessions.values():
+    for session in state.sessions.values():
         session.attached = False
         session.orphaned = True
         grace_ms = max(session.ttr_ms, failover_grace_ms)
-        session.expires_ms = after(ledger.now_ms, grace_ms)
-        ledger.set_session_timer(session)
+        session.expires_ms = after(state.now_ms, grace_ms)
+        state.set_session_timer(session)
     return StartupResult(0)
 
 

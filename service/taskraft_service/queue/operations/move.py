@@ -79,44 +79,42 @@ MOVABLE: Final = (READY, DELAYED, BURIED)
 """States of tasks that can be moved. HELD tasks are not in an order yet."""
 
 
-def move_tasks(
-    ledger: QueueState, command: Move, *, is_owed: bool = False
-) -> CountResult | Refusal:
+def move_tasks(state: QueueState, command: Move, *, is_owed: bool = False) -> CountResult | Refusal:
     """Move tasks to a tube, or return dead letters to the tubes that gave them up.
 
     Tasks that are no dead letters are not counted when dead letters return. ``is_owed``: the
     capacity is not checked, because a batch has checked it.
     """
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = refusal_of_move(ledger, tube, command)
+    refusal = refusal_of_move(state, tube, command)
     if refusal is not None:
         return refusal
 
     def change(task: QueueTask) -> bool | Refusal:
-        target = target_of(ledger, task, command)
+        target = target_of(state, task, command)
         if target is None or isinstance(target, Refusal):
             return target or False
-        refusal = refusal_to_move(ledger, task, target, command) or refusal_of_key(
-            ledger, target, key_there(task, target)
+        refusal = refusal_to_move(state, task, target, command) or refusal_of_key(
+            state, target, key_there(task, target)
         )
         if refusal is None and not is_owed:
-            payload_bytes = task.payload_bytes + growth(ledger, task, command.update)
+            payload_bytes = task.payload_bytes + growth(state, task, command.update)
             refusal = target.full(1, payload_bytes)
         if refusal is None:
-            _move(ledger, task, target, command)
+            _move(state, task, target, command)
         return refusal or True
 
-    return change_each(ledger, tube, command.selector, MOVABLE, change)
+    return change_each(state, tube, command.selector, MOVABLE, change)
 
 
-def target_of(ledger: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
+def target_of(state: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
     """Return the target tube of a task, a refusal, or None if the task stays."""
     if task.state not in MOVABLE:
         return wrong_state(task)
     name = command.move_to or _origin_of(task)
-    return ledger.tubes.find(name) if name else None
+    return state.tubes.find(name) if name else None
 
 
 def _origin_of(task: QueueTask) -> str:
@@ -133,46 +131,46 @@ def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
     return task.extras.unique_key
 
 
-def refusal_of_move(ledger: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
+def refusal_of_move(state: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
     """Return why no task can be moved to the named tube, or None."""
     if not command.move_to:
         return None
-    target = ledger.tubes.find(command.move_to)
+    target = state.tubes.find(command.move_to)
     if isinstance(target, Refusal):
         return target
     if target is tube:
         return invalid("move_to", "names the tube where the tasks are", {"tube": tube.name})
     return (
-        refusal_of_target(ledger, target.name, "move_to")
+        refusal_of_target(state, target.name, "move_to")
         or refusal_of_all(target)
         or unsuitable_transition(target, command.delay_ms or 0, command.update)
     )
 
 
 def refusal_to_move(
-    ledger: QueueState, task: QueueTask, target: QueueTube, command: Move
+    state: QueueState, task: QueueTask, target: QueueTube, command: Move
 ) -> Refusal | None:
     """Return why one task cannot be moved; its key and the capacity are not checked."""
     return (
-        refusal_to_receive(ledger, target, task)
+        refusal_to_receive(state, target, task)
         or unsuitable_transition(target, command.delay_ms or 0, command.update)
-        or unsuitable_content(ledger, task, command.update)
+        or unsuitable_content(state, task, command.update)
     )
 
 
-def refusal_of_key(ledger: QueueState, target: QueueTube, key: tuple[str, ...]) -> Refusal | None:
+def refusal_of_key(state: QueueState, target: QueueTube, key: tuple[str, ...]) -> Refusal | None:
     """Return why a task cannot have a unique key in a tube, or None."""
-    other = holder(ledger, target, key) if key else None
+    other = holder(state, target, key) if key else None
     return None if other is None or other.state in FINISHED else key_taken(other.id)
 
 
-def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
+def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
     """Move a task; the capacity was checked.
 
     Its times are set on arrival.
     """
     leave_order(task)
-    now_ms, update = ledger.now_ms, command.update
+    now_ms, update = state.now_ms, command.update
     key = key_there(task, target)
     delay_ms = command.delay_ms
     if delay_ms is None:
@@ -183,17 +181,17 @@ def _move(ledger: QueueState, task: QueueTask, target: QueueTube, command: Move)
         task.ttl_ms, task.ttr_ms = options.ttl_ms, options.ttr_ms
         task.expire_at_ms = after(now_ms, task.ttl_ms)
     if update is not None:
-        update_task(ledger, task, update)
+        update_task(state, task, update)
     if is_renewed or (update is not None and update.ttl_ms is not None):
         task.ttl_ms = lengthened(
             task.ttl_ms, delay_ms
         )  # the new time to live starts after the delay
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
     elif command.delay_ms is not None:
-        hide(ledger, task, delay_ms)
+        hide(state, task, delay_ms)
     if not command.move_to:
-        ledger.signals.signal_ready(target)  # the prediction does not know the target
-    move_to(ledger, task, target, delay_ms, command.position, key)
+        state.signals.signal_ready(target)  # the prediction does not know the target
+    move_to(state, task, target, delay_ms, command.position, key)
 
 
 def _predict(prediction: ReadyPrediction, command: Move) -> None:

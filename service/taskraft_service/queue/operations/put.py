@@ -81,7 +81,7 @@ IN_ORDER: Final = Position.IN_ORDER
 
 
 def put(
-    ledger: QueueState,
+    state: QueueState,
     command: Put,
     before: Sequence[TaskReference] = (),
     *,
@@ -93,7 +93,7 @@ def put(
     task of a group and for batches, which check the capacity beforehand. ``before``: the tasks of
     earlier puts of the same batch.
     """
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = refusal_to_put(tube, is_owed=is_owed)
@@ -105,8 +105,8 @@ def put(
     has_wishes = _has_wishes(tube, tasks)
     is_limited = tube.has_capacity and not is_owed
     if not has_wishes and not is_limited:
-        return PutResult(_store(ledger, tube, tasks, has_wishes=False))
-    plan = PutPlan(ledger, tube, before, is_limited=is_limited)
+        return PutResult(_store(state, tube, tasks, has_wishes=False))
+    plan = PutPlan(state, tube, before, is_limited=is_limited)
     for task in tasks:
         plan.add(task)
     if command.waits_for_room and plan.over_capacity:
@@ -115,13 +115,13 @@ def put(
     if command.atomic and plan.refused:
         return _refused_whole(plan.refused)
     first_id = tube.next_id
-    _store(ledger, tube, plan.new, plan.restarting(), has_wishes=has_wishes)
+    _store(state, tube, plan.new, plan.restarting(), has_wishes=has_wishes)
     tube.counters.note(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
     for conflict in plan.conflicts:
         if conflict.task_id < first_id:  # tasks of this put were planned with the change already
-            settle_conflict(ledger, tube, conflict)
+            settle_conflict(state, tube, conflict)
     return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 
 
@@ -175,22 +175,22 @@ def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
     )
 
 
-def refusal_of_new_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
+def refusal_of_new_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task cannot be put into a tube, or None; the capacity is not checked."""
     if tube.rules.ignores_unsuitable:
         task = suitable_task(tube.kind, task)
-    return refusal_of_task(ledger, tube, task)
+    return refusal_of_task(state, tube, task)
 
 
 def _give_extras(
-    ledger: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
+    state: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> bool:
     """Set the extras of a new task; return whether its group or a dependency holds it."""
-    group = ledger.groups.get(new.group) if new.group else None
+    group = state.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     waiting = None
     if new.dependencies is not None:
-        waiting = join_dependents(ledger, task, new, restarting)
+        waiting = join_dependents(state, task, new, restarting)
     task.extras = Extras(
         retry=new.retry,
         group=new.group,
@@ -199,12 +199,12 @@ def _give_extras(
         waiting=waiting,
     )
     if new.unique_key:
-        claim(ledger, task.tube, new.unique_key, task.id)
+        claim(state, task.tube, new.unique_key, task.id)
     return waiting is not None or (group is not None and group.state is GroupState.HELD)
 
 
 def _store(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference] = (),
@@ -215,10 +215,10 @@ def _store(
 
     Hot path of producers: see bench/core_cycle.py.
     """
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     first_id = tube.next_id
     if has_wishes:
-        _store_wished(ledger, tube, new_tasks, restarting)
+        _store_wished(state, tube, new_tasks, restarting)
     else:
         terms = effective_options(tube, NO_WISHES, now_ms)
         made = [
@@ -228,19 +228,19 @@ def _store(
             for task_id, new in enumerate(new_tasks, first_id)
         ]
         if made:
-            transition(ledger, tube, made, terms.operation)
+            transition(state, tube, made, terms.operation)
         tube.next_id = first_id + len(made)
     return range(first_id, tube.next_id)
 
 
 def _store_wished(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference],
 ) -> None:
     """Create tasks that set attributes of their own, in runs that become READY, DELAYED or HELD."""
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     run: list[QueueTask] = []
     operation = PUT
     for new in new_tasks:
@@ -250,17 +250,17 @@ def _store_wished(
         tube.next_id += 1
         own_operation = terms.operation
         if run and new.dependencies is not None:  # the task may depend on an earlier one of the run
-            transition(ledger, tube, run, operation)
+            transition(state, tube, run, operation)
             run = []
-        if has_rare(new) and _give_extras(ledger, task, new, restarting):
+        if has_rare(new) and _give_extras(state, task, new, restarting):
             own_operation = Operation.PUT_HELD
         if run and own_operation is not operation:
-            transition(ledger, tube, run, operation)
+            transition(state, tube, run, operation)
             run = []
         operation = own_operation
         run.append(task)
     if run:
-        transition(ledger, tube, run, operation)
+        transition(state, tube, run, operation)
 
 
 def _predict(prediction: ReadyPrediction, command: Put) -> None:

@@ -35,26 +35,26 @@ _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_
 """Attributes that only tubes with priorities and times support."""
 
 
-def refusal_of_task(ledger: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
+def refusal_of_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why the kind of the tube or the task's group does not accept a task, or None."""
     wrong = together(list(_invalid_fields(tube, task)))
     if wrong is not None:
         return wrong
-    refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
+    refusal = state.groups.refusal_to_join(task.group) if task.group else None
     if refusal is None and tube.custom is not None:
-        return refused_by_driver(tube, _arrival_of(ledger, tube, task))
+        return refused_by_driver(tube, _arrival_of(state, tube, task))
     return refusal
 
 
-def refusal_of_stored(ledger: QueueState, name: str, spec: bytes, path: str) -> Refusal | None:
+def refusal_of_stored(state: QueueState, name: str, spec: bytes, path: str) -> Refusal | None:
     """Return why a stored task that is put later does not suit its tube, or None.
 
     A tube that does not exist yet is not checked; the later put is checked again.
     """
-    tube = ledger.tubes.get(name)
+    tube = state.tubes.get(name)
     if tube is None or tube.rules.ignores_unsuitable:
         return None
-    wrong = together(list(_invalid_fields(tube, ledger.new_task(spec))))
+    wrong = together(list(_invalid_fields(tube, state.new_task(spec))))
     return None if wrong is None else within(wrong, f"{path}.")
 
 
@@ -76,10 +76,10 @@ def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
             yield invalid(f"retry.{field}", text, {})
 
 
-def _arrival_of(ledger: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
+def _arrival_of(state: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
     """Return the input of a tube driver for a task that is only checked."""
     priority = tube.options.priority if task.priority is None else task.priority
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     return ArrivingTask(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)
 
 
@@ -100,10 +100,10 @@ class PutPlan:
 
     __slots__ = (
         "_is_limited",
-        "_ledger",
         "_payload_bytes",
         "_placed",
         "_planned",
+        "_state",
         "_tube",
         "conflicts",
         "ids",
@@ -114,14 +114,14 @@ class PutPlan:
 
     def __init__(
         self,
-        ledger: QueueState,
+        state: QueueState,
         tube: QueueTube,
         before: Sequence[TaskReference],
         *,
         is_limited: bool,
     ) -> None:
         """Start without items; ``is_limited``: the capacity of the tube is checked."""
-        self._ledger = ledger
+        self._state = state
         self._tube = tube
         self._is_limited = is_limited
         self._payload_bytes = 0
@@ -143,7 +143,7 @@ class PutPlan:
             return
         existing = None
         if task.unique_key:
-            existing = existing_task(self._ledger, self._tube, task, self._planned)
+            existing = existing_task(self._state, self._tube, task, self._planned)
         if isinstance(existing, Refusal):
             self._refuse(existing)
         elif existing is not None:
@@ -161,12 +161,12 @@ class PutPlan:
 
     def _validated(self, task: NewTask) -> NewTask | Refusal:
         """Return the task with resolved dependencies, or why it cannot be put."""
-        refusal = refusal_of_task(self._ledger, self._tube, task)
+        refusal = refusal_of_task(self._state, self._tube, task)
         if refusal is not None:
             return refusal
         if task.dependencies is None:
             return task
-        dependencies = resolved(self._ledger, task.dependencies, self._placed)
+        dependencies = resolved(self._state, task.dependencies, self._placed)
         if isinstance(dependencies, Refusal):
             return dependencies
         return replace(task, dependencies=dependencies)
@@ -219,7 +219,7 @@ class PutPlan:
         """Return whether the existing task will be waiting because of this item."""
         if conflict.new.on_conflict is not OnConflict.RESTART_IF_FINISHED:
             return conflict.new.on_conflict is OnConflict.REPLACE_IF_WAITING
-        there = self._ledger.find(self._tube, conflict.task_id)
+        there = self._state.find(self._tube, conflict.task_id)
         return there is not None and there.state in FINISHED
 
     def _growth(self, conflict: Conflict) -> int:
@@ -227,12 +227,12 @@ class PutPlan:
         if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
             return 0
         place = conflict.task_id - self._tube.next_id
-        there = self.new[place] if place >= 0 else self._ledger.find(self._tube, conflict.task_id)
+        there = self.new[place] if place >= 0 else self._state.find(self._tube, conflict.task_id)
         return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
 
 
 def existing_task(
-    ledger: QueueState, tube: QueueTube, task: NewTask, planned: Mapping[tuple[str, ...], int]
+    queue_state: QueueState, tube: QueueTube, task: NewTask, planned: Mapping[tuple[str, ...], int]
 ) -> int | Refusal | None:
     """Return the id of the task with the key, a refusal if the item cannot use it, or None."""
     task_id = planned.get(task.unique_key)
@@ -242,8 +242,8 @@ def existing_task(
         if task.on_conflict is OnConflict.FAIL:
             return key_taken(task_id)
         return task_id
-    there = holder(ledger, tube, task.unique_key)
-    if there is None or not _stands_in_the_way(there, task, ledger.now_ms):
+    there = holder(queue_state, tube, task.unique_key)
+    if there is None or not _stands_in_the_way(there, task, queue_state.now_ms):
         return None
     if task.on_conflict is OnConflict.FAIL:
         return key_taken(there.id)

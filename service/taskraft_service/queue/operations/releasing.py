@@ -35,13 +35,13 @@ UNSAID: Final = Release(())
 """The release of a task whose holder did not settle it."""
 
 
-def come_back(ledger: QueueState, task: QueueTask, kind: EventKind) -> None:
+def come_back(state: QueueState, task: QueueTask, kind: EventKind) -> None:
     """Make a taken task READY at its old position, as a plain release does."""
-    put_back(ledger, task, kind, UNSAID, 0)
+    put_back(state, task, kind, UNSAID, 0)
 
 
 def put_back(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     kind: EventKind,
     wish: Release,
@@ -52,19 +52,19 @@ def put_back(
 
     A delay overrides the position FRONT, as it does for a put.
     """
-    delay_ms = renew_ttl(ledger, task, wish, delay_ms)
+    delay_ms = renew_ttl(state, task, wish, delay_ms)
     position = wish.position
     if position is Position.BACK:
         task.tube.counters.note(CountedOperation.REQUEUE)
     if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:
-        task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    give_back(ledger, task, kind, reason, is_delayed=delay_ms > 0)
+        task.visible_at_ms = after(state.now_ms, delay_ms)
+    give_back(state, task, kind, reason, is_delayed=delay_ms > 0)
 
 
 def give_back(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     kind: EventKind,
     reason: str = "",
@@ -73,13 +73,13 @@ def give_back(
 ) -> None:
     """Make a taken task READY or DELAYED; a task with a requested cancellation ends instead."""
     if task.extras.cancel_requested:
-        end(ledger, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, reason)
+        end(state, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, reason)
     else:
         operation = RETURNS[kind][is_delayed]
-        transition(ledger, task.tube, (task,), operation, kind, reason)
+        transition(state, task.tube, (task,), operation, kind, reason)
 
 
-def renew_ttl(ledger: QueueState, task: QueueTask, wish: Release, delay_ms: int) -> int:
+def renew_ttl(state: QueueState, task: QueueTask, wish: Release, delay_ms: int) -> int:
     """Apply the TTL policy of a release with a delay, or of the tube.
 
     Returns the remaining delay: a delay does not outlast an unchanged time to live.
@@ -93,10 +93,10 @@ def renew_ttl(ledger: QueueState, task: QueueTask, wish: Release, delay_ms: int)
     elif policy is TtlPolicy.RESET:
         fresh_ms = options.ttl_ms if wish.ttl_ms is None else wish.ttl_ms
         task.ttl_ms = lengthened(fresh_ms, delay_ms)
-        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
+        task.expire_at_ms = after(state.now_ms, task.ttl_ms)
     else:
         assert policy is TtlPolicy.KEEP_DEADLINE
-        delay_ms = min(delay_ms, max(task.expire_at_ms - ledger.now_ms, 0))
+        delay_ms = min(delay_ms, max(task.expire_at_ms - state.now_ms, 0))
     return delay_ms
 
 
@@ -131,31 +131,31 @@ def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
     return delay_ms
 
 
-def hand_back(ledger: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
+def hand_back(state: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
     """Return a taken task whose lease was lost; ``failure`` says why."""
     task.extras = replace(task.extras, failure=failure)
-    if _has_outlived(ledger, task):
-        give_back(ledger, task, kind)  # the time to live ends the task before the next take
+    if _has_outlived(state, task):
+        give_back(state, task, kind)  # the time to live ends the task before the next take
     elif task.extras.cancel_requested:  # a cancelled task ends, also without attempts left
-        come_back(ledger, task, kind)
+        come_back(state, task, kind)
     elif task.tube.has_retry or task.extras.retry is not None:
-        try_again(ledger, task, kind, UNSAID)
+        try_again(state, task, kind, UNSAID)
     else:
-        come_back(ledger, task, kind)
+        come_back(state, task, kind)
 
 
-def _has_outlived(ledger: QueueState, task: QueueTask) -> bool:
+def _has_outlived(state: QueueState, task: QueueTask) -> bool:
     """Return whether the time to live of a task with a lost lease is over.
 
     False if the time to live counts only in READY and restarts with each release.
     """
-    if task.expire_at_ms > ledger.now_ms:
+    if task.expire_at_ms > state.now_ms:
         return False
     options = task.tube.options
     return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
 
 
-def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
+def try_again(state: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
     """End a counted attempt: schedule the next one, or give up if none is left.
 
     The release overrides the policy, except for the maximum number of attempts. The failure is
@@ -165,12 +165,12 @@ def try_again(ledger: QueueState, task: QueueTask, kind: EventKind, wish: Releas
     failure = wish.failure
     reason = failure.type if failure is not None else ""
     if is_last_attempt(task, failure):
-        give_up(ledger, task, kind, policy.exhausted, reason or EXHAUSTED)
+        give_up(state, task, kind, policy.exhausted, reason or EXHAUSTED)
         return
     delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
     if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
         task.order = (task.tube.lane(policy.position), *task.order[1:])
-    put_back(ledger, task, kind, wish, delay_ms, reason)
+    put_back(state, task, kind, wish, delay_ms, reason)
 
 
 def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
@@ -180,19 +180,19 @@ def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
 
 
 def give_up(
-    ledger: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
+    state: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
 ) -> None:
     """End the attempts of a task: bury it, remove it, or move it to the dead-letter tube.
 
     The task is buried if there is no dead-letter tube or if that tube lacks capacity.
     """
     if exhausted is Exhausted.REMOVE:
-        end(ledger, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)
+        end(state, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)
         return
     if exhausted is Exhausted.DEAD_LETTER:
-        target = dead_letters_of(ledger, task)
+        target = dead_letters_of(state, task)
         if target is not None and target.full(1, task.payload_bytes) is None:
-            bring_to_dead_letters(ledger, task, target, kind)
+            bring_to_dead_letters(state, task, target, kind)
             return
     operation = Operation.REJECT if kind is EventKind.BURY else Operation.EXHAUST
-    bury(ledger, task, operation, None, reason, kind)
+    bury(state, task, operation, None, reason, kind)

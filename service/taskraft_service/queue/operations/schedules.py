@@ -106,69 +106,69 @@ class ScheduleResult:
     schedule: ScheduleView
 
 
-def create_schedule(ledger: QueueState, command: CreateSchedule) -> ScheduleResult | Refusal:
+def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResult | Refusal:
     """Create a schedule; its tube need not exist yet."""
-    schedules = ledger.schedules
+    schedules = state.schedules
     if schedules.get(command.name) is not None:
         return Refusal(
             Reason.SCHEDULE_EXISTS,
             f"a schedule named {command.name!r} exists",
             {"schedule": command.name},
         )
-    if len(schedules) >= ledger.limits.schedules_max:
+    if len(schedules) >= state.limits.schedules_max:
         return Refusal(
             Reason.LIMIT_REACHED,
             "the maximum number of schedules exists; delete unused schedules",
-            {"limit": str(ledger.limits.schedules_max)},
+            {"limit": str(state.limits.schedules_max)},
         )
-    refusal = _unsuitable(ledger, command.options)
+    refusal = _unsuitable(state, command.options)
     if refusal is not None:
         return refusal
-    schedule = TaskSchedule(command.name, command.options, ledger.now_ms, command.next_ms)
+    schedule = TaskSchedule(command.name, command.options, state.now_ms, command.next_ms)
     schedules.set(schedule)
     return ScheduleResult(schedule.view())
 
 
-def update_schedule(ledger: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
+def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
     """Replace a schedule; a new pattern starts from now, an end of a pause may catch up."""
-    schedule = ledger.schedules.find(command.name)
+    schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
-    refusal = _unsuitable(ledger, command.options)
+    refusal = _unsuitable(state, command.options)
     if refusal is not None:
         return refusal
     before, schedule.options = schedule.options, command.options
     schedule.version += 1
     if before.pattern != command.options.pattern:
-        schedule.since_ms = schedule.done_ms = ledger.now_ms
+        schedule.since_ms = schedule.done_ms = state.now_ms
         schedule.next_ms = command.next_ms
     elif before.paused and not command.options.paused:
-        schedule.since_ms = ledger.now_ms
-    ledger.schedules.set(schedule)
+        schedule.since_ms = state.now_ms
+    state.schedules.set(schedule)
     return ScheduleResult(schedule.view())
 
 
-def _unsuitable(ledger: QueueState, options: ScheduleSpec) -> Refusal | None:
+def _unsuitable(state: QueueState, options: ScheduleSpec) -> Refusal | None:
     """Return why a schedule cannot put its task, as far as known now, or None."""
-    refusal = refusal_of_target(ledger, options.tube, "schedule.tube")
-    return refusal or refusal_of_stored(ledger, options.tube, options.spec, "schedule.spec")
+    refusal = refusal_of_target(state, options.tube, "schedule.tube")
+    return refusal or refusal_of_stored(state, options.tube, options.spec, "schedule.spec")
 
 
-def delete_schedule(ledger: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
+def delete_schedule(state: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
     """Remove a schedule; its tasks stay."""
-    schedule = ledger.schedules.find(command.name)
+    schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
-    ledger.schedules.remove(schedule)
+    state.schedules.remove(schedule)
     return CountResult(1)
 
 
-def run_schedule(ledger: QueueState, command: RunSchedule) -> CountResult | Refusal:
+def run_schedule(state: QueueState, command: RunSchedule) -> CountResult | Refusal:
     """Put the tasks of the times that are not done; return how many were put.
 
     A plan for another version of the schedule, or a repeated plan, has no effect.
     """
-    schedule = ledger.schedules.find(command.name)
+    schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
     if schedule.version != command.version or command.until_ms <= schedule.done_ms:
@@ -177,25 +177,25 @@ def run_schedule(ledger: QueueState, command: RunSchedule) -> CountResult | Refu
     for slot in command.slots:
         if schedule.done_ms < slot.at_ms <= command.until_ms:
             schedule.done_ms = slot.at_ms
-            count += _put(ledger, schedule, slot)
+            count += _put(state, schedule, slot)
     schedule.done_ms = command.until_ms
     schedule.next_ms = command.next_ms
-    ledger.schedules.set(schedule)
+    state.schedules.set(schedule)
     return CountResult(count)
 
 
-def _put(ledger: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool:
+def _put(state: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool:
     """Put the task of one scheduled time; return whether it exists now."""
     options = schedule.options
-    before = _task_before(ledger, schedule)
+    before = _task_before(state, schedule)
     if before is not None and options.overlap is Overlap.SKIP:
         schedule.left_out += 1
         return False
-    addition = Put(options.tube, [ledger.new_task(options.spec + slot.mark)], atomic=True)
+    addition = Put(options.tube, [state.new_task(options.spec + slot.mark)], atomic=True)
     if before is not None and options.overlap is Overlap.CANCEL_BEFORE:
-        result = _put_instead(ledger, before, addition)
+        result = _put_instead(state, before, addition)
     else:
-        result = put(ledger, addition)
+        result = put(state, addition)
     if isinstance(result, Refusal):
         schedule.left_out += 1
         schedule.refusal = result
@@ -203,26 +203,26 @@ def _put(ledger: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> boo
     schedule.refusal = None
     schedule.last_ms = slot.at_ms
     schedule.last_task_id = result.ids[0]
-    ledger.schedules.set_last(schedule, (ledger.tubes[options.tube].number, result.ids[0]))
+    state.schedules.set_last(schedule, (state.tubes[options.tube].number, result.ids[0]))
     return True
 
 
-def _put_instead(ledger: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
+def _put_instead(state: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
     """Put a task in place of another one with its key and capacity; keep that one if refused."""
     removal = Delete(before.tube.name, ByIds([before.id]))
-    checks = BatchChecks(ledger)
+    checks = BatchChecks(state)
     refusal = checks.operation(removal) or checks.operation(addition) or checks.room.refusal()
     if refusal is not None:
         return refusal
-    delete(ledger, removal)
-    return put(ledger, addition, is_owed=True)
+    delete(state, removal)
+    return put(state, addition, is_owed=True)
 
 
-def _task_before(ledger: QueueState, schedule: TaskSchedule) -> QueueTask | None:
+def _task_before(state: QueueState, schedule: TaskSchedule) -> QueueTask | None:
     """Return the last task of a schedule if it has neither ended nor been buried."""
     number, task_id = schedule.last
-    tube = ledger.tubes.by_number.get(number)
-    task = ledger.find(tube, task_id) if tube is not None else None
+    tube = state.tubes.by_number.get(number)
+    task = state.find(tube, task_id) if tube is not None else None
     return task if task is not None and task.state in OPEN else None
 
 

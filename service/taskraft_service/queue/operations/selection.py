@@ -40,12 +40,12 @@ class Found(NamedTuple):
 
 
 def scan(
-    ledger: QueueState, tube: QueueTube, is_wanted: Predicate, selector: ByFilter, scan_max: int
+    state: QueueState, tube: QueueTube, is_wanted: Predicate, selector: ByFilter, scan_max: int
 ) -> Found:
     """Return the matching tasks after ``selector.after_id``, of at most ``scan_max`` tasks."""
     tasks: list[QueueTask] = []
     after_id = max(selector.after_id, 0)
-    for looked_at, task in enumerate(ledger.tasks(tube, after_id)):
+    for looked_at, task in enumerate(state.tasks(tube, after_id)):
         if looked_at == scan_max or len(tasks) == selector.tasks_max:
             return Found(tasks, after_id)
         after_id = task.id
@@ -55,7 +55,7 @@ def scan(
 
 
 def change_each(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     selector: Selector,
     states: Collection[State],
@@ -68,19 +68,19 @@ def change_each(
     """
     continue_after_id = 0
     if isinstance(selector, ByFilter):
-        is_match = matcher(selector.filter, ledger.now_ms)
+        is_match = matcher(selector.filter, state.now_ms)
         found = scan(
-            ledger,
+            state,
             tube,
             lambda task: task.state in states and is_match(task),
             selector,
-            ledger.limits.selector_scan_max,
+            state.limits.selector_scan_max,
         )
         continue_after_id = found.continue_after_id
         selector = ByIds([task.id for task in found.tasks])
     count = 0
     refused: list[ItemRefusal] = []
-    for item, task in enumerate(named(ledger, tube, selector)):
+    for item, task in enumerate(named(state, tube, selector)):
         changed = task if isinstance(task, Refusal) else change(task)
         if isinstance(changed, Refusal):
             refused.append(ItemRefusal(item, changed))
@@ -90,16 +90,16 @@ def change_each(
 
 
 def named(
-    ledger: QueueState, tube: QueueTube, selector: ByIds | ByKeys
+    state: QueueState, tube: QueueTube, selector: ByIds | ByKeys
 ) -> Iterator[QueueTask | Refusal]:
     """Yield the task of each item, or a refusal if there is none, as it is at that moment."""
     match selector:
         case ByIds(ids):
             for task_id in ids:
-                yield ledger.find(tube, task_id) or no_task(task_id)
+                yield state.find(tube, task_id) or no_task(task_id)
         case ByKeys(keys):
             for key in keys:
-                task_id = ledger.unique_keys.find(tube.number, key)
-                yield ledger.find(tube, task_id) or no_task_of_key(key)
+                task_id = state.unique_keys.find(tube.number, key)
+                yield state.find(tube, task_id) or no_task_of_key(key)
         case _:
             assert_never(selector)

@@ -93,85 +93,85 @@ class KeepResult:
     refused: Sequence[ItemRefusal] = ()
 
 
-def open_session(ledger: QueueState, command: OpenSession) -> SessionResult | Refusal:
+def open_session(state: QueueState, command: OpenSession) -> SessionResult | Refusal:
     """Open a session; an id that is open already is answered with that session.
 
     A session with ``ttr_ms`` 0 ends with its last stream, so it starts attached. The time to run of
     other sessions starts at once.
     """
-    session = ledger.sessions.get(command.session_id)
+    session = state.sessions.get(command.session_id)
     if session is not None:
         return SessionResult(session.view())
-    if len(ledger.sessions) >= ledger.limits.sessions_max:
+    if len(state.sessions) >= state.limits.sessions_max:
         return Refusal(
             Reason.LIMIT_REACHED,
             "the maximum number of sessions is open; close unused sessions",
-            {"limit": str(ledger.limits.sessions_max)},
+            {"limit": str(state.limits.sessions_max)},
         )
-    ledger.sessions.number += 1
+    state.sessions.number += 1
     default_ttr_ms = max(command.ttr_ms, 0)
-    ttr_ms = session_ttr_ms(ledger, default_ttr_ms) if command.as_settings else default_ttr_ms
+    ttr_ms = session_ttr_ms(state, default_ttr_ms) if command.as_settings else default_ttr_ms
     session = QueueSession(
-        ledger.sessions.number, command.session_id, command.name, ttr_ms, ledger.now_ms
+        state.sessions.number, command.session_id, command.name, ttr_ms, state.now_ms
     )
     session.owner = command.owner
     session.default_ttr_ms = default_ttr_ms if command.as_settings else None
-    ledger.sessions.add(session)
+    state.sessions.add(session)
     if ttr_ms > 0:
         session.attached = False
-        session.expires_ms = after(ledger.now_ms, ttr_ms)
-    ledger.set_session_timer(session)
+        session.expires_ms = after(state.now_ms, ttr_ms)
+    state.set_session_timer(session)
     return SessionResult(session.view())
 
 
-def keep_sessions(ledger: QueueState, command: KeepSessions) -> KeepResult:
+def keep_sessions(state: QueueState, command: KeepSessions) -> KeepResult:
     """Extend sessions by their time to run from now; attached sessions do not expire."""
     kept: list[SessionView] = []
     refused: list[ItemRefusal] = []
     for item, session_id in enumerate(command.session_ids):
-        session = ledger.sessions.find(session_id)
+        session = state.sessions.find(session_id)
         if isinstance(session, Refusal):
             refused.append(ItemRefusal(item, session))
             continue
         if not session.attached:
             session.orphaned = False
             # The grace after a change of leader may exceed the time to run; never shorten it.
-            session.expires_ms = max(session.expires_ms, after(ledger.now_ms, session.ttr_ms))
-            ledger.set_session_timer(session)
+            session.expires_ms = max(session.expires_ms, after(state.now_ms, session.ttr_ms))
+            state.set_session_timer(session)
         kept.append(session.view())
     return KeepResult(kept, refused)
 
 
-def attach_session(ledger: QueueState, command: AttachSession) -> KeepResult:
+def attach_session(state: QueueState, command: AttachSession) -> KeepResult:
     """Stop or start the time to run of a session; with time to run 0 it ends on detach."""
-    session = ledger.sessions.find(command.session_id)
+    session = state.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return KeepResult([], [ItemRefusal(0, session)])
     if command.attached:
         session.attached = True
         session.orphaned = False
         session.expires_ms = NEVER_MS
-        ledger.set_session_timer(session)
+        state.set_session_timer(session)
     elif session.attached:
         session.attached = False
-        session.expires_ms = after(ledger.now_ms, session.ttr_ms)
+        session.expires_ms = after(state.now_ms, session.ttr_ms)
         if session.ttr_ms <= 0:
-            end_session(ledger, session)
+            end_session(state, session)
             return KeepResult([])
-        ledger.set_session_timer(session)
+        state.set_session_timer(session)
     return KeepResult([session.view()])
 
 
-def close_session(ledger: QueueState, command: CloseSession) -> CountResult | Refusal:
+def close_session(state: QueueState, command: CloseSession) -> CountResult | Refusal:
     """End a session on request of its client."""
-    session = ledger.sessions.find(command.session_id)
+    session = state.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return session
     session.orphaned = False
-    return CountResult(end_session(ledger, session, uncounted=command.uncounted))
+    return CountResult(end_session(state, session, uncounted=command.uncounted))
 
 
-def end_session(ledger: QueueState, session: QueueSession, *, uncounted: bool = False) -> int:
+def end_session(state: QueueState, session: QueueSession, *, uncounted: bool = False) -> int:
     """Release the leases of a session in the order of the takes, remove it, return their number.
 
     A session whose client did not return after a change of leader is recorded as such.
@@ -179,16 +179,16 @@ def end_session(ledger: QueueState, session: QueueSession, *, uncounted: bool = 
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
     for task in tasks:
-        ledger.signals.signal_ready(task.tube)
+        state.signals.signal_ready(task.tube)
         if uncounted:
-            come_back(ledger, task, kind)
+            come_back(state, task, kind)
             task.attempt -= 1
         else:
-            hand_back(ledger, task, kind, SESSION_LOST)
+            hand_back(state, task, kind, SESSION_LOST)
     assert not session.held
-    ledger.watch.tell_session(session.id, uncounted=uncounted)
-    ledger.timers.cancel(session)
-    ledger.sessions.remove(session)
+    state.watch.tell_session(session.id, uncounted=uncounted)
+    state.timers.cancel(session)
+    state.sessions.remove(session)
     return len(tasks)
 
 

@@ -32,40 +32,40 @@ class SettingsResult:
     settings: ReplicatedSettings
 
 
-def configure(ledger: QueueState, command: Configure) -> SettingsResult:
+def configure(state: QueueState, command: Configure) -> SettingsResult:
     """Set the given settings and leave the others unchanged."""
     named = {
         field.name: wish
         for field in fields(ReplicatedSettings)
         if (wish := getattr(command.settings, field.name)) is not None
     }
-    ledger.settings = replace(ledger.settings, **named)
+    state.settings = replace(state.settings, **named)
     if "session_ttr_ms" in named:
-        _renew_session_ttr(ledger)
-    return SettingsResult(ledger.settings)
+        _renew_session_ttr(state)
+    return SettingsResult(state.settings)
 
 
-def session_ttr_ms(ledger: QueueState, default_ttr_ms: int) -> int:
+def session_ttr_ms(state: QueueState, default_ttr_ms: int) -> int:
     """Return the time to run of a session that does not set one, in ms.
 
     ``default_ttr_ms`` 0: the session was opened by a stream and may end with the stream. Other
     sessions need heartbeats, so they get at least ``session_ttr_min_ms``.
     """
-    wish = ledger.settings.session_ttr_ms
+    wish = state.settings.session_ttr_ms
     if wish is None:
         return default_ttr_ms
-    return max(wish, ledger.limits.session_ttr_min_ms) if default_ttr_ms else wish
+    return max(wish, state.limits.session_ttr_min_ms) if default_ttr_ms else wish
 
 
-def _renew_session_ttr(ledger: QueueState) -> None:
+def _renew_session_ttr(state: QueueState) -> None:
     """Apply a new default to open sessions; a running expiry keeps its deadline.
 
     This is the behaviour of ``cfg`` in tarantool/queue.
     """
-    for session in ledger.sessions.values():
+    for session in state.sessions.values():
         if session.default_ttr_ms is not None:
-            session.ttr_ms = session_ttr_ms(ledger, session.default_ttr_ms)
-            ledger.sessions.touch(session)
+            session.ttr_ms = session_ttr_ms(state, session.default_ttr_ms)
+            state.sessions.touch(session)
 
 
 _SETTINGS: Final = 9

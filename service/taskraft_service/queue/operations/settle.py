@@ -80,26 +80,26 @@ RELEASE: Final = EventKind.RELEASE
 ALL_SETTLED: Final = SettleResult()
 
 
-def settle(ledger: QueueState, command: Settle) -> SettleResult | Refusal:
+def settle(state: QueueState, command: Settle) -> SettleResult | Refusal:
     """Settle leases in order; with ``atomic`` all or none."""
     if command.atomic:
-        refusal = first_refusal(ledger, command)
+        refusal = first_refusal(state, command)
         if refusal is not None:
             return refusal
-    return settle_checked(ledger, command, is_checked=command.atomic)
+    return settle_checked(state, command, is_checked=command.atomic)
 
 
-def settle_checked(ledger: QueueState, command: Settle, *, is_checked: bool = True) -> SettleResult:
+def settle_checked(state: QueueState, command: Settle, *, is_checked: bool = True) -> SettleResult:
     """Settle leases in order; nothing is refused if ``first_refusal`` returned None."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
     item = 0
     for settlement in command.settlements:
         if isinstance(settlement, Ack):
-            acknowledge(ledger, settlement, item, refused, is_checked=is_checked)
+            acknowledge(state, settlement, item, refused, is_checked=is_checked)
         else:
             refusals = (
-                _settle_one(ledger, settlement, token, touched, is_checked=is_checked)
+                _settle_one(state, settlement, token, touched, is_checked=is_checked)
                 for token in settlement.tokens
             )
             refused += [
@@ -111,18 +111,18 @@ def settle_checked(ledger: QueueState, command: Settle, *, is_checked: bool = Tr
     return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
 
 
-def settle_each(ledger: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
+def settle_each(state: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
     """Execute settles of one plain acknowledgement each together; empty if none was executed."""
     acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
     assert len(acks) == len(commands)
     return [
         SettleResult(stale_items) if stale_items else ALL_SETTLED
-        for stale_items in acknowledge_each(ledger, acks)
+        for stale_items in acknowledge_each(state, acks)
     ]
 
 
 def _settle_one(
-    ledger: QueueState,
+    state: QueueState,
     settlement: Release | BuryTaken | Reject | Touch,
     token: int,
     touched: list[TouchedLease],
@@ -130,24 +130,24 @@ def _settle_one(
     is_checked: bool,
 ) -> Refusal | None:
     """Settle one lease; return a refusal, or None."""
-    task = ledger.leases.get(token)
+    task = state.leases.get(token)
     if task is None:
         return stale(token)
     if not is_checked:
-        refusal = refusal_of_settlement(ledger, task, settlement) or _refusal_of_capacity(
-            ledger, task, settlement
+        refusal = refusal_of_settlement(state, task, settlement) or _refusal_of_capacity(
+            state, task, settlement
         )
         if refusal is not None:
             return refusal
     match settlement:
         case Release():
-            _release(ledger, settlement, task)
+            _release(state, settlement, task)
         case BuryTaken():
-            _bury(ledger, settlement, task)
+            _bury(state, settlement, task)
         case Reject():
-            _reject(ledger, settlement, task)
+            _reject(state, settlement, task)
         case Touch():
-            _touch(ledger, settlement, task)
+            _touch(state, settlement, task)
             cancelled = task.extras.cancel_requested
             touched.append(TouchedLease(token, shown(task.lease_until_ms), cancelled))
         case _:
@@ -156,17 +156,17 @@ def _settle_one(
 
 
 def _refusal_of_capacity(
-    ledger: QueueState, task: QueueTask, settlement: Settlement
+    state: QueueState, task: QueueTask, settlement: Settlement
 ) -> Refusal | None:
     """Return which tube lacks the capacity for one settlement, or None."""
     room = CapacityEstimate()
-    add_settlement(ledger, room, task, settlement)
+    add_settlement(state, room, task, settlement)
     return room.refusal()
 
 
-def _release(ledger: QueueState, settlement: Release, task: QueueTask) -> None:
+def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
     """Return a task to READY or DELAYED, in its tube or another one, counted or uncounted."""
-    place = tube_after(ledger, task, settlement)
+    place = tube_after(state, task, settlement)
     if place.rules.ignores_unsuitable and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
@@ -174,39 +174,39 @@ def _release(ledger: QueueState, settlement: Release, task: QueueTask) -> None:
     if failure is not None:
         task.extras = replace(task.extras, failure=failure)
     if task.extras.cancel_requested:  # a cancelled task ends on release
-        put_back(ledger, task, RELEASE, UNSAID, 0, reason)
+        put_back(state, task, RELEASE, UNSAID, 0, reason)
         return
     if settlement.update is not None:
-        update_task(ledger, task, settlement.update)
+        update_task(state, task, settlement.update)
     if settlement.move_to:
-        delay_ms = renew_ttl(ledger, task, settlement, settlement.delay_ms or 0)
-        target = ledger.tubes[settlement.move_to]
-        move_to(ledger, task, target, delay_ms, settlement.position)
+        delay_ms = renew_ttl(state, task, settlement, settlement.delay_ms or 0)
+        target = state.tubes[settlement.move_to]
+        move_to(state, task, target, delay_ms, settlement.position)
     elif settlement.uncounted:
-        put_back(ledger, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
+        put_back(state, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
         task.attempt -= 1
     else:
-        try_again(ledger, task, RELEASE, settlement)
+        try_again(state, task, RELEASE, settlement)
 
 
-def _bury(ledger: QueueState, settlement: BuryTaken, task: QueueTask) -> None:
+def _bury(state: QueueState, settlement: BuryTaken, task: QueueTask) -> None:
     failure = settlement.failure
     if settlement.update is not None:
-        update_task(ledger, task, settlement.update)
+        update_task(state, task, settlement.update)
     reason = failure.type if failure is not None else ""
-    bury(ledger, task, Operation.BURY_TAKEN, failure, reason)
+    bury(state, task, Operation.BURY_TAKEN, failure, reason)
 
 
-def _reject(ledger: QueueState, settlement: Reject, task: QueueTask) -> None:
+def _reject(state: QueueState, settlement: Reject, task: QueueTask) -> None:
     failure = settlement.failure
     if failure is not None:
         task.extras = replace(task.extras, failure=failure)
     reason = failure.type if failure is not None else ""
     to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
-    give_up(ledger, task, EventKind.BURY, to, reason)
+    give_up(state, task, EventKind.BURY, to, reason)
 
 
-def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
+def _touch(state: QueueState, settlement: Touch, task: QueueTask) -> None:
     """Extend a lease: by an increment (also of TTR and TTL), or by restarting its time to run.
 
     The two forms are the ``touch`` of tarantool/queue and the ``touch`` of beanstalkd. A lease that
@@ -217,8 +217,8 @@ def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
         return
     if progress is not None:
         task.extras = replace(task.extras, progress=progress)
-        if ledger.watcher is not None:
-            ledger.watcher(task, TaskOutcome.NONE)
+        if state.watcher is not None:
+            state.watcher(task, TaskOutcome.NONE)
     if increment_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
         task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
@@ -228,11 +228,11 @@ def _touch(ledger: QueueState, settlement: Touch, task: QueueTask) -> None:
         run_ms = task.ttr_ms
         if run_ms >= FOREVER_MS and task.session is None:
             run_ms = task.lease_until_ms - task.since_ms
-        renewed_ms = after(ledger.now_ms, run_ms)
+        renewed_ms = after(state.now_ms, run_ms)
         if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
             renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
-    transition(ledger, task.tube, (task,), Operation.TOUCH)
+    transition(state, task.tube, (task,), Operation.TOUCH)
 
 
 def _predict(prediction: ReadyPrediction, command: Settle) -> None:

@@ -39,7 +39,7 @@ from taskraft_service.queue.transitions.updating import (
 )
 
 
-def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
+def first_refusal(state: QueueState, command: Settle) -> Refusal | None:
     """Return why an atomic settle is refused: the first reason with all invalid fields, or None.
 
     Each lease can be settled once. Capacity that an earlier settlement frees counts for later ones.
@@ -48,13 +48,13 @@ def first_refusal(ledger: QueueState, command: Settle) -> Refusal | None:
     room = CapacityEstimate()
     refusals: list[Refusal] = []
     for item, (path, settlement, token) in enumerate(leases_of(command)):
-        task = ledger.leases.get(token)
+        task = state.leases.get(token)
         if task is None or token in ended:
             refusals.append(at_item(item, stale(token)))
             continue
-        refusal = refusal_of_settlement(ledger, task, settlement)
+        refusal = refusal_of_settlement(state, task, settlement)
         if refusal is None and not refusals:
-            add_settlement(ledger, room, task, settlement)
+            add_settlement(state, room, task, settlement)
             refusal = room.refusal()
         if refusal is not None:
             refusals.append(at_item(item, refusal, path))
@@ -72,17 +72,17 @@ def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
 
 
 def refusal_of_settlement(
-    ledger: QueueState, task: QueueTask, settlement: Settlement
+    state: QueueState, task: QueueTask, settlement: Settlement
 ) -> Refusal | None:
     """Return why a settlement does not suit its task, or None; the capacity is not checked."""
     tube = task.tube
     match settlement:
         case Ack():
-            return refusal_of_ack(ledger, task, settlement)
+            return refusal_of_ack(state, task, settlement)
         case Release():
-            return _unsuitable_release(ledger, task, settlement)
+            return _unsuitable_release(state, task, settlement)
         case BuryTaken(update=update):
-            return unsuitable_to_tube(tube, update) or unsuitable_content(ledger, task, update)
+            return unsuitable_to_tube(tube, update) or unsuitable_content(state, task, update)
         case Touch():
             return _unsuitable_touch(tube)
         case Reject():
@@ -91,19 +91,19 @@ def refusal_of_settlement(
             assert_never(settlement)
 
 
-def tube_after(ledger: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
+def tube_after(state: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
     """Return the tube in which a task will be; its options decide what the task may have."""
-    return ledger.tubes.get(settlement.move_to, task.tube)
+    return state.tubes.get(settlement.move_to, task.tube)
 
 
-def _unsuitable_release(ledger: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
+def _unsuitable_release(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
     """Return why a task cannot be released in this way, or None."""
-    place, update = tube_after(ledger, task, settlement), settlement.update
+    place, update = tube_after(state, task, settlement), settlement.update
     refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
     refusal = together([refusal for refusal in refusals if refusal is not None])
     if refusal is None and settlement.move_to:
-        refusal = _unsuitable_move(ledger, task, settlement)
-    return refusal or unsuitable_content(ledger, task, update)
+        refusal = _unsuitable_move(state, task, settlement)
+    return refusal or unsuitable_content(state, task, update)
 
 
 def _unsuitable_times(tube: QueueTube, settlement: Release) -> Refusal | None:
@@ -126,28 +126,28 @@ def _unsuitable_touch(tube: QueueTube) -> Refusal | None:
     )
 
 
-def _unsuitable_move(ledger: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
+def _unsuitable_move(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
     """Return why a task cannot be moved to a tube now, or None."""
     name = settlement.move_to
-    target = ledger.tubes.find(name)
+    target = state.tubes.find(name)
     if isinstance(target, Refusal):
         return target
     if target is task.tube:
         return invalid("move_to", "names the tube where the task is", {"tube": name})
-    refusal = refusal_of_target(ledger, name, "move_to")
-    return refusal or refusal_to_receive(ledger, target, task)
+    refusal = refusal_of_target(state, name, "move_to")
+    return refusal or refusal_to_receive(state, target, task)
 
 
 def add_settlement(
-    ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement
+    state: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement
 ) -> None:
     """Add the capacity change of a valid settlement to the estimate.
 
     A task that is given up needs capacity in the dead-letter tube only if the estimate leaves some.
     Otherwise the task will be buried, as it is when the settlement is applied.
     """
-    more = _growth(ledger, task, settlement)
-    place = _place_after(ledger, room, task, settlement, more)
+    more = _growth(state, task, settlement)
+    place = _place_after(state, room, task, settlement, more)
     if place is task.tube:
         room.add(place, 0, more)
         return
@@ -156,14 +156,14 @@ def add_settlement(
         room.add(place, 1, task.payload_bytes + more)
 
 
-def _growth(ledger: QueueState, task: QueueTask, settlement: Settlement) -> int:
+def _growth(state: QueueState, task: QueueTask, settlement: Settlement) -> int:
     if isinstance(settlement, (Touch, Reject)):
         return 0
-    return growth(ledger, task, settlement.update)
+    return growth(state, task, settlement.update)
 
 
 def _place_after(
-    ledger: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement, more: int
+    state: QueueState, room: CapacityEstimate, task: QueueTask, settlement: Settlement, more: int
 ) -> QueueTube | None:
     """Return the tube in which the task will be, or None if it leaves the queue."""
     match settlement:
@@ -174,19 +174,19 @@ def _place_after(
         case Release() if task.extras.cancel_requested:
             return None
         case Release(move_to=name) if name:
-            return ledger.tubes[name]
+            return state.tubes[name]
         case Release(uncounted=uncounted, failure=failure):
             if uncounted or not is_last_attempt(task, failure):
                 return task.tube
-            return _place_given_up(ledger, room, task, policy_of(task).exhausted, more)
+            return _place_given_up(state, room, task, policy_of(task).exhausted, more)
         case Reject():
-            return _place_given_up(ledger, room, task, Exhausted.DEAD_LETTER, more)
+            return _place_given_up(state, room, task, Exhausted.DEAD_LETTER, more)
         case _:
             assert_never(settlement)
 
 
 def _place_given_up(
-    ledger: QueueState, room: CapacityEstimate, task: QueueTask, exhausted: Exhausted, more: int
+    state: QueueState, room: CapacityEstimate, task: QueueTask, exhausted: Exhausted, more: int
 ) -> QueueTube | None:
     """Return the tube in which a given-up task will be, or None if it leaves the queue."""
     match exhausted:
@@ -195,7 +195,7 @@ def _place_given_up(
         case Exhausted.REMOVE:
             return None
         case Exhausted.DEAD_LETTER:
-            target = dead_letters_of(ledger, task)
+            target = dead_letters_of(state, task)
             payload_bytes = task.payload_bytes + more
             if target is None or room.refusal_of(target, 1, payload_bytes) is not None:
                 return task.tube

@@ -69,28 +69,28 @@ SESSIONLESS_TTR_MS: Final = 60_000
 """Default time to run of a lease without a session, in ms."""
 
 
-def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
+def take(state: QueueState, command: Take) -> TakeResult | Refusal:
     """Lease the first ready tasks of the given tubes, or one task by id."""
-    named = _tubes(ledger, command)
+    named = _tubes(state, command)
     if isinstance(named, Refusal):
         return named
     session = None
     room = command.tasks_max
     if command.session_id:
-        found = ledger.sessions.find(command.session_id)
+        found = state.sessions.find(command.session_id)
         if isinstance(found, Refusal):
             return found
         session = found
-        room = min(room, ledger.limits.session_taken_max - len(session.held))
-    tubes, allowed = open_tubes(named, ledger.now_ms)
-    budget = ScanBudget(ledger.limits.passed_max, len(tubes))
+        room = min(room, state.limits.session_taken_max - len(session.held))
+    tubes, allowed = open_tubes(named, state.now_ms)
+    budget = ScanBudget(state.limits.passed_max, len(tubes))
     if command.task_id is not None:
-        chosen = _chosen(ledger, command, tubes if room > 0 else [])
+        chosen = _chosen(state, command, tubes if room > 0 else [])
     elif allowed:
-        choice = partial(choose, ledger, command, budget)
+        choice = partial(choose, state, command, budget)
         chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
     else:
-        chosen = choose(ledger, command, budget, tubes, room, command.bytes_max)
+        chosen = choose(state, command, budget, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
@@ -98,60 +98,60 @@ def take(ledger: QueueState, command: Take) -> TakeResult | Refusal:
         return TakeResult(views, budget.cut_short)
     operation = Operation.TAKE if command.task_id is None else Operation.TAKE_CHOSEN
     for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
-        views += _lease(ledger, tube, run, repeat(session), command.ttr_ms, operation)
+        views += _lease(state, tube, run, repeat(session), command.ttr_ms, operation)
     return TakeResult(views, budget.cut_short)
 
 
-def take_each(ledger: QueueState, commands: Sequence[Take]) -> Sequence[TakeResult]:
+def take_each(state: QueueState, commands: Sequence[Take]) -> Sequence[TakeResult]:
     """Execute takes of one task each together; all name the same tube and the same time to run.
 
     Returns the results of the first takes. The other takes are not executed, because a limit may
     apply to them or no task is left.
     """
-    tube = ledger.tubes.get(commands[0].tubes[0])
+    tube = state.tubes.get(commands[0].tubes[0])
     if tube is None or tube.has_limits or tube.options.take_paused:
         return ()
-    held_max = ledger.limits.session_taken_max - len(commands)
+    held_max = state.limits.session_taken_max - len(commands)
     holders: list[QueueSession | None] = []
     for command in commands:
         session = None
         if command.session_id:
-            session = ledger.sessions.get(command.session_id)
+            session = state.sessions.get(command.session_id)
             if session is None or len(session.held) > held_max:
                 return ()
         holders.append(session)
-    tasks = choose_living(ledger, tube, len(commands))
+    tasks = choose_living(state, tube, len(commands))
     if not tasks:
         return ()
-    return [TakeResult([view]) for view in _lease(ledger, tube, tasks, holders, commands[0].ttr_ms)]
+    return [TakeResult([view]) for view in _lease(state, tube, tasks, holders, commands[0].ttr_ms)]
 
 
-def _tubes(ledger: QueueState, command: Take) -> list[QueueTube] | Refusal:
+def _tubes(state: QueueState, command: Take) -> list[QueueTube] | Refusal:
     """Return the tubes of a take that are not paused.
 
     If a take names several tubes, missing tubes are skipped: a pattern may have matched them before
     they were dropped.
     """
     if len(command.tubes) == 1:
-        only = ledger.tubes.get(command.tubes[0])
+        only = state.tubes.get(command.tubes[0])
         if only is not None:
             return [] if only.options.take_paused else [only]
     found: list[QueueTube] = []
     missing: Refusal | None = None
     names = dict.fromkeys(command.tubes)
     for name in names:
-        tube = ledger.tubes.find(name)
+        tube = state.tubes.find(name)
         if isinstance(tube, Refusal):
             missing = tube
         elif not tube.options.take_paused:
             found.append(tube)
-    if missing is not None and not any(name in ledger.tubes for name in names):
+    if missing is not None and not any(name in state.tubes for name in names):
         return missing
     return found
 
 
 def _chosen(
-    ledger: QueueState, command: Take, tubes: Sequence[QueueTube]
+    state: QueueState, command: Take, tubes: Sequence[QueueTube]
 ) -> list[QueueTask] | Refusal:
     """Take one task by id, in any order; the task may be READY, DELAYED or BURIED."""
     assert command.task_id is not None
@@ -159,7 +159,7 @@ def _chosen(
         return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
     if not tubes:  # the tube is paused, or the session has its maximum of leases
         return []
-    task = ledger.find(tubes[0], command.task_id)
+    task = state.find(tubes[0], command.task_id)
     if task is None:
         return no_task(command.task_id)
     if task.state not in (READY, DELAYED, BURIED):
@@ -172,16 +172,16 @@ def _chosen(
         )
     if not tubes[0].subqueue_rates.allows(task.subqueue):
         return []
-    ledger.touch_task(task)
+    state.touch_task(task)
     leave_order(task)
-    if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
-        end(ledger, task, Operation.TTL_END, TaskOutcome.EXPIRED)
+    if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= state.now_ms:
+        end(state, task, Operation.TTL_END, TaskOutcome.EXPIRED)
         return no_task(task.id)
-    tubes[0].ready.claim(task, ledger.now_ms)
+    tubes[0].ready.claim(task, state.now_ms)
     return [task]
 
 
-def _lease_end(ledger: QueueState, task: QueueTask, ttr_ms: int | None) -> int:
+def _lease_end(state: QueueState, task: QueueTask, ttr_ms: int | None) -> int:
     """Return the instant at which a new lease expires.
 
     A lease with a session expires with the session, a lease without a session after
@@ -193,14 +193,14 @@ def _lease_end(ledger: QueueState, task: QueueTask, ttr_ms: int | None) -> int:
         run_ms = SESSIONLESS_TTR_MS
     if run_ms >= FOREVER_MS and task.expire_at_ms >= NEVER_MS:
         return NEVER_MS
-    lease_until_ms = after(ledger.now_ms, run_ms)
+    lease_until_ms = after(state.now_ms, run_ms)
     if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
         return min(lease_until_ms, task.expire_at_ms)
     return lease_until_ms
 
 
 def _lease(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     run: Sequence[QueueTask],
     holders: Iterable[QueueSession | None],
@@ -216,13 +216,13 @@ def _lease(
         task.session = session
         is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
         if is_timed or session is None or ttr_ms is not None:
-            task.lease_until_ms = _lease_end(ledger, task, ttr_ms)
-    transition(ledger, tube, run, operation)
+            task.lease_until_ms = _lease_end(state, task, ttr_ms)
+    transition(state, tube, run, operation)
     if tube.has_rate:
         if tube.bucket is not None:
-            tube.bucket.use(len(run), ledger.now_ms)
-        ledger.set_tube_timer(tube)
-    return [task.view(task.body if task.body is not None else ledger.body(task)) for task in run]
+            tube.bucket.use(len(run), state.now_ms)
+        state.set_tube_timer(tube)
+    return [task.view(task.body if task.body is not None else state.body(task)) for task in run]
 
 
 def _side(command: Take, side_lookup: SideLookup) -> Side:

@@ -80,36 +80,36 @@ class TubeResult:
     existed: bool = False
 
 
-def create_tube(ledger: QueueState, command: CreateTube) -> TubeResult | Refusal:
+def create_tube(state: QueueState, command: CreateTube) -> TubeResult | Refusal:
     """Create a tube, or return the existing one if ``if_not_exists``."""
-    existing = ledger.tubes.get(command.name)
+    existing = state.tubes.get(command.name)
     if existing is not None:
         if command.if_not_exists:
             return TubeResult(existing.view(), existed=True)
         return Refusal(
             Reason.TUBE_EXISTS, f"a tube named {command.name!r} exists", {"tube": command.name}
         )
-    refusal = _refusal(ledger, command)
+    refusal = _refusal(state, command)
     if refusal is not None:
         return refusal
-    ledger.tubes.number += 1
+    state.tubes.number += 1
     view = TubeView(
         command.name,
         command.kind,
         command.options,
-        ledger.now_ms,
+        state.now_ms,
         command.profile,
         command.driver,
         command.driver_version,
     )
-    tube = new_tube(ledger.tubes.number, view, ledger.store, ledger.limits)
-    tube.next_id = ledger.origin.task + 1
-    ledger.tubes.add(tube)
-    ledger.signals.signal_redefined(tube)
+    tube = new_tube(state.tubes.number, view, state.store, state.limits)
+    tube.next_id = state.origin.task + 1
+    state.tubes.add(tube)
+    state.signals.signal_redefined(tube)
     return TubeResult(tube.view())
 
 
-def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
+def _refusal(state: QueueState, command: CreateTube) -> Refusal | None:
     """Return why a tube cannot be created, or None."""
     profile = PROFILES.get(command.profile)
     if profile is None:
@@ -121,7 +121,7 @@ def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
     wrong = violations(
         command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
     )
-    wrong += across(ledger, command.options)
+    wrong += across(state, command.options)
     if wrong:
         field, text = wrong[0]
         return Refusal(
@@ -130,25 +130,25 @@ def _refusal(ledger: QueueState, command: CreateTube) -> Refusal | None:
             {"field": field, "kind": command.kind.name},
             tuple((f"tube.options.{path}", text) for path, text in wrong),
         )
-    if len(ledger.tubes) >= ledger.limits.tubes_max:
+    if len(state.tubes) >= state.limits.tubes_max:
         return Refusal(
             Reason.LIMIT_REACHED,
             "the maximum number of tubes exists; drop unused tubes",
-            {"limit": str(ledger.limits.tubes_max)},
+            {"limit": str(state.limits.tubes_max)},
         )
     return None
 
 
-def drop_tube(ledger: QueueState, command: DropTube) -> CountResult | Refusal:
+def drop_tube(state: QueueState, command: DropTube) -> CountResult | Refusal:
     """Remove a tube with its tasks; refused while tasks are taken, unless forced."""
-    tube = ledger.tubes.find(command.name)
+    tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     refusal = None if command.force else refusal_to_drop(tube)
     if refusal is not None:
         return refusal
     count = sum(tube.counters.states)
-    _retire(ledger, tube)
+    _retire(state, tube)
     return CountResult(count)
 
 
@@ -164,39 +164,39 @@ def refusal_to_drop(tube: QueueTube) -> Refusal | None:
     )
 
 
-def truncate_tube(ledger: QueueState, command: TruncateTube) -> CountResult | Refusal:
+def truncate_tube(state: QueueState, command: TruncateTube) -> CountResult | Refusal:
     """Remove all tasks of a tube; leases of taken tasks become stale.
 
     The records of failed tasks go as well, because the tube gets a new number.
     """
-    tube = ledger.tubes.find(command.name)
+    tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     count = sum(tube.counters.states)
-    ledger.tubes.number += 1
-    emptied = emptied_tube(tube, ledger.tubes.number, ledger.store, ledger.limits)
-    _retire(ledger, tube)
-    ledger.tubes.add(emptied)
-    ledger.signals.signal_redefined(emptied)
-    ledger.set_tube_timer(emptied)
+    state.tubes.number += 1
+    emptied = emptied_tube(tube, state.tubes.number, state.store, state.limits)
+    _retire(state, tube)
+    state.tubes.add(emptied)
+    state.signals.signal_redefined(emptied)
+    state.set_tube_timer(emptied)
     return CountResult(count)
 
 
-def _retire(ledger: QueueState, tube: QueueTube) -> None:
+def _retire(state: QueueState, tube: QueueTube) -> None:
     """Detach the content and the leases of a tube; the content is deleted in later steps."""
-    ledger.watch.tell_emptied(tube, ledger.find)
-    ledger.tubes.remove(tube)
-    ledger.surplus.pop(tube.number, None)
-    ledger.signals.signal_redefined(tube)
-    ledger.timers.cancel(tube)
-    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    state.watch.tell_emptied(tube, state.find)
+    state.tubes.remove(tube)
+    state.surplus.pop(tube.number, None)
+    state.signals.signal_redefined(tube)
+    state.timers.cancel(tube)
+    taken = [task for task in state.leases.values() if task.tube is tube]
     for task in taken:
-        del ledger.leases[task.token]
+        del state.leases[task.token]
         if task.session is not None:
             del task.session.held[task.token]
     for task in [task for task in tube.tasks.values() if not task.dirty]:
-        ledger.evict(task)
-    ledger.removals.add(tube)
+        state.evict(task)
+    state.removals.add(tube)
 
 
 def _fate(task: QueueTask) -> TaskOutcome:
@@ -204,32 +204,32 @@ def _fate(task: QueueTask) -> TaskOutcome:
     return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
 
 
-def clear_away(ledger: QueueState, tasks_max: int) -> None:
+def clear_away(state: QueueState, tasks_max: int) -> None:
     """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
 
     Each removal appends an event, from the record that the task had at the time of the truncation.
     Records and order entries are deleted as ranges when all tasks of a tube are removed.
     """
-    while tasks_max > 0 and ledger.removals:
-        number = next(iter(ledger.removals))
-        tube, next_id = ledger.removals[number]
-        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max + 1))
+    while tasks_max > 0 and state.removals:
+        number = next(iter(state.removals))
+        tube, next_id = state.removals[number]
+        tasks = list(islice(state.tasks(tube, next_id - 1), tasks_max + 1))
         is_last = len(tasks) <= tasks_max
         tasks = tasks[:tasks_max]
         for task in tasks:
-            ledger.touch_task(task)
-            if task.session and task.session.number not in ledger.sessions.by_number:
+            state.touch_task(task)
+            if task.session and task.session.number not in state.sessions.by_number:
                 task.session = None
             outcome = _fate(task)
             if task.extras.group:
                 task.extras = replace(task.extras, outcome=TaskOutcome.DELETED)
             if task.extras.dependents:
-                ledger.dependents.ended(task, TaskOutcome.DELETED)
-            transition(ledger, tube, (task,), Operation.TRUNCATE, outcome=outcome)
+                state.dependents.ended(task, TaskOutcome.DELETED)
+            transition(state, tube, (task,), Operation.TRUNCATE, outcome=outcome)
         if is_last:
-            ledger.removals.finish(number)
+            state.removals.finish(number)
         else:
-            ledger.removals.go_on(number, tasks[-1].id + 1)
+            state.removals.go_on(number, tasks[-1].id + 1)
         tasks_max -= len(tasks)
 
 

@@ -56,13 +56,13 @@ CIRCULATING: Final = (READY, DELAYED)
 
 
 def update_tasks(
-    ledger: QueueState, command: UpdateTasks, *, is_owed: bool = False
+    state: QueueState, command: UpdateTasks, *, is_owed: bool = False
 ) -> CountResult | Refusal:
     """Change waiting tasks; only a new delay, or delay 0, changes their state.
 
     ``is_owed``: the capacity is not checked, because a batch has checked it.
     """
-    tube = ledger.tubes.find(command.tube)
+    tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     update = command.update
@@ -72,14 +72,14 @@ def update_tasks(
     states = _states(update)
 
     def change(task: QueueTask) -> bool | Refusal:
-        refusal = refusal_of_update(ledger, task, update)
+        refusal = refusal_of_update(state, task, update)
         if refusal is None and not is_owed:
-            refusal = no_room_to_grow(ledger, task, update)
+            refusal = no_room_to_grow(state, task, update)
         if refusal is None:
-            _update_one(ledger, task, update)
+            _update_one(state, task, update)
         return refusal or True
 
-    return change_each(ledger, tube, command.selector, states, change)
+    return change_each(state, tube, command.selector, states, change)
 
 
 def _states(update: TaskUpdate) -> Sequence[State]:
@@ -87,27 +87,27 @@ def _states(update: TaskUpdate) -> Sequence[State]:
     return WAITING if update.delay_ms is None else CIRCULATING
 
 
-def refusal_of_update(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
+def refusal_of_update(state: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
     """Return why one task cannot be updated, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
-    return unsuitable_content(ledger, task, update)
+    return unsuitable_content(state, task, update)
 
 
-def _update_one(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None:
+def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
     """Update a task and append an event; an unchanged state keeps its start time."""
     leave_order(task)
     operation = Operation.UPDATE
     if update.delay_ms is not None:
-        hide(ledger, task, update.delay_ms)
+        hide(state, task, update.delay_ms)
         is_delayed = update.delay_ms > 0
         operation = Operation.UPDATE_DELAYED if is_delayed else Operation.UPDATE_UNDELAYED
-    update_task(ledger, task, update)
+    update_task(state, task, update)
     is_delayed = LIFE_CYCLE[task.state, operation] is DELAYED
     if update.ttl_ms is not None and is_delayed and task.expire_at_ms < NEVER_MS:
-        task.ttl_ms += task.visible_at_ms - ledger.now_ms
-        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
-    transition(ledger, task.tube, (task,), operation)
+        task.ttl_ms += task.visible_at_ms - state.now_ms
+        task.expire_at_ms = after(state.now_ms, task.ttl_ms)
+    transition(state, task.tube, (task,), operation)
 
 
 def _predict(prediction: ReadyPrediction, command: UpdateTasks) -> None:

@@ -47,26 +47,26 @@ Weights can change at any time, but cannot be added to or removed from a tube wi
 """
 
 
-def update_tube(ledger: QueueState, command: UpdateTube) -> TubeResult | Refusal:
+def update_tube(state: QueueState, command: UpdateTube) -> TubeResult | Refusal:
     """Set options of a tube, all or none; they apply from now on.
 
     Existing deadlines stay. A capacity below the current content refuses puts until the tube has
     shrunk. A lower concurrency waits until leases end. Buried tasks above a lower maximum are
     removed at once, in bounded steps.
     """
-    tube = ledger.tubes.find(command.name)
+    tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     options = _changed(tube, command)
-    refusal = _refusal(ledger, tube, options)
+    refusal = _refusal(state, tube, options)
     if refusal is not None:
         return refusal
     if options != tube.options:
-        tube.set_options(options, ledger.now_ms)
-        tube.ready.configure(options, ledger.now_ms)
-        ledger.set_tube_timer(tube)
-        note_surplus(ledger, tube)
-        ledger.signals.signal_redefined(tube)
+        tube.set_options(options, state.now_ms)
+        tube.ready.configure(options, state.now_ms)
+        state.set_tube_timer(tube)
+        note_surplus(state, tube)
+        state.signals.signal_redefined(tube)
     return TubeResult(tube.view(), existed=True)
 
 
@@ -81,13 +81,13 @@ def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
     return suitable(tube.kind, options) if tube.rules.ignores_unsuitable else options
 
 
-def faults_of_update(ledger: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:
+def faults_of_update(state: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:
     """Return the options that a tube cannot get, with reasons; empty for an unknown tube."""
-    tube = ledger.tubes.get(command.name)
-    return () if tube is None else _faults(ledger, tube, _changed(tube, command))
+    tube = state.tubes.get(command.name)
+    return () if tube is None else _faults(state, tube, _changed(tube, command))
 
 
-def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequence[tuple[str, str]]:
+def _faults(state: QueueState, tube: QueueTube, options: TubeOptions) -> Sequence[tuple[str, str]]:
     wrong = [
         (shown, "is fixed when the tube is created")
         for name, shown in FIXED.items()
@@ -100,14 +100,14 @@ def _faults(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Sequen
             for name, essence in WHILE_EMPTY.items()
             if essence(getattr(options, name)) != essence(getattr(tube.options, name))
         ]
-    wrong += across(ledger, options)
+    wrong += across(state, options)
     wrong += violations(tube.name, tube.kind, options, needs_capacity=tube.rules.needs_capacity)
     return [(f"options.{path}", text) for path, text in wrong]
 
 
-def _refusal(ledger: QueueState, tube: QueueTube, options: TubeOptions) -> Refusal | None:
+def _refusal(state: QueueState, tube: QueueTube, options: TubeOptions) -> Refusal | None:
     """Return why a tube cannot get these options, or None."""
-    wrong = _faults(ledger, tube, options)
+    wrong = _faults(state, tube, options)
     if wrong:
         field, text = wrong[0]
         return Refusal(

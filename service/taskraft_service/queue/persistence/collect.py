@@ -22,106 +22,106 @@ META_HEAD: Final = Struct(">BQqQIQ")
 """Format, applied index, clock, last token, last tube, last session."""
 
 
-def collect(ledger: QueueState) -> list[Write]:
+def collect(state: QueueState) -> list[Write]:
     """Return the final values of the keys that changed since the last call, and the meta record."""
     writes: list[Write] = []
-    _collect_tasks(ledger, writes)
-    _collect_tubes(ledger, writes)
-    ledger.sessions.collect(writes)
-    ledger.requests.collect(writes)
-    ledger.consumers.collect(writes)
-    ledger.schedules.collect(writes)
-    ledger.groups.collect(writes)
-    ledger.dependents.collect(writes)
-    ledger.unique_keys.collect(writes)
-    ledger.failures.collect(writes)
-    ledger.feed.collect(writes)
-    ledger.timers.flushed()
-    writes.append((META, _meta(ledger)))
+    _collect_tasks(state, writes)
+    _collect_tubes(state, writes)
+    state.sessions.collect(writes)
+    state.requests.collect(writes)
+    state.consumers.collect(writes)
+    state.schedules.collect(writes)
+    state.groups.collect(writes)
+    state.dependents.collect(writes)
+    state.unique_keys.collect(writes)
+    state.failures.collect(writes)
+    state.feed.collect(writes)
+    state.timers.flushed()
+    writes.append((META, _meta(state)))
     return writes
 
 
-def _collect_tasks(ledger: QueueState, writes: list[Write]) -> None:
+def _collect_tasks(state: QueueState, writes: list[Write]) -> None:
     gone: list[QueueTask] = []
     living = TaskWrites()
     add = living.add
     outside: list[Write] = []
-    for task in ledger.dirty_tasks:
+    for task in state.dirty_tasks:
         task.dirty = False
         if task.state is not GONE:
             add(task)
-            _let_go(ledger, task)
+            _let_go(state, task)
         elif task.written is not None:
-            if _goes_alone(ledger, task):
+            if _goes_alone(state, task):
                 gone.append(task)
             else:
                 delete_outside(task, outside)
             del task.tube.tasks[task.id]
-    ledger.dirty_tasks.clear()
+    state.dirty_tasks.clear()
     living.append_to(writes)
     writes += outside
     delete_tasks(gone, writes)
-    ledger.removals.collect(writes)
+    state.removals.collect(writes)
 
 
-def _goes_alone(ledger: QueueState, task: QueueTask) -> bool:
+def _goes_alone(state: QueueState, task: QueueTask) -> bool:
     """Tell whether a task that is gone must be deleted by itself, not as a part of its tube.
 
     Besides the tasks of living tubes those that had gone when their tube went: what is to be
     cleared away is found in the store, and they must not be found again.
     """
     number = task.tube.number
-    if number in ledger.tubes.by_number:
+    if number in state.tubes.by_number:
         return True
-    removal = ledger.removals.get(number)
+    removal = state.removals.get(number)
     return removal is not None and task.id >= removal[1]
 
 
-def _let_go(ledger: QueueState, task: QueueTask) -> None:
+def _let_go(state: QueueState, task: QueueTask) -> None:
     """Drop a task, or its content, from memory where the store can give it back soon enough."""
     tube = task.tube
-    if tube.number not in ledger.tubes.by_number:
-        ledger.evict(task)
+    if tube.number not in state.tubes.by_number:
+        state.evict(task)
     elif task.state is TAKEN:
         if task.is_body_apart and task.body is not None:
-            ledger.resident_bytes -= len(task.body)
+            state.resident_bytes -= len(task.body)
             task.body = None
     elif (
         task.state is not READY
-        or ledger.resident_bytes > ledger.limits.resident_bytes_max
+        or state.resident_bytes > state.limits.resident_bytes_max
         or not tube.ready.is_head(task)
     ):
-        ledger.evict(task)
+        state.evict(task)
 
 
-def _collect_tubes(ledger: QueueState, writes: list[Write]) -> None:
-    ledger.tubes.collect_ended(writes)
-    for tube in ledger.tubes.fetch_changed():
+def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
+    state.tubes.collect_ended(writes)
+    for tube in state.tubes.fetch_changed():
         for entry in tube.ready.collect(writes, tube.counters.states[READY]):
             task = tube.tasks.get(entry[-1])
             if task is not None and task.state is READY and not tube.ready.is_head(task):
-                ledger.evict(task)
+                state.evict(task)
         tube.buried.flushed()
         writes.append((tube_key(tube.number), write_tube(tube)))
         write_timer(tube, writes)
 
 
-def _meta(ledger: QueueState) -> bytes:
+def _meta(state: QueueState) -> bytes:
     head = META_HEAD.pack(
         FORMAT,
-        ledger.index,
-        ledger.now_ms,
-        ledger.token,
-        ledger.tubes.number,
-        ledger.sessions.number,
+        state.index,
+        state.now_ms,
+        state.token,
+        state.tubes.number,
+        state.sessions.number,
     )
     parts = (
-        ledger.removals.meta(),
-        write_settings(ledger.settings),
-        ledger.requests.record(),
-        ledger.feed.record(),
-        ledger.groups.meta(),
-        ledger.failures.meta(),
-        ledger.dependents.meta(),
+        state.removals.meta(),
+        write_settings(state.settings),
+        state.requests.record(),
+        state.feed.record(),
+        state.groups.meta(),
+        state.failures.meta(),
+        state.dependents.meta(),
     )
     return b"".join((head, *parts))

@@ -11,47 +11,47 @@ from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.tube_codec import write_tube
 
 
-def digest_of(ledger: QueueState) -> bytes:
+def digest_of(state: QueueState) -> bytes:
     """Return a hash of the whole state; equal on all replicas that have applied the same index.
 
     Reads everything, also the backlog and the events: for tests and for comparing replicas.
     """
     whole = blake2b(digest_size=16)
-    for part in _parts(ledger):
+    for part in _parts(state):
         whole.update(len(part).to_bytes(4, "big"))
         whole.update(part)
-    for partition, (low, high) in enumerate(low_and_high(ledger.feed)):
-        for seq, event in ledger.feed.events(partition, low, high):
+    for partition, (low, high) in enumerate(low_and_high(state.feed)):
+        for seq, event in state.feed.events(partition, low, high):
             whole.update(repr((partition, seq, *event)).encode())
     return whole.digest()
 
 
-def _parts(ledger: QueueState) -> Iterator[bytes]:
-    numbers = (ledger.index, ledger.now_ms, ledger.token, ledger.tubes.number)
-    yield repr((numbers, ledger.sessions.number, ledger.feed.feed_id)).encode()
-    yield repr(low_and_high(ledger.feed)).encode()
-    for number, (tube, next_id) in ledger.removals.items():
+def _parts(state: QueueState) -> Iterator[bytes]:
+    numbers = (state.index, state.now_ms, state.token, state.tubes.number)
+    yield repr((numbers, state.sessions.number, state.feed.feed_id)).encode()
+    yield repr(low_and_high(state.feed)).encode()
+    for number, (tube, next_id) in state.removals.items():
         yield repr((number, tube.name, next_id)).encode()
-        for task in ledger.tasks(tube, next_id - 1):
+        for task in state.tasks(tube, next_id - 1):
             # Not the record: it may name a session that has ended since, and memory does not.
             yield repr((task.id, task.state, task.attempt)).encode()
-    for _, tube in sorted(ledger.tubes.items()):
+    for _, tube in sorted(state.tubes.items()):
         yield write_tube(tube)
-        yield from tube.subqueue_rates.digest_parts(ledger.now_ms)
-        for task in ledger.tasks(tube):
+        yield from tube.subqueue_rates.digest_parts(state.now_ms)
+        for task in state.tasks(tube):
             yield task.id.to_bytes(8, "big") + write_task(task)
-            yield ledger.body(task)
-    for _, session in sorted(ledger.sessions.items()):
+            yield state.body(task)
+    for _, session in sorted(state.sessions.items()):
         yield session.record()
         yield repr(list(session.held)).encode()
-    yield repr(list(ledger.leases)).encode()
-    yield from ledger.failures.digest_parts()
-    yield from (consumer.record() for consumer in ledger.consumers)
-    yield from (schedule.record() for schedule in ledger.schedules)
-    yield from ledger.groups.digest_parts()
-    yield from ledger.dependents.digest_parts()
-    for place, task_id in ledger.unique_keys.items():
+    yield repr(list(state.leases)).encode()
+    yield from state.failures.digest_parts()
+    yield from (consumer.record() for consumer in state.consumers)
+    yield from (schedule.record() for schedule in state.schedules)
+    yield from state.groups.digest_parts()
+    yield from state.dependents.digest_parts()
+    for place, task_id in state.unique_keys.items():
         yield place + task_id.to_bytes(8, "big")
-    yield ledger.requests.record()
-    for request_id, answer in sorted(ledger.requests.items()):
+    yield state.requests.record()
+    for request_id, answer in sorted(state.requests.items()):
         yield request_id.encode() + answer

@@ -1,4 +1,4 @@
-"""Open a ledger on a store: what is small and what is leased; the backlog stays where it is."""
+"""Open the state of a queue on a store: small records and leased tasks; the backlog is not read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bare_task(body: bytes) -> NewTask:
     return NewTask(body, len(body))
 
 
-def open_ledger(
+def open_state(
     store: Store,
     limits: Limits,
     new_task: Callable[[bytes], NewTask] = bare_task,
@@ -43,67 +43,67 @@ def open_ledger(
     drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
     origin: CounterOrigin = BEGINNING,
 ) -> QueueState:
-    """Return the ledger that a store holds; a store without a meta record is a new one.
+    """Return the state in a store; a store without a meta record is new.
 
     Raises:
         UnknownFormatError: the store has another format.
         DriverMissing: a tube needs a driver that this node does not have.
     """
-    ledger = QueueState(store, limits, new_task, editor, drivers, origin)
+    state = QueueState(store, limits, new_task, editor, drivers, origin)
     meta = store.get(META)
     if meta is None:
-        return ledger
+        return state
     if meta[0] != FORMAT:
         raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
-    _open_meta(ledger, meta)
+    _open_meta(state, meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
-        ledger.tubes.admit(tube)
-        note_surplus(ledger, tube)
-    ledger.tubes.totals.restore()
-    ledger.sessions.restore(store)
-    ledger.consumers.restore(store)
-    ledger.schedules.restore(store)
-    ledger.groups.restore(store)
-    ledger.timers = Timers(store, limits, stored=True)
-    _open_leases(ledger)
-    return ledger
+        state.tubes.admit(tube)
+        note_surplus(state, tube)
+    state.tubes.totals.restore()
+    state.sessions.restore(store)
+    state.consumers.restore(store)
+    state.schedules.restore(store)
+    state.groups.restore(store)
+    state.timers = Timers(store, limits, stored=True)
+    _open_leases(state)
+    return state
 
 
-def _open_meta(ledger: QueueState, meta: bytes) -> None:
+def _open_meta(state: QueueState, meta: bytes) -> None:
     """Take over what the meta record says; ``collect`` wrote its parts in the same order."""
     (
         _,
-        ledger.index,
-        ledger.now_ms,
-        ledger.token,
-        ledger.tubes.number,
-        ledger.sessions.number,
+        state.index,
+        state.now_ms,
+        state.token,
+        state.tubes.number,
+        state.sessions.number,
     ) = META_HEAD.unpack_from(meta)
     at = META_HEAD.size
-    at = ledger.removals.restore_meta(meta, at, ledger.store, ledger.limits)
-    ledger.settings, at = read_settings(meta, at)
-    at = ledger.requests.restore(meta, at)
-    at = ledger.feed.restore(meta, at)
-    at = ledger.groups.restore_meta(meta, at)
-    at = ledger.failures.restore_meta(meta, at)
-    at = ledger.dependents.restore_meta(meta, at)
+    at = state.removals.restore_meta(meta, at, state.store, state.limits)
+    state.settings, at = read_settings(meta, at)
+    at = state.requests.restore(meta, at)
+    at = state.feed.restore(meta, at)
+    at = state.groups.restore_meta(meta, at)
+    at = state.failures.restore_meta(meta, at)
+    at = state.dependents.restore_meta(meta, at)
     assert at == len(meta)
 
 
-def _open_leases(ledger: QueueState) -> None:
+def _open_leases(state: QueueState) -> None:
     """Bring all taken tasks into memory, in order of their tokens."""
-    for _, holder in ledger.store.scan(LEASE, prefix_stop(LEASE)):
+    for _, holder in state.store.scan(LEASE, prefix_stop(LEASE)):
         number, task_id = HOLDER.unpack(holder)
-        tube = ledger.tubes.by_number.get(number)
+        tube = state.tubes.by_number.get(number)
         if tube is None:
             continue  # of a tube that is being cleared away: the lease is stale
-        task = ledger.find(tube, task_id)
+        task = state.find(tube, task_id)
         assert task is not None
         assert task.state is TAKEN
         tube.tasks[task_id] = task
         tube.ready.reopen(task)
-        ledger.resident_bytes += len(task.body or b"")
-        ledger.leases[task.token] = task
+        state.resident_bytes += len(task.body or b"")
+        state.leases[task.token] = task
         if task.session is not None:
             task.session.held[task.token] = task

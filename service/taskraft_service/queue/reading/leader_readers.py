@@ -20,17 +20,17 @@ from taskraft_service.queue.state.watch import TaskWatch
 class LeaderReaders:
     """What schedulers and waiting calls ask of a queue."""
 
-    _ledger: QueueState
+    _state: QueueState
 
     # ----------------------------------------------------------------------------------- schedules
 
     def schedules(self) -> list[ScheduleView]:
         """Return all schedules in order of their names."""
-        return [schedule.view() for schedule in self._ledger.schedules]
+        return [schedule.view() for schedule in self._state.schedules]
 
     def schedule(self, name: str) -> ScheduleView | None:
         """Return a schedule, or None."""
-        schedule = self._ledger.schedules.get(name)
+        schedule = self._state.schedules.get(name)
         return schedule.view() if schedule is not None else None
 
     @property
@@ -39,94 +39,94 @@ class LeaderReaders:
 
         Changes are of woken tubes, redefined tubes, schedules, and notes of the watch.
         """
-        ledger = self._ledger
-        news, watch = ledger.signals, ledger.watch
+        state = self._state
+        news, watch = state.signals, state.watch
         return bool(
-            news.woken or news.redefined or ledger.schedules.changed or watch.told or watch.ended
+            news.woken or news.redefined or state.schedules.changed or watch.told or watch.ended
         )
 
     def changed_schedules(self) -> Iterable[str]:
         """Return the names of the schedules that changed since the last call."""
-        schedules = self._ledger.schedules
+        schedules = self._state.schedules
         changed, schedules.changed = schedules.changed, {}
         return changed
 
     @property
     def drivers(self) -> Mapping[str, TubeDriver]:
         """Return the kinds of tubes that others have written, by name."""
-        return self._ledger.tubes.drivers
+        return self._state.tubes.drivers
 
     # ---------------------------------------------------------------------------------- consumers
 
     def consumers(self) -> list[ConsumerView]:
         """Return those that were heard of in their time, in order of their names."""
-        ledger = self._ledger
-        return [one.view() for one in ledger.consumers if not one.is_idle(ledger.now_ms)]
+        state = self._state
+        return [one.view() for one in state.consumers if not one.is_idle(state.now_ms)]
 
     def held_back(self) -> Mapping[int, int]:
         """Return the first event that a consumer of the feed still needs, by partition."""
-        return self._ledger.consumers.held_back(self._ledger.now_ms)
+        return self._state.consumers.held_back(self._state.now_ms)
 
     # ------------------------------------------------------------------------------- failed tasks
 
     def failed_task(self, tube: str, task_id: int) -> TaskView | None:
         """Return a task that failed and is gone: with its outcome and failure, without content."""
-        found = self._ledger.tubes.get(tube)
-        return None if found is None else self._ledger.failures.of_task(found, task_id)
+        found = self._state.tubes.get(tube)
+        return None if found is None else self._state.failures.of_task(found, task_id)
 
     def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
         """Return for each item the task that failed and is gone, or None."""
         if isinstance(selector, ByIds):
             return [self.failed_task(tube, task_id) for task_id in selector.ids]
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         if found is None:
             return [None] * len(selector.keys)
-        failures = self._ledger.failures
+        failures = self._state.failures
         return [failures.of_key(found, key) for key in selector.keys]
 
     # -------------------------------------------------------------------------------------- groups
 
     def group(self, name: str) -> GroupView | None:
         """Return a group, or None."""
-        group = self._ledger.groups.get(name)
+        group = self._state.groups.get(name)
         return group.view() if group is not None else None
 
     def groups(self) -> list[GroupView]:
         """Return all groups in order of their names."""
-        return [group.view() for group in self._ledger.groups]
+        return [group.view() for group in self._state.groups]
 
     def woken_tubes(self) -> Iterable[str]:
         """Return the tubes that got ready tasks which no command told of, since the last call."""
-        return self._ledger.signals.fetch_woken()
+        return self._state.signals.fetch_woken()
 
     # ----------------------------------------------------------------------------- temporary tubes
 
     def temporary_tubes(self) -> Sequence[str]:
         """Return the names of the tubes whose contents are kept elsewhere."""
-        return tuple(self._ledger.tubes.temporary)
+        return tuple(self._state.tubes.temporary)
 
     def redefined_tubes(self) -> Iterable[str]:
         """Return the temporary tubes that were made, changed or dropped since the last call."""
-        return self._ledger.signals.fetch_redefined()
+        return self._state.signals.fetch_redefined()
 
     def refusal_to_drop(self, name: str) -> Refusal | None:
         """Return why a tube may not be dropped unless that is forced, or None."""
-        tube = self._ledger.tubes.get(name)
+        tube = self._state.tubes.get(name)
         return refusal_to_drop(tube) if tube is not None else None
 
     def faults_of_update(self, command: UpdateTube) -> Sequence[tuple[str, str]]:
         """Return the options that a tube cannot get, each with the reason."""
-        return faults_of_update(self._ledger, command)
+        return faults_of_update(self._state, command)
 
     def remembers(self, request_id: str) -> bool:
         """Tell whether a request with this id has been answered."""
-        return self._ledger.requests.find(request_id) is not None
+        return self._state.requests.find(request_id) is not None
 
     # ---------------------------------------------------------------------------------------- room
 
     def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
         """Tell whether a put of so much would not be refused for the capacity of its tube."""
-        tube = self._ledger.tubes.get(name)
+        tube = self._state.tubes.get(name)
         return tube is None or tube.full(tasks, payload_bytes) is None
 
     # ------------------------------------------------------------------------------- awaited tasks
@@ -134,19 +134,19 @@ class LeaderReaders:
     @property
     def watch(self) -> TaskWatch:
         """Return who notes what becomes of chosen tasks."""
-        return self._ledger.watch
+        return self._state.watch
 
     def tube_number(self, name: str) -> int | None:
         """Return the number of a tube, another one after it was emptied; None: no such tube."""
-        tube = self._ledger.tubes.get(name)
+        tube = self._state.tubes.get(name)
         return tube.number if tube is not None else None
 
     def tube_name(self, number: int) -> str | None:
         """Return the name of the tube that has a number, or None."""
-        tube = self._ledger.tubes.by_number.get(number)
+        tube = self._state.tubes.by_number.get(number)
         return tube.name if tube is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:
         """Return the number of a tube and the id of its next task; None: no such tube."""
-        tube = self._ledger.tubes.get(name)
+        tube = self._state.tubes.get(name)
         return (tube.number, tube.next_id) if tube is not None else None

@@ -34,37 +34,37 @@ class QueueReaders(LeaderReaders):
     Answers are values, valid as of the last applied entry.
     """
 
-    def __init__(self, ledger: QueueState) -> None:
-        """Read from a ledger."""
-        self._ledger = ledger
-        self.applied_index = ledger.index
+    def __init__(self, state: QueueState) -> None:
+        """Read from the state of a queue."""
+        self._state = state
+        self.applied_index = state.index
         """Index of the last applied entry."""
-        self.now_ms = ledger.now_ms
+        self.now_ms = state.now_ms
         """The queue's clock: timestamp of the last applied entry."""
 
     @property
     def settings(self) -> ReplicatedSettings:
         """Return what the cluster has been told."""
-        return self._ledger.settings
+        return self._state.settings
 
     @property
     def feed(self) -> ChangeFeed:
         """Return the change feed."""
-        return self._ledger.feed
+        return self._state.feed
 
     # --------------------------------------------------------------------------------------- tasks
 
     def get_tasks(self, tube: str, ids: Sequence[int]) -> list[TaskView | None]:
         """Return chosen tasks, None where there is none; an unknown tube has none."""
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         if found is None:
             return [None] * len(ids)
-        tasks = (self._ledger.find(found, task_id) for task_id in ids)
+        tasks = (self._state.find(found, task_id) for task_id in ids)
         return [self._view(task) if task is not None else None for task in tasks]
 
     def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
         """Return chosen tasks of a tube that exists, in order, or why there is none."""
-        tasks = named(self._ledger, self._ledger.tubes[tube], selector)
+        tasks = named(self._state, self._state.tubes[tube], selector)
         return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
 
     def list_tasks(
@@ -74,28 +74,28 @@ class QueueReaders(LeaderReaders):
 
         Takes time in proportion to the tasks that it passes.
         """
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         if found is None:
             return []
-        tasks = self._ledger.tasks(found, after_id)
+        tasks = self._state.tasks(found, after_id)
         wanted = (task for task in tasks if not states or task.state in states)
         return [self._view(task) for task in islice(wanted, limit)]
 
     def scan_tasks(self, tube: str, listing: Listing, rest: Rest) -> Listed:
         """Return some of the tasks of what is left of a list, and what is left then."""
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         if found is None:
             return Listed([], NOTHING_LEFT)
-        return scan(self._ledger, found, listing, rest)
+        return scan(self._state, found, listing, rest)
 
     def last_id(self, tube: str) -> int:
         """Return the greatest id that a tube has given so far; 0: none, or no such tube."""
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         return found.next_id - 1 if found is not None else 0
 
     def lease(self, token: int) -> TaskView | None:
         """Return the task of a valid lease, or None."""
-        task = self._ledger.leases.get(token)
+        task = self._state.leases.get(token)
         return self._view(task) if task is not None else None
 
     def strange_leases(
@@ -108,7 +108,7 @@ class QueueReaders(LeaderReaders):
 
         ``may_take`` is asked once for each tube, ``owns`` for each owner of a session.
         """
-        leases = self._ledger.leases
+        leases = self._state.leases
         known: dict[tuple[QueueTube, str | None], bool] = {}
         strange: list[int] = []
         for token in tokens:
@@ -127,26 +127,26 @@ class QueueReaders(LeaderReaders):
         return frozenset(strange)
 
     def _view(self, task: QueueTask) -> TaskView:
-        return task.view(self._ledger.body(task))
+        return task.view(self._state.body(task))
 
     # ----------------------------------------------------------------------------- tubes, sessions
 
     def tubes(self) -> list[TubeView]:
         """Return all tubes in order of their names."""
-        return [tube.view() for _, tube in sorted(self._ledger.tubes.items())]
+        return [tube.view() for _, tube in sorted(self._state.tubes.items())]
 
     def tube_names(self) -> list[str]:
         """Return the names of all tubes in order; cheap for very many tubes."""
-        return sorted(self._ledger.tubes)
+        return sorted(self._state.tubes)
 
     def tube(self, name: str) -> TubeView | None:
         """Return a tube, or None."""
-        tube = self._ledger.tubes.get(name)
+        tube = self._state.tubes.get(name)
         return tube.view() if tube is not None else None
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
         """Return the counts of some tubes; unknown ones are left out."""
-        tubes = self._ledger.tubes
+        tubes = self._state.tubes
         return [
             statistics_of(name, tubes[name].counters, tubes[name].ages.oldest_ms)
             for name in names
@@ -155,7 +155,7 @@ class QueueReaders(LeaderReaders):
 
     def task_counts(self) -> dict[str, Sequence[int]]:
         """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
-        return {name: tube.counters.states for name, tube in self._ledger.tubes.items()}
+        return {name: tube.counters.states for name, tube in self._state.tubes.items()}
 
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
         """Return the counts of some tubes together, or of all; unknown ones are left out.
@@ -163,29 +163,29 @@ class QueueReaders(LeaderReaders):
         Of all, whatever their number, at once.
         """
         if names is None:
-            return self._ledger.tubes.totals.statistics()
-        known = self._ledger.tubes
+            return self._state.tubes.totals.statistics()
+        known = self._state.tubes
         return total_statistics([known[name] for name in names if name in known])
 
     def session(self, session_id: str) -> SessionView | None:
         """Return a session, or None."""
-        session = self._ledger.sessions.get(session_id)
+        session = self._state.sessions.get(session_id)
         return session.view() if session is not None else None
 
     def sessions(self) -> list[SessionView]:
         """Return all sessions in order of their ids."""
-        return [session.view() for _, session in sorted(self._ledger.sessions.items())]
+        return [session.view() for _, session in sorted(self._state.sessions.items())]
 
     def held(self, session_id: str) -> list[TaskView]:
         """Return what a session holds, in order of the takes; nothing for an unknown one."""
-        session = self._ledger.sessions.get(session_id)
+        session = self._state.sessions.get(session_id)
         if session is None:
             return []
         return [self._view(task) for task in session.held.values()]
 
     def cancelled(self, session_id: str) -> list[int]:
         """Return the leases of a session whose holder is asked to stop, in order of the takes."""
-        session = self._ledger.sessions.get(session_id)
+        session = self._state.sessions.get(session_id)
         if session is None:
             return []
         return [token for token, task in session.held.items() if task.extras.cancel_requested]
@@ -197,10 +197,10 @@ class QueueReaders(LeaderReaders):
 
         A task whose time to live has just ended counts until the next entry.
         """
-        found = self._ledger.tubes.get(tube)
+        found = self._state.tubes.get(tube)
         if found is None or found.options.take_paused or found.ready.least() is None:
             return False
-        return found.takeable(self._ledger.now_ms) != 0
+        return found.takeable(self._state.now_ms) != 0
 
     def ready_count(self, tube: str) -> int:
         """Return about how many tasks a take from a tube could find; at least 1 if any.
@@ -209,23 +209,23 @@ class QueueReaders(LeaderReaders):
         """
         if not self.has_ready(tube):
             return 0
-        found = self._ledger.tubes[tube]
+        found = self._state.tubes[tube]
         offered = found.ready.offered(found.counters.states[READY])
-        takeable = found.takeable(self._ledger.now_ms)
+        takeable = found.takeable(self._state.now_ms)
         return offered if takeable is None else min(offered, takeable)
 
     def ready_tubes(self) -> list[str]:
         """Return the names of the tubes that have something to take, in no order."""
-        return [name for name in self._ledger.tubes if self.has_ready(name)]
+        return [name for name in self._state.tubes if self.has_ready(name)]
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
         """Return the tubes in which an entry may make tasks ready."""
-        return set(predict_ready_tubes(self._ledger, commands, now_ms))
+        return set(predict_ready_tubes(self._state, commands, now_ms))
 
     def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
         """Return how many tasks an entry may make ready, by tube."""
-        return predict_ready_tubes(self._ledger, commands, now_ms)
+        return predict_ready_tubes(self._state, commands, now_ms)
 
     def digest(self) -> bytes:
         """Return a hash of the whole state: see ``digest``."""
-        return digest_of(self._ledger)
+        return digest_of(self._state)

@@ -75,14 +75,14 @@ class Listed(NamedTuple):
     rest: Rest
 
 
-def scan(ledger: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Listed:
+def scan(state: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Listed:
     """Return some of the tasks of what is left of a list, and what is left then."""
     if isinstance(rest, Passed):
-        return _scan_places(ledger, tube, listing, rest)
-    return _scan_window(ledger, tube, listing, rest)
+        return _scan_places(state, tube, listing, rest)
+    return _scan_window(state, tube, listing, rest)
 
 
-def _scan_places(ledger: QueueState, tube: QueueTube, listing: Listing, passed: Passed) -> Listed:
+def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: Passed) -> Listed:
     """Return some of the tasks behind a place, in the order in which they would be taken."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
@@ -92,23 +92,23 @@ def _scan_places(ledger: QueueState, tube: QueueTube, listing: Listing, passed: 
         is_full = len(tasks) >= listing.tasks_max or (bytes_left <= 0 and tasks)
         if is_full or looked_at >= listing.scan_max:
             return Listed(tasks, Passed(place, last_id))
-        task = ledger.find(tube, entry[-1])
+        task = state.find(tube, entry[-1])
         assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
         if task.id <= last_id and is_match(task):
-            view = task.view(ledger.body(task))
+            view = task.view(state.body(task))
             tasks.append(view)
             bytes_left -= view.content_bytes
         place = entry
     return Listed(tasks, Passed(place, last_id, is_empty=True))
 
 
-def _scan_window(ledger: QueueState, tube: QueueTube, listing: Listing, window: Window) -> Listed:
+def _scan_window(state: QueueState, tube: QueueTube, listing: Listing, window: Window) -> Listed:
     """Return some of the tasks in a window, in the order of the list, and what is left."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms)
     tasks: list[TaskView] = []
-    walk = ledger.tasks_back(tube, last_id) if descending else ledger.tasks(tube, after_id)
+    walk = state.tasks_back(tube, last_id) if descending else state.tasks(tube, after_id)
     for looked_at, task in enumerate(walk):
         if not after_id < task.id <= last_id:
             break
@@ -116,7 +116,7 @@ def _scan_window(ledger: QueueState, tube: QueueTube, listing: Listing, window: 
         if is_full or looked_at >= listing.scan_max:
             return Listed(tasks, window)
         if is_match(task):
-            view = task.view(ledger.body(task))
+            view = task.view(state.body(task))
             tasks.append(view)
             bytes_left -= view.content_bytes
         window = Window(after_id, task.id - 1) if descending else Window(task.id, last_id)

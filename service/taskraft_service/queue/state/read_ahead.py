@@ -25,7 +25,7 @@ NEIGHBOUR_MAX: Final = 2
 
 
 def soon_needed(
-    ledger: QueueState, tube: QueueTube, offers: Offers, withdrawn: Sequence[OrderKey]
+    state: QueueState, tube: QueueTube, offers: Offers, withdrawn: Sequence[OrderKey]
 ) -> QueueTask:
     """Return the READY task of the first of some withdrawn entries.
 
@@ -35,72 +35,70 @@ def soon_needed(
     first = withdrawn[0][-1]
     task = tube.tasks.get(first)
     if task is None:
-        if ledger.resident_bytes <= ledger.limits.resident_bytes_max:
-            coming = offers.coming(ledger.limits.read_tasks_max)
-            _bring(ledger, tube, [entry[-1] for entry in (*withdrawn, *coming)])
+        if state.resident_bytes <= state.limits.resident_bytes_max:
+            coming = offers.coming(state.limits.read_tasks_max)
+            _bring(state, tube, [entry[-1] for entry in (*withdrawn, *coming)])
         else:
-            _bring(ledger, tube, [first])
+            _bring(state, tube, [first])
         task = tube.tasks.get(first)
     assert task is not None, f"tube {tube.number} has no task {first}"
     return task
 
 
-def read_ahead(ledger: QueueState) -> None:
+def read_ahead(state: QueueState) -> None:
     """Read ahead in the tubes that changed before the last batch of writes."""
-    limits = ledger.limits
-    tubes, ledger.tubes.used = ledger.tubes.used, []
+    limits = state.limits
+    tubes, state.tubes.used = state.tubes.used, []
     for tube in tubes:
-        if ledger.resident_bytes > limits.resident_bytes_max:
+        if state.resident_bytes > limits.resident_bytes_max:
             return
-        is_there = tube.number in ledger.tubes.by_number  # not truncated or dropped meanwhile
+        is_there = tube.number in state.tubes.by_number  # not truncated or dropped meanwhile
         if is_there and len(tube.tasks) < sum(tube.counters.states):
             coming = tube.ready.coming(limits.ahead_tasks_max)
-            _bring(ledger, tube, [entry[-1] for entry in coming])
+            _bring(state, tube, [entry[-1] for entry in coming])
 
 
-def read_due(ledger: QueueState, count: int) -> None:
+def read_due(state: QueueState, count: int) -> None:
     """Read the tasks of the deadlines that are due, and of the next ones, at most ``tasks_max``."""
-    due = list(islice(ledger.timers.in_memory_until((ledger.now_ms + 1,)), count))
-    if not any(_is_stored(ledger, timer) for timer in due):
+    due = list(islice(state.timers.in_memory_until((state.now_ms + 1,)), count))
+    if not any(_is_stored(state, timer) for timer in due):
         return
-    limits = ledger.limits
-    if ledger.resident_bytes <= limits.resident_bytes_max:
-        due += ledger.timers.coming(limits.read_tasks_max)
+    limits = state.limits
+    if state.resident_bytes <= limits.resident_bytes_max:
+        due += state.timers.coming(limits.read_tasks_max)
     ids: dict[int, list[int]] = {}
     for _, kind, tube_number, number in due:
         if kind in TASK_TIMERS:
             ids.setdefault(tube_number, []).append(number)
     for tube_number, numbers in ids.items():
-        tube = ledger.tubes.by_number.get(tube_number)
+        tube = state.tubes.by_number.get(tube_number)
         if tube is not None:
-            _bring(ledger, tube, numbers)
+            _bring(state, tube, numbers)
 
 
-def _is_stored(ledger: QueueState, timer: OrderKey) -> bool:
+def _is_stored(state: QueueState, timer: OrderKey) -> bool:
     """Return whether the task of a deadline is not in memory."""
     _, kind, tube_number, number = timer
-    tube = ledger.tubes.by_number.get(tube_number) if kind in TASK_TIMERS else None
+    tube = state.tubes.by_number.get(tube_number) if kind in TASK_TIMERS else None
     return tube is not None and number not in tube.tasks
 
 
-def _bring(ledger: QueueState, tube: QueueTube, ids: Iterable[int]) -> None:
+def _bring(state: QueueState, tube: QueueTube, ids: Iterable[int]) -> None:
     """Bring tasks that exist into memory."""
-    tasks, read = tube.tasks, ledger.read
+    tasks, read = tube.tasks, state.read
     # Places ascend within a sub-queue, and so does what is kept in order: sorting costs little.
     missing = sorted(set(ids).difference(tasks))
     resident_bytes = 0
-    for task_id, record in _records(ledger, tube, missing):
+    for task_id, record in _records(state, tube, missing):
         task = tasks[task_id] = read(tube, task_id, record)
         if task.body is not None:
             resident_bytes += len(task.body)
-    ledger.resident_bytes += resident_bytes
+    state.resident_bytes += resident_bytes
 
 
-def _records(
-    ledger: QueueState, tube: QueueTube, ids: Sequence[int]
-) -> Iterator[tuple[int, bytes]]:
+def _records(state: QueueState, tube: QueueTube, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """Yield the records of ascending ids; neighbours are scanned, which costs half."""
-    number, store = tube.number, ledger.store
+    number, store = tube.number, state.store
     alone: list[int] = []
     for run in _runs(ids):
         if len(run) < SCANNED_MIN:

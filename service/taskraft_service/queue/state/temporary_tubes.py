@@ -23,19 +23,19 @@ def out_of_reach(tube: QueueTube) -> Refusal:
     )
 
 
-def across(ledger: QueueState, options: TubeOptions) -> Iterator[tuple[str, str]]:
+def across(state: QueueState, options: TubeOptions) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a dead-letter tube: both tubes must have the same durability."""
-    target = ledger.tubes.get(options.dead_letter_tube)
+    target = state.tubes.get(options.dead_letter_tube)
     if target is not None and target.options.durability is not options.durability:
         yield "dead_letter_tube", f"names a tube that is {target.options.durability.name}"
 
 
-def refusal_of_target(ledger: QueueState, name: str, field: str) -> Refusal | None:
+def refusal_of_target(state: QueueState, name: str, field: str) -> Refusal | None:
     """Return why a field cannot name a tube that will receive tasks later, or None.
 
     The tube need not exist yet. If it is created as temporary, the later put is refused.
     """
-    tube = ledger.tubes.get(name)
+    tube = state.tubes.get(name)
     if tube is None or not tube.is_temporary:
         return None
     text = "names a temporary tube, which only plain puts reach"

@@ -30,7 +30,7 @@ SURPLUS: Final = "BURIED_MAX"
 
 
 def end(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     operation: Operation,
     outcome: TaskOutcome,
@@ -43,7 +43,7 @@ def end(
     task that had ended before and was kept, only the transition happens.
     """
     if task.state in FINISHED:
-        transition(ledger, task.tube, (task,), operation, kind, reason)
+        transition(state, task.tube, (task,), operation, kind, reason)
         return
     if outcome is TaskOutcome.EXPIRED:
         task.tube.counters.expire(task.state)
@@ -51,23 +51,23 @@ def end(
     if not is_gone or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     if task.extras.dependents:
-        ledger.dependents.ended(task, outcome)
+        state.dependents.ended(task, outcome)
     if is_gone and outcome is not TaskOutcome.PROCESSED:
-        leave_failure(ledger, task, outcome)
-    watcher = ledger.watcher
+        leave_failure(state, task, outcome)
+    watcher = state.watcher
     if watcher is not None:
         watcher(task, outcome)
-    transition(ledger, task.tube, (task,), operation, kind, reason, outcome)
+    transition(state, task.tube, (task,), operation, kind, reason, outcome)
 
 
-def leave_failure(ledger: QueueState, task: QueueTask, outcome: TaskOutcome) -> None:
+def leave_failure(state: QueueState, task: QueueTask, outcome: TaskOutcome) -> None:
     """Keep the last failure of a task that leaves, if the task has one."""
     if task.extras.failure is not None:
-        ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
+        state.failures.add(task, outcome, state.now_ms, state.limits)
 
 
 def bury(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     operation: Operation,
     failure: Failure | None,
@@ -81,37 +81,37 @@ def bury(
         failure=failure if failure is not None else extras.failure,
         times_buried=extras.times_buried + 1,
     )
-    watcher = ledger.watcher
+    watcher = state.watcher
     if watcher is not None:
         watcher(task, TaskOutcome.BURIED_OUT)
-    transition(ledger, task.tube, (task,), operation, kind, reason, TaskOutcome.BURIED_OUT)
-    note_surplus(ledger, task.tube)
+    transition(state, task.tube, (task,), operation, kind, reason, TaskOutcome.BURIED_OUT)
+    note_surplus(state, task.tube)
 
 
-def note_surplus(ledger: QueueState, tube: QueueTube) -> None:
+def note_surplus(state: QueueState, tube: QueueTube) -> None:
     """Remember a tube that has more buried tasks than ``buried_max``."""
     if _has_surplus(tube):
-        ledger.surplus[tube.number] = tube
+        state.surplus[tube.number] = tube
 
 
-def remove_surplus(ledger: QueueState, tasks_max: int) -> int:
+def remove_surplus(state: QueueState, tasks_max: int) -> int:
     """Delete buried tasks beyond ``buried_max``, at most ``tasks_max``; return how many.
 
     The oldest tube comes first, and in a tube the task that a kick would take first. This runs
     after each command, not within it, so that a command finds every task that it names.
     """
     removed = 0
-    while over := [number for number, tube in ledger.surplus.items() if _has_surplus(tube)]:
+    while over := [number for number, tube in state.surplus.items() if _has_surplus(tube)]:
         if removed == tasks_max:
             break
-        tube = ledger.surplus[min(over)]
+        tube = state.surplus[min(over)]
         order = tube.buried.pop_least()
         assert order is not None
-        task = ledger.find(tube, order[2])
+        task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
-        end(ledger, task, Operation.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
+        end(state, task, Operation.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
         removed += 1
-    ledger.surplus = {number: ledger.surplus[number] for number in over}
+    state.surplus = {number: state.surplus[number] for number in over}
     return removed
 
 

@@ -36,7 +36,7 @@ def refusal_of_all(target: QueueTube) -> Refusal | None:
     return None
 
 
-def refusal_to_receive(ledger: QueueState, target: QueueTube, task: QueueTask) -> Refusal | None:
+def refusal_to_receive(state: QueueState, target: QueueTube, task: QueueTask) -> Refusal | None:
     """Return why a tube does not accept this task, its capacity aside, or None."""
     refusal = refusal_of_all(target)
     if refusal is None and target.custom is not None:
@@ -48,22 +48,22 @@ def refusal_to_receive(ledger: QueueState, target: QueueTube, task: QueueTask) -
             0,
             task.created_ms,
             shown(task.expire_at_ms),
-            ledger.now_ms,
+            state.now_ms,
         )
         return refused_by_driver(target, arrival)
     return refusal
 
 
-def dead_letters_of(ledger: QueueState, task: QueueTask) -> QueueTube | None:
+def dead_letters_of(state: QueueState, task: QueueTask) -> QueueTube | None:
     """Return the dead-letter tube of a task if it accepts the task, its capacity aside, or None."""
-    target = ledger.tubes.get(task.tube.options.dead_letter_tube)
-    if target is None or refusal_to_receive(ledger, target, task) is not None:
+    target = state.tubes.get(task.tube.options.dead_letter_tube)
+    if target is None or refusal_to_receive(state, target, task) is not None:
         return None
     return target
 
 
 def move_to(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     target: QueueTube,
     delay_ms: int = 0,
@@ -78,27 +78,27 @@ def move_to(
     its end, and its schedule follow the task to the target.
     """
     times = _times_kept(task, target)
-    moved = _arrived(ledger, task, target, times, delay_ms, position)
+    moved = _arrived(state, task, target, times, delay_ms, position)
     if key:
         moved.extras = replace(moved.extras, unique_key=key)
-        claim(ledger, target, key, moved.id)
-    if ledger.watcher is not None:
-        ledger.watch.tell_moved(task, target.name, moved.id)
-    ledger.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
+        claim(state, target, key, moved.id)
+    if state.watcher is not None:
+        state.watch.tell_moved(task, target.name, moved.id)
+    state.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
     arriving = Operation.PUT_DELAYED if _is_delayed(target, delay_ms) else Operation.PUT
-    _go(ledger, task, EventKind.MOVE, moved, arriving)
+    _go(state, task, EventKind.MOVE, moved, arriving)
 
 
 def bring_to_dead_letters(
-    ledger: QueueState, task: QueueTask, target: QueueTube, kind: EventKind
+    state: QueueState, task: QueueTask, target: QueueTube, kind: EventKind
 ) -> None:
     """End a taken task as failed, and put its payload into the dead-letter tube.
 
     ``kind`` is the operation that used the attempts up; the counters and the feed show it. The new
     task starts with the times of the dead-letter tube, the failure, and the origin.
     """
-    times = _times_given(ledger, target)
-    moved = _arrived(ledger, task, target, times, 0, Position.IN_ORDER)
+    times = _times_given(state, target)
+    moved = _arrived(state, task, target, times, 0, Position.IN_ORDER)
     moved.extras = replace(
         moved.extras,
         origin=TaskOrigin(task.tube.name, task.id, task.extras.unique_key),
@@ -107,18 +107,18 @@ def bring_to_dead_letters(
         group_number=0,
         dependents=0,
     )
-    if ledger.watcher is not None:
-        ledger.watcher(task, TaskOutcome.FAILED)
+    if state.watcher is not None:
+        state.watcher(task, TaskOutcome.FAILED)
     task.extras = replace(task.extras, outcome=TaskOutcome.FAILED)
     if task.extras.dependents:
-        ledger.dependents.ended(task, TaskOutcome.FAILED)
-    leave_failure(ledger, task, TaskOutcome.FAILED)
-    _go(ledger, task, kind, moved, Operation.PUT)
-    ledger.signals.signal_ready(target)
+        state.dependents.ended(task, TaskOutcome.FAILED)
+    leave_failure(state, task, TaskOutcome.FAILED)
+    _go(state, task, kind, moved, Operation.PUT)
+    state.signals.signal_ready(target)
 
 
 def _go(
-    ledger: QueueState, task: QueueTask, kind: EventKind, moved: QueueTask, arriving: Operation
+    state: QueueState, task: QueueTask, kind: EventKind, moved: QueueTask, arriving: Operation
 ) -> None:
     """Make the two transitions of a move: out of one tube, into the other."""
     assert moved.tube is not task.tube
@@ -127,8 +127,8 @@ def _go(
     moved.tube.counters.arrive(LIFE_CYCLE[GONE, arriving])
     origin, target = f"{task.tube.name}/{task.id}", f"{moved.tube.name}/{moved.id}"
     outcome = task.extras.outcome
-    transition(ledger, task.tube, (task,), leaving, kind, target, outcome)
-    transition(ledger, moved.tube, (moved,), arriving, EventKind.MOVE, origin)
+    transition(state, task.tube, (task,), leaving, kind, target, outcome)
+    transition(state, moved.tube, (moved,), arriving, EventKind.MOVE, origin)
 
 
 def _priority_in(target: QueueTube, priority: int) -> int:
@@ -154,14 +154,14 @@ def _times_kept(task: QueueTask, target: QueueTube) -> _Times:
     return _Times(task.ttl_ms, task.ttr_ms, task.expire_at_ms)
 
 
-def _times_given(ledger: QueueState, target: QueueTube) -> _Times:
+def _times_given(state: QueueState, target: QueueTube) -> _Times:
     """Return the times that a new task has in a tube by default."""
     options = target.options
-    return _Times(options.ttl_ms, options.ttr_ms, after(ledger.now_ms, options.ttl_ms))
+    return _Times(options.ttl_ms, options.ttr_ms, after(state.now_ms, options.ttl_ms))
 
 
 def _arrived(
-    ledger: QueueState,
+    state: QueueState,
     task: QueueTask,
     target: QueueTube,
     times: _Times,
@@ -178,17 +178,17 @@ def _arrived(
         priority,
         times.ttl_ms,
         times.ttr_ms,
-        after(ledger.now_ms, delay_ms) if delayed else NEVER_MS,
+        after(state.now_ms, delay_ms) if delayed else NEVER_MS,
         times.expire_at_ms,
     )
     task_id = target.next_id
     target.next_id += 1
     subqueue = task.subqueue if target.has_subqueues else ""
-    body = ledger.body(task)
+    body = state.body(task)
     moved = QueueTask(
         target, task_id, terms, task.created_ms, body, task.payload_bytes, task.type, subqueue
     )
-    moved.since_ms = ledger.now_ms
+    moved.since_ms = state.now_ms
     moved.extras = _extras_there(task.extras, target)
     return moved
 

@@ -45,7 +45,7 @@ _since_of: Final = attrgetter("since_ms")
 
 
 def transition(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     tasks: Sequence[QueueTask],
     operation: Operation,
@@ -61,7 +61,7 @@ def transition(
     the caller may change only attributes that no index depends on.
 
     Args:
-        ledger: the state of the queue.
+        state: the state of the queue.
         tube: the tube of the tasks.
         tasks: at least one task.
         operation: what is done to the tasks.
@@ -73,31 +73,31 @@ def transition(
     after = LIFE_CYCLE[before, operation]
     if kind is None:
         kind = EVENT_KINDS[operation]
-    ledger.feed.emit(ledger.stamp, tasks, kind, before, after, reason, outcome)
+    state.feed.emit(state.stamp, tasks, kind, before, after, reason, outcome)
     is_in_place = before is after and kind in IN_PLACE
     payload_bytes = 0
     if before is GONE:
-        payload_bytes = _insert(ledger, tube, tasks)
+        payload_bytes = _insert(state, tube, tasks)
     elif operation is not TRUNCATE and not is_in_place:
-        _leave(ledger, tube, tasks, before)
+        _leave(state, tube, tasks, before)
     for task in tasks:
         assert task.state is before
         task.state = after
     if after is GONE:
-        payload_bytes = _remove(ledger, tube, tasks)
+        payload_bytes = _remove(state, tube, tasks)
     elif after is TAKEN and not is_in_place:
-        _start_leases(ledger, tasks)
+        _start_leases(state, tasks)
     else:
-        _enter(ledger, tube, tasks, after, is_in_place=is_in_place)
+        _enter(state, tube, tasks, after, is_in_place=is_in_place)
     if operation is not TRUNCATE:  # the counters of a truncated tube were emptied before
         if not tube.dirty:
-            ledger.tubes.touch(tube)
+            state.tubes.touch(tube)
         tube.counters.count(kind, before, after, len(tasks), payload_bytes)
-    if ledger.groups.by_name and before is not after:
-        _tell_groups(ledger, tasks, kind, before, after)
+    if state.groups.by_name and before is not after:
+        _tell_groups(state, tasks, kind, before, after)
 
 
-def _insert(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
+def _insert(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
     """Keep new tasks in memory until they are written; return their payload bytes."""
     residents = tube.tasks
     payload_bytes = resident_bytes = 0
@@ -106,15 +106,15 @@ def _insert(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> 
         payload_bytes += task.payload_bytes
         if task.body is not None:
             resident_bytes += len(task.body)
-    ledger.dirty_tasks += tasks
-    ledger.resident_bytes += resident_bytes
+    state.dirty_tasks += tasks
+    state.resident_bytes += resident_bytes
     return payload_bytes
 
 
-def _leave(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], before: State) -> None:
+def _leave(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], before: State) -> None:
     """End the lease, or the ready age, of tasks that leave a state."""
     if before is TAKEN:
-        _end_leases(ledger, tube, tasks)
+        _end_leases(state, tube, tasks)
     elif before is READY:
         if len(tasks) == 1:
             tube.ages.remove(tasks[0].since_ms)
@@ -122,11 +122,11 @@ def _leave(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], befo
             tube.ages.remove_all(list(map(_since_of, tasks)))
 
 
-def _end_leases(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
+def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
     """Make the tokens of tasks stale, and let their sub-queues offer the next tasks."""
     if tube.ready.counts_leases:
         tube.ready.free(tasks)
-    leases = ledger.leases
+    leases = state.leases
     for task in tasks:
         token, session = task.token, task.session
         del leases[token]
@@ -139,13 +139,13 @@ def _end_leases(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask])
             task.extras = replace(task.extras, cancel_requested=False)
 
 
-def _start_leases(ledger: QueueState, tasks: Sequence[QueueTask]) -> None:
+def _start_leases(state: QueueState, tasks: Sequence[QueueTask]) -> None:
     """Assign new lease tokens, and record the leases in the sessions."""
-    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
+    now_ms, token, leases = state.now_ms, state.token, state.leases
     for task in tasks:
         if not task.dirty:  # no ``touch_task``: a task that is being taken is in memory
             task.dirty = True
-            ledger.dirty_tasks.append(task)
+            state.dirty_tasks.append(task)
         token += 1
         task.token = token
         task.since_ms = now_ms
@@ -155,12 +155,12 @@ def _start_leases(ledger: QueueState, tasks: Sequence[QueueTask]) -> None:
         if session is not None:
             session.held[token] = task
         if task.timer is not None or task.lease_until_ms < NEVER_MS or task.expire_at_ms < NEVER_MS:
-            ledger.timers.renew(task)
-    ledger.token = token
+            state.timers.renew(task)
+    state.token = token
 
 
 def _enter(
-    ledger: QueueState,
+    state: QueueState,
     tube: QueueTube,
     tasks: Sequence[QueueTask],
     after: State,
@@ -168,31 +168,31 @@ def _enter(
     is_in_place: bool,
 ) -> None:
     """Put tasks into the order of a state without lease; in place, also of a lease that goes on."""
-    now_ms = ledger.now_ms
+    now_ms = state.now_ms
     is_ready = after is READY
     has_driver = is_ready and tube.custom is not None
     for task in tasks:
         if not task.dirty:
-            ledger.touch_task(task)
+            state.touch_task(task)
         task.since_ms = task.since_ms if is_in_place else now_ms
         if after is not DELAYED and after is not HELD:
             task.visible_at_ms = NEVER_MS
         if has_driver:
-            assign_driver_rank(ledger, task)
+            assign_driver_rank(state, task)
         elif after is BURIED:
             tube.buried.add(task.buried_order)
         if not is_ready or task.timer is not None or task.expire_at_ms < NEVER_MS:
-            ledger.timers.renew(task)
+            state.timers.renew(task)
     if is_ready:
         tube.ready.add_all(tasks)
         if not is_in_place:
             tube.ages.add(now_ms, len(tasks))
-            totals = ledger.tubes.totals
+            totals = state.tubes.totals
             if tube.number not in totals.noted:
                 totals.note_ready(tube)
 
 
-def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
+def _remove(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
     """Remove tasks that are gone; return the change of payload bytes, which is negative.
 
     A task that the store knows stays in memory until the next batch of writes deletes its record.
@@ -202,31 +202,31 @@ def _remove(ledger: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> 
     for task in tasks:
         payload_bytes -= task.payload_bytes
         if task.timer is not None:
-            ledger.timers.cancel(task)
+            state.timers.cancel(task)
         if task.extras is not NO_EXTRAS:
-            _remove_references(ledger, tube, task)
+            _remove_references(state, tube, task)
         if task.written is not None and not task.dirty:
-            ledger.touch_task(task)
+            state.touch_task(task)
         if task.body is not None:
             resident_bytes += len(task.body)
             task.body = None
         if task.written is None:
             del residents[task.id]
-    ledger.resident_bytes -= resident_bytes
+    state.resident_bytes -= resident_bytes
     return payload_bytes
 
 
-def _remove_references(ledger: QueueState, tube: QueueTube, task: QueueTask) -> None:
+def _remove_references(state: QueueState, tube: QueueTube, task: QueueTask) -> None:
     """Free the unique key of a task that is gone, and its places among the dependents of others."""
     key = task.extras.unique_key
     if key:
-        ledger.unique_keys.free(tube.number, key, task.id)
+        state.unique_keys.free(tube.number, key, task.id)
     if task.extras.waiting is not None:
-        ledger.dependents.leave(task)
+        state.dependents.leave(task)
 
 
 def _tell_groups(
-    ledger: QueueState, tasks: Sequence[QueueTask], kind: EventKind, before: State, after: State
+    state: QueueState, tasks: Sequence[QueueTask], kind: EventKind, before: State, after: State
 ) -> None:
     """Let groups count tasks that were put, ended, buried or made ready again."""
     if before in OPEN and after in OPEN:
@@ -235,31 +235,31 @@ def _tell_groups(
         if task.extras is NO_EXTRAS or not task.extras.group:
             continue
         if before is GONE:
-            ledger.groups.task_added(task)
+            state.groups.task_added(task)
         else:
-            ledger.groups.task_changed(task, kind, before, after)
+            state.groups.task_changed(task, kind, before, after)
 
 
 def unhold_if_clear(
-    ledger: QueueState, task: QueueTask, operation: Operation, delayed_operation: Operation
+    state: QueueState, task: QueueTask, operation: Operation, delayed_operation: Operation
 ) -> None:
     """Make a held task ready, or delayed until its time, unless something else holds the task.
 
     ``operation`` makes the task ready, ``delayed_operation`` delays it.
     """
     assert task.state is HELD
-    if task.extras.waiting is not None or ledger.groups.holds(task):
+    if task.extras.waiting is not None or state.groups.holds(task):
         return
-    is_delayed = ledger.now_ms < task.visible_at_ms < NEVER_MS
-    transition(ledger, task.tube, (task,), delayed_operation if is_delayed else operation)
-    ledger.signals.signal_ready(task.tube)
+    is_delayed = state.now_ms < task.visible_at_ms < NEVER_MS
+    transition(state, task.tube, (task,), delayed_operation if is_delayed else operation)
+    state.signals.signal_ready(task.tube)
 
 
-def assign_driver_rank(ledger: QueueState, task: QueueTask) -> None:
+def assign_driver_rank(state: QueueState, task: QueueTask) -> None:
     """Let the driver of a CUSTOM tube decide the rank of a task that becomes ready."""
     tube = task.tube
     assert tube.custom is not None
-    placement = tube.custom.place(arriving_task(task, ledger.now_ms), tube.memory)
+    placement = tube.custom.place(arriving_task(task, state.now_ms), tube.memory)
     rank, memory = placement.rank, placement.memory
     assert RANK_MIN <= rank <= RANK_MAX, f"driver {tube.driver!r}: rank {rank}"
     assert len(memory) <= MEMORY_BYTES_MAX, f"driver {tube.driver!r}: {len(memory)} bytes"

@@ -25,24 +25,24 @@ class Conflict(NamedTuple):
     new: NewTask
 
 
-def holder(ledger: QueueState, tube: QueueTube, key: tuple[str, ...]) -> QueueTask | None:
+def holder(state: QueueState, tube: QueueTube, key: tuple[str, ...]) -> QueueTask | None:
     """Return the task that has a key, or None; the task may be finished."""
-    return ledger.find(tube, ledger.unique_keys.find(tube.number, key))
+    return state.find(tube, state.unique_keys.find(tube.number, key))
 
 
-def reclaim(ledger: QueueState, task: QueueTask) -> Refusal | None:
+def reclaim(state: QueueState, task: QueueTask) -> Refusal | None:
     """Give a finished task its key back; return a refusal if an unfinished task has the key."""
     key = task.extras.unique_key
     if not key:
         return None
-    other = holder(ledger, task.tube, key)
+    other = holder(state, task.tube, key)
     if other is not None and other.id != task.id and other.state not in FINISHED:
         return key_taken(other.id)
-    claim(ledger, task.tube, key, task.id)
+    claim(state, task.tube, key, task.id)
     return None
 
 
-def claim(ledger: QueueState, tube: QueueTube, key: tuple[str, ...], task_id: int) -> None:
+def claim(state: QueueState, tube: QueueTube, key: tuple[str, ...], task_id: int) -> None:
     """Give a key to a task, and forget the failure of the last task that had the key."""
-    ledger.unique_keys.claim(tube.number, key, task_id)
-    ledger.failures.begin_anew(tube.number, key)
+    state.unique_keys.claim(tube.number, key, task_id)
+    state.failures.begin_anew(tube.number, key)

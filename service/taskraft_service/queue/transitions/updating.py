@@ -43,61 +43,61 @@ def unsuitable_to_tube(tube: QueueTube, update: TaskUpdate | None) -> Refusal | 
 
 
 def unsuitable_content(
-    ledger: QueueState, task: QueueTask, update: TaskUpdate | None
+    state: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
     """Return why the content of a task cannot be edited as the update says, or None."""
     if update is None or not update.content:
         return None
-    edited = ledger.editor(ledger.body(task), update.content)
+    edited = state.editor(state.body(task), update.content)
     return edited if isinstance(edited, Refusal) else None
 
 
-def growth(ledger: QueueState, task: QueueTask, update: TaskUpdate | None) -> int:
+def growth(state: QueueState, task: QueueTask, update: TaskUpdate | None) -> int:
     """Return by how many payload bytes an update grows a task; negative if the task shrinks."""
     if update is None or not update.content:
         return 0
-    edited = ledger.editor(ledger.body(task), update.content)
+    edited = state.editor(state.body(task), update.content)
     return 0 if isinstance(edited, Refusal) else edited.payload_bytes - task.payload_bytes
 
 
 def no_room_to_grow(
-    ledger: QueueState, task: QueueTask, update: TaskUpdate | None
+    state: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
     """Return why the tube's capacity does not allow the growth by an update, or None."""
     if not task.tube.has_capacity:
         return None
-    return task.tube.full(0, growth(ledger, task, update))
+    return task.tube.full(0, growth(state, task, update))
 
 
-def update_task(ledger: QueueState, task: QueueTask, update: TaskUpdate) -> None:
+def update_task(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
     """Apply an update, except for its delay: the transition, or the caller, applies the delay.
 
     The caller has taken the task out of its order, and makes a transition afterwards.
     """
-    ledger.touch_task(task)
+    state.touch_task(task)
     if update.content:
-        _edit(ledger, task, update.content)
+        _edit(state, task, update.content)
     if update.priority is not None:
         task.priority = update.priority
         task.order = (task.order[0], task.tube.rank(update.priority), task.id)
     if update.ttl_ms is not None:
         task.ttl_ms = max(update.ttl_ms, 0)
-        task.expire_at_ms = after(ledger.now_ms, update.ttl_ms)
+        task.expire_at_ms = after(state.now_ms, update.ttl_ms)
     if update.ttr_ms is not None:
         task.ttr_ms = max(update.ttr_ms, 0)
 
 
-def _edit(ledger: QueueState, task: QueueTask, change: bytes) -> None:
-    edited = ledger.editor(ledger.body(task), change)
+def _edit(state: QueueState, task: QueueTask, change: bytes) -> None:
+    edited = state.editor(state.body(task), change)
     assert not isinstance(edited, Refusal), "unsuitable_content was not asked"
-    replace_body(ledger, task, edited)
+    replace_body(state, task, edited)
 
 
-def replace_body(ledger: QueueState, task: QueueTask, edited: Edited) -> None:
+def replace_body(state: QueueState, task: QueueTask, edited: Edited) -> None:
     """Replace the content of a task, and correct all counts of its bytes."""
-    ledger.touch_task(task)
-    ledger.tubes.touch(task.tube)
-    ledger.resident_bytes += len(edited.body) - len(task.body or b"")
+    state.touch_task(task)
+    state.tubes.touch(task.tube)
+    state.resident_bytes += len(edited.body) - len(task.body or b"")
     task.tube.counters.resize(edited.payload_bytes - task.payload_bytes)
     task.body = edited.body
     task.payload_bytes = edited.payload_bytes

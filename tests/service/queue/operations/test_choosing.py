@@ -97,7 +97,7 @@ class Desk:
         return answer.ids
 
     def has_subqueues(self, tube):
-        return self.queue._ledger.tubes[tube].has_subqueues
+        return self.queue._state.tubes[tube].has_subqueues
 
     def reopen(self):
         self.store.write(self.queue.collect_writes())
@@ -267,7 +267,7 @@ def test_tubes_without_types_keep_nothing_by_type():
     desk.put(100)
     for name in "abcdef":
         assert desk.take(types=[name]) == []
-    types = desk.queue._ledger.tubes["mail"].ready.types
+    types = desk.queue._state.tubes["mail"].ready.types
     assert not types.has_any
     assert not types._orders
     desk.reopen()
@@ -282,7 +282,7 @@ def test_memory_holds_the_types_that_were_asked_for_last():
     for name in "abcdefghi":
         desk.take(types=[name], tasks_max=1)
     desk.store.write(desk.queue.collect_writes())
-    tube = desk.queue._ledger.tubes["mail"]
+    tube = desk.queue._state.tubes["mail"]
     assert list(tube.ready.types._orders) == ["g", "h", "i"]
     waiting = [task for task in tube.tasks.values() if not task.token]
     assert all(tube.ready.is_head(task) for task in waiting)

@@ -237,10 +237,10 @@ class DependencyMachine(RuleBasedStateMachine):
     @invariant()
     def the_index_has_those_that_wait_and_no_others(self):
         if self.index:
-            ledger = self.queue._ledger
-            assert not ledger.dependents.has_endings
+            state = self.queue._state
+            assert not state.dependents.has_endings
             waits = sum(len(waiting.open) for waiting in self.waiting.values())
-            assert len(list(ledger.dependents.members.keys())) == waits
+            assert len(list(state.dependents.members.keys())) == waits
 
 
 DependencyMachine.TestCase.settings = settings(

@@ -130,8 +130,8 @@ def test_takes_of_many_consumers_and_their_acknowledgements_are_done_at_once():
     done = []
     answer = execution.execute_together
 
-    def noted(ledger, run):
-        answers = answer(ledger, run)
+    def noted(state, run):
+        answers = answer(state, run)
         done.append((type(run[0]), len(run), len(answers)))
         return answers
 

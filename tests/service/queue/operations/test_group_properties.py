@@ -167,7 +167,7 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.group
         fates = list(self.fate.values())
         assert group.open == fates.count(None)
-        members = self.queue._ledger.groups.members.after(1, (0, 0))
+        members = self.queue._state.groups.members.after(1, (0, 0))
         assert len(list(members)) == group.open
         for name in ("processed", "failed", "cancelled"):
             assert getattr(group, name) == fates.count(name), name

@@ -53,12 +53,12 @@ class Desk:
     @property
     def resident(self):
         """Return how many waiting tasks of the first tube are in memory."""
-        tasks = self.queue._ledger.tubes["mail"].tasks.values()
+        tasks = self.queue._state.tubes["mail"].tasks.values()
         return sum(task.state is State.READY for task in tasks)
 
     @property
     def waiting(self):
-        return self.queue._ledger.tubes["mail"].counters.states[State.READY]
+        return self.queue._state.tubes["mail"].counters.states[State.READY]
 
 
 @pytest.mark.parametrize("is_typed", [False, True], ids=["any", "of many types"])

@@ -19,4 +19,4 @@ def test_a_task_that_was_never_ready_leaves_nothing_behind_in_the_order_of_its_t
     (taken,) = queue.apply(2, 0, [Take(["t"], task_id=1)])
     assert [task.id for task in taken.tasks] == [1]
     queue.collect_writes()
-    assert queue._ledger.tubes["t"].ready.types._orders == {}
+    assert queue._state.tubes["t"].ready.types._orders == {}

@@ -99,7 +99,7 @@ def test_every_part_of_the_state_is_in_it():
         Put("keyed", [NewTask(b"", 0, unique_key=("k",))]),
         Put("mail", [NewTask(b"", 0)], request_id="r", request_hash=7),
     )
-    ledger = queue._ledger
+    state = queue._state
     digest = queue.digest()
 
     def changed(change, undo):
@@ -109,17 +109,17 @@ def test_every_part_of_the_state_is_in_it():
         assert queue.digest() == digest
         return is_seen
 
-    schedule, group = ledger.schedules.get("s"), ledger.groups.get("held")
-    consumer, session = ledger.consumers.get("c"), ledger.sessions["anna"]
+    schedule, group = state.schedules.get("s"), state.groups.get("held")
+    consumer, session = state.consumers.get("c"), state.sessions["anna"]
     for thing, name in (
         (schedule, "left_out"),
         (group, "failed"),
         (consumer, "idle_ttl_ms"),
         (session, "ttr_ms"),
-        (ledger.failures, "following"),
-        (ledger.groups, "number"),
-        (ledger.tubes["mail"], "share"),
-        (ledger, "token"),
+        (state.failures, "following"),
+        (state.groups, "number"),
+        (state.tubes["mail"], "share"),
+        (state, "token"),
     ):
         before = getattr(thing, name)
         assert changed(

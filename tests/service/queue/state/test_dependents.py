@@ -53,7 +53,7 @@ class Stage:
 
     @property
     def index_keys(self):
-        return list(self.queue._ledger.dependents.members.keys())
+        return list(self.queue._state.dependents.members.keys())
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_an_end_is_told_in_steps_also_after_a_restart_between_them(stage):
         assert [one for one in waiting if states[one] is State.READY] == waiting[:ready]
         stage.reopen()
         stage.do()
-    assert not stage.queue._ledger.dependents.has_endings
+    assert not stage.queue._state.dependents.has_endings
     assert stage.queue.next_deadline_ms() is None
     assert stage.index_keys == []
 

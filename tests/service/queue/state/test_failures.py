@@ -50,7 +50,7 @@ def test_the_oldest_are_forgotten_where_there_are_too_many():
         node.fail(number, str(number % 2))
         node.reopen()
     assert node.known() == [3, 4, 5]
-    failures, tube = node.queue._ledger.failures, node.queue._ledger.tubes.by_number[1]
+    failures, tube = node.queue._state.failures, node.queue._state.tubes.by_number[1]
     assert failures.of_key(tube, ("0",)).id == 5
     assert failures.of_key(tube, ("1",)).id == 4
     node.fail(9)

@@ -56,7 +56,7 @@ def tasks(count, **wishes):
 
 
 def resident(queue, tube):
-    return len(queue._ledger.tubes[tube].tasks)
+    return len(queue._state.tubes[tube].tasks)
 
 
 def test_a_take_reads_what_comes_behind_with_one_look():
@@ -119,7 +119,7 @@ def test_what_is_read_of_subqueues_is_shared_between_those_in_use():
     store.write(queue.collect_writes())
     queue.read_ahead()
     of_queue = [0] * 4
-    for task_id in queue._ledger.tubes["mail"].tasks:
+    for task_id in queue._state.tubes["mail"].tasks:
         of_queue[(task_id - 1) // TASKS] += 1
     assert min(of_queue) >= TASKS // 4
 
@@ -140,7 +140,7 @@ def test_a_tube_that_was_emptied_meanwhile_is_not_read():
     queue.apply(2, 2_000, [Take(["plain"])])
     store.write(queue.collect_writes())
     queue.apply(3, 3_000, [TruncateTube("plain")])
-    ((emptied, _),) = queue._ledger.removals.values()
+    ((emptied, _),) = queue._state.removals.values()
     before = len(emptied.tasks)
     queue.read_ahead()
     assert len(emptied.tasks) == before
