@@ -160,7 +160,9 @@ def test_reads_that_wait_for_the_first_commit_are_bounded_too():
     assert cluster[1].role is RaftRole.LEADER
     for name in (b"a", b"b", b"c"):
         cluster[1].read_index(name)
-    assert cluster.peers[1].facts[-1].reason is MessageDropReason.READ_DROPPED
+    last = cluster.peers[1].facts[-1]
+    assert isinstance(last, MessageDropped)
+    assert last.reason is MessageDropReason.READ_DROPPED
     cluster.settle()
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
 
