@@ -102,12 +102,19 @@ class SubqueueRates:
         return sorted(name for _, name in self._barred)
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Set other rates and keep the levels; takes time for each bucket."""
+        """Set other rates and keep the levels; takes time for each bucket.
+
+        A full bucket is full under the new rates as well. Replicas forget full buckets at different
+        moments, so a full bucket must behave like a forgotten one.
+        """
         per_second = options.subqueue_rate_per_second
         burst = options.subqueue_rate_burst or per_second
         if (per_second, burst) == (self.per_second, self._burst):
             return
         self._touched.update(dict.fromkeys(self._buckets))
+        self._buckets = {
+            name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now_ms)
+        }
         self.per_second, self._burst = per_second, burst
         if not per_second:
             self._buckets.clear()

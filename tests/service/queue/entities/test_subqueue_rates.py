@@ -167,3 +167,19 @@ def test_a_barred_sub_queue_that_gets_its_tasks_back_after_a_restart_goes_on_whe
     assert queue.has_ready("t")
     (taken,) = queue.apply(4, 1_000, [Take(["t"])])
     assert [task.attempt for task in taken.tasks] == [2]
+
+
+def test_a_full_bucket_behaves_like_a_forgotten_one_when_the_rates_change(store, rates):
+    """Replicas forget full buckets at different moments; their states must stay equal."""
+    rates.use("known", 0)
+    other = SubqueueRates(NUMBER, store, OPTIONS)  # a replica that has forgotten the full bucket
+    larger = TubeOptions(subqueue_rate_per_second=10, subqueue_rate_burst=5)
+    for each in (rates, other):
+        each.configure(larger, 10_000)
+    for _ in range(5):
+        for each in (rates, other):
+            assert each.allows("known")
+            each.use("known", 10_000)
+    assert not rates.allows("known")
+    assert not other.allows("known")
+    assert list(rates.digest_parts(10_000)) == list(other.digest_parts(10_000))

@@ -58,7 +58,10 @@ class NaiveRates:
             tube["rates"] = {}
         elif (old.subqueue_rate_per_second, self.full(old)) != (rate, self.full(new)):
             for name, level in kept.items():
-                self.note_left(tube, name, min(level, self.full(new)))
+                if level == self.full(old) and self.allows(tube, name):
+                    del tube["rates"][name]
+                else:
+                    self.note_left(tube, name, min(level, self.full(new)))
         self.settle_turns(tube)
         if not view.options.rate_per_second:
             tube["bucket"] = tube["rate_due"] = None
