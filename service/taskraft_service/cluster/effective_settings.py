@@ -44,9 +44,9 @@ class EffectiveSettings:
         Only ``session_ttr_ms`` may stay unset: each way to open a session has its own default.
         """
         named = {
-            field.name: wish
+            field.name: setting
             for field in fields(ReplicatedSettings)
-            if (wish := getattr(told, field.name)) is not None
+            if (setting := getattr(told, field.name)) is not None
         }
         return replace(self._own, **named)
 

@@ -38,7 +38,7 @@ def tube_options(
     merged = merged_options(options, defaults_of(profile, kind))
     if profile.ttr_is_ttl and not options.HasField("ttr_ms"):
         merged = replace(merged, ttr_ms=merged.ttl_ms)
-    return suitable(kind, merged) if profile.ignores_unsuitable else merged
+    return suitable(kind, merged) if profile.ignores_unsupported else merged
 
 
 def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) -> TubeOptions:
@@ -118,7 +118,7 @@ def update_tube(request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_:
 
 
 def _configure(request: cluster_service_pb2.ConfigureRequest, _raw: bytes, hash_: int) -> Configure:
-    given = {field.name: wish for field, wish in request.settings.ListFields()}
+    given = {field.name: setting for field, setting in request.settings.ListFields()}
     if "auto_create_kind" in given:
         given["auto_create_kind"] = TubeKind(given["auto_create_kind"])
     return Configure(ReplicatedSettings(**given), request.request_id, hash_)

@@ -65,7 +65,7 @@ def violations(
     capacity.
     """
     return [
-        *_unsuitable(kind, options),
+        *_unsupported_options(kind, options),
         *_out_of_range(options),
         *_contradictory(name, options),
         *(_without_capacity(kind, options) if needs_capacity else ()),
@@ -110,7 +110,7 @@ def retry_violations(
         yield "exhausted", "DEAD_LETTER needs a dead_letter_tube"
 
 
-def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+def _unsupported_options(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
     """Yield options that the kind of the tube does not support."""
     names: tuple[str, ...] = ()
     if kind not in TIMED_KINDS:
@@ -118,20 +118,20 @@ def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str
     if kind not in SUBQUEUE_KINDS:
         names += SUBQUEUE_OPTIONS
     for name in names:
-        wish = getattr(options, name)
-        if wish != getattr(_PLAIN, name):
-            text = f"{_shown(wish)} is not supported in a tube of kind {kind.name}"
+        given = getattr(options, name)
+        if given != getattr(_PLAIN, name):
+            text = f"{_shown(given)} is not supported in a tube of kind {kind.name}"
             yield _NAMES.get(name, name), text
 
 
-def _shown(wish: object) -> str:
+def _shown(given: object) -> str:
     """Return a value by its name in the contract."""
-    if wish is True:  # only this bool option is not supported by every kind
+    if given is True:  # only this bool option is not supported by every kind
         return "HIGHER_FIRST"
-    if isinstance(wish, tuple):  # weights: there can be many, with long names
-        (name, weight), *more = wish
+    if isinstance(given, tuple):  # weights: there can be many, with long names
+        (name, weight), *more = given
         return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
-    return wish.name if isinstance(wish, IntEnum) else str(wish)
+    return given.name if isinstance(given, IntEnum) else str(given)
 
 
 def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:

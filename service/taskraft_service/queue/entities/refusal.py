@@ -135,30 +135,34 @@ def within(refusal: Refusal, path: str) -> Refusal:
     return replace(refusal, metadata=metadata, violations=violations)
 
 
-def means_nothing(tube: QueueTube, field: str, wish: object) -> Refusal:
+def refusal_of_field(tube: QueueTube, field: str, given: object) -> Refusal:
     """Return the refusal of a field that the kind of the tube does not support."""
-    text = f"{wish} is not supported in a tube of kind {tube.kind.name}"
-    return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
+    text = f"{given} is not supported in a tube of kind {tube.kind.name}"
+    return invalid(field, text, {"kind": tube.kind.name, "value": str(given)})
 
 
-def unsuitable_to_kind(tube: QueueTube, wishes: Mapping[str, int | None]) -> Refusal | None:
+def refusal_of_fields(tube: QueueTube, fields: Mapping[str, int | None]) -> Refusal | None:
     """Return the refusal of fields that a kind without priorities and times lacks, or None.
 
-    ``wishes`` has the values by field; None: not set.
+    ``fields`` has the values by field; None: not set.
     """
     if tube.has_options:
         return None
     return together(
-        [means_nothing(tube, field, wish) for field, wish in wishes.items() if wish is not None]
+        [
+            refusal_of_field(tube, field, given)
+            for field, given in fields.items()
+            if given is not None
+        ]
     )
 
 
-def delay_unsuitable(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
+def refusal_of_delay(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
     """Return the refusal of a delay in a kind of tube without delays, or None."""
-    return unsuitable_to_kind(tube, {field: delay_ms if delay_ms > 0 else None})
+    return refusal_of_fields(tube, {field: delay_ms if delay_ms > 0 else None})
 
 
-def refused_by_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
+def refusal_of_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
     """Return why the driver of a tube does not accept a task, or None."""
     why = tube.custom.refuse(arrival) if tube.custom is not None else ""
     if not why:

@@ -29,7 +29,7 @@ DAY_MS: Final = 86_400_000
 class TubeProfile:
     """Rules of the tubes of a profile.
 
-    ``ttr_is_ttl``: the default time to run is the tube's time to live. ``ignores_unsuitable``:
+    ``ttr_is_ttl``: the default time to run is the tube's time to live. ``ignores_unsupported``:
     unsupported fields are ignored instead of refused. ``touches_untimed``: leases can be extended
     in tubes without a time to run. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
     capacity.
@@ -38,7 +38,7 @@ class TubeProfile:
     name: str
     defaults: TubeOptions = TubeOptions()
     ttr_is_ttl: bool = False
-    ignores_unsuitable: bool = False
+    ignores_unsupported: bool = False
     touches_untimed: bool = True
     needs_capacity: bool = True
 
@@ -48,7 +48,7 @@ TARANTOOL: Final = TubeProfile(
     "tarantool",
     TubeOptions(priority_min=0),
     ttr_is_ttl=True,
-    ignores_unsuitable=True,
+    ignores_unsupported=True,
     touches_untimed=False,
     needs_capacity=False,
 )

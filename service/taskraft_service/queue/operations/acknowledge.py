@@ -23,8 +23,8 @@ from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.updating import (
     growth,
-    unsuitable_content,
-    unsuitable_to_tube,
+    refusal_of_attributes,
+    refusal_of_content,
     update_task,
 )
 
@@ -56,10 +56,10 @@ def refusal_of_ack(state: QueueState, task: QueueTask, settlement: Ack) -> Refus
     tube = task.tube
     operation = _operation(tube, settlement)
     if operation is ACK:
-        wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
+        fields = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
         text = "is supported only for a kept task; set keep, or on_ack of the tube"
         return together(
-            [invalid(field, text, {}) for field, wish in wishes.items() if wish is not None]
+            [invalid(field, text, {}) for field, value in fields.items() if value is not None]
         )
     if operation is Operation.ACK_RETAIN and not is_period(_retain_ms(tube, settlement)):
         given = settlement.retain_ms
@@ -68,7 +68,7 @@ def refusal_of_ack(state: QueueState, task: QueueTask, settlement: Ack) -> Refus
         text = f"{given} is not from 1 to {FOREVER_MS - 1}; a ZOMBIE is kept for a period"
         limits = {"value": str(given), "limit": f"1..{FOREVER_MS - 1}"}
         return invalid("retain_ms", text, limits)
-    return unsuitable_to_tube(tube, settlement.update) or unsuitable_content(
+    return refusal_of_attributes(tube, settlement.update) or refusal_of_content(
         state, task, settlement.update
     )
 
@@ -115,14 +115,14 @@ def acknowledge(
 
     ``is_checked``: the settlement was checked before and cannot be refused.
     """
-    has_wishes = (
+    overrides_tube = (
         settlement.keep is not Keep.AS_TUBE
         or settlement.retain_ms is not None
         or settlement.update is not None
     )
     refusal_of = (
         partial(_refusal, state, settlement, CapacityEstimate())
-        if has_wishes and not is_checked
+        if overrides_tube and not is_checked
         else None
     )
     leases = state.leases

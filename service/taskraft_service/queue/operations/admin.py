@@ -24,7 +24,7 @@ from taskraft_service.queue.entities.refusal import (
     CountResult,
     ItemRefusal,
     Refusal,
-    delay_unsuitable,
+    refusal_of_delay,
     wrong_state,
 )
 from taskraft_service.queue.entities.task import QueueTask
@@ -138,7 +138,7 @@ def snatch(state: QueueState, command: Snatch) -> CountResult | Refusal:
             come_back(state, task, EventKind.SNATCH)
         return True
 
-    return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
+    return refusal_of_delay(tube, "delay_ms", command.delay_ms) or change_each(
         state, tube, command.selector, (TAKEN,), change
     )
 
@@ -159,7 +159,7 @@ def restart(state: QueueState, command: Restart) -> CountResult | Refusal:
             restart_one(state, task, command.delay_ms)
         return refusal or True
 
-    return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
+    return refusal_of_delay(tube, "delay_ms", command.delay_ms) or change_each(
         state, tube, command.selector, RESTARTABLE, change
     )
 
@@ -196,7 +196,7 @@ def switch(state: QueueState, command: Switch) -> CountResult | Refusal:
         return True
 
     delay_ms = command.duration_ms if command.state is DELAYED else 0
-    return delay_unsuitable(tube, "duration_ms", delay_ms) or change_each(
+    return refusal_of_delay(tube, "duration_ms", delay_ms) or change_each(
         state, tube, command.selector, SWITCHABLE, change
     )
 

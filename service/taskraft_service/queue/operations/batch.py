@@ -99,21 +99,21 @@ def _do(state: QueueState, operation: BatchOperation, placed: list[TaskReference
     result: BatchOutcome | Refusal
     match operation:
         case Put():
-            result = put(state, operation, placed, is_owed=True)
+            result = put(state, operation, placed, is_admitted=True)
             if isinstance(result, PutResult):
                 placed += [TaskReference(operation.tube, task_id) for task_id in result.ids]
         case Settle():
             return settle_checked(state, operation)
         case Kick():
-            result = kick(state, operation, is_owed=True)
+            result = kick(state, operation, is_admitted=True)
         case Bury():
             result = bury(state, operation)
         case Delete():
             result = delete(state, operation)
         case UpdateTasks():
-            result = update_tasks(state, operation, is_owed=True)
+            result = update_tasks(state, operation, is_admitted=True)
         case Move():
-            result = move_tasks(state, operation, is_owed=True)
+            result = move_tasks(state, operation, is_admitted=True)
         case _:
             assert_never(operation)
     assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"

@@ -52,9 +52,9 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks, refusal_
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.updating import (
     growth,
-    unsuitable_content,
-    unsuitable_to_tube,
-    unsuitable_transition,
+    refusal_of_attributes,
+    refusal_of_change,
+    refusal_of_content,
 )
 
 BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks | Move
@@ -193,9 +193,9 @@ class BatchChecks:
         """Return why an operation cannot be applied to any task, or None."""
         match command:
             case Kick(delay_ms=delay_ms, update=update):
-                return unsuitable_transition(tube, delay_ms, update)
+                return refusal_of_change(tube, delay_ms, update)
             case UpdateTasks(update=update):
-                return unsuitable_to_tube(tube, update)
+                return refusal_of_attributes(tube, update)
             case Move():
                 return refusal_of_move(self._state, tube, command)
             case Bury() | Delete():
@@ -213,7 +213,7 @@ class BatchChecks:
                 if task.state is not BURIED:
                     return wrong_state(task)
                 self.room.add(tube, 0, growth(self._state, task, command.update))
-                return unsuitable_content(self._state, task, command.update)
+                return refusal_of_content(self._state, task, command.update)
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():

@@ -113,7 +113,7 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
                 ("abort_task", command.abort_task),
             )
             if following is not None
-            and (refusal := _unsuitable(state, following, f"group.{field}")) is not None
+            and (refusal := _refusal_of_group_task(state, following, f"group.{field}")) is not None
         ]
     )
     if wrong is not None:
@@ -129,7 +129,7 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
     return GroupResult(group.view())
 
 
-def _unsuitable(state: QueueState, following: GroupTask, path: str) -> Refusal | None:
+def _refusal_of_group_task(state: QueueState, following: GroupTask, path: str) -> Refusal | None:
     """Return why a task cannot be the end or abort task, as far as known now, or None."""
     tube, spec = following.tube, following.spec
     refusal = refusal_of_target(state, tube, f"{path}.tube")
@@ -246,7 +246,7 @@ def _end(state: QueueState, group: TaskGroup) -> None:
     if following is None:
         return
     task = state.new_task(following.spec)
-    result = put(state, Put(following.tube, [task], atomic=True), is_owed=True)
+    result = put(state, Put(following.tube, [task], atomic=True), is_admitted=True)
     if isinstance(result, Refusal):
         group.refusal = result
     else:

@@ -35,9 +35,9 @@ from taskraft_service.queue.transitions.endings import bury as bury_task
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
-    no_room_to_grow,
-    unsuitable_content,
-    unsuitable_transition,
+    refusal_of_change,
+    refusal_of_content,
+    refusal_of_growth,
     update_task,
 )
 from taskraft_service.queue.values import value
@@ -98,15 +98,15 @@ class Delete:
     request_hash: int = 0
 
 
-def kick(state: QueueState, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
+def kick(state: QueueState, command: Kick, *, is_admitted: bool = False) -> CountResult | Refusal:
     """Make buried tasks READY or DELAYED: the first by priority and id, or the selected ones.
 
-    ``is_owed``: the capacity of the tube is not checked, because a batch has checked it.
+    ``is_admitted``: the capacity of the tube is not checked, because a batch has checked it.
     """
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = unsuitable_transition(tube, command.delay_ms, command.update)
+    refusal = refusal_of_change(tube, command.delay_ms, command.update)
     if refusal is not None:
         return refusal
     if command.selector is None:
@@ -115,9 +115,9 @@ def kick(state: QueueState, command: Kick, *, is_owed: bool = False) -> CountRes
     def change(task: QueueTask) -> bool | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
-        refusal = unsuitable_content(state, task, command.update)
-        if refusal is None and not is_owed:
-            refusal = no_room_to_grow(state, task, command.update)
+        refusal = refusal_of_content(state, task, command.update)
+        if refusal is None and not is_admitted:
+            refusal = refusal_of_growth(state, task, command.update)
         if refusal is not None:
             return refusal
         leave_order(task)
@@ -136,7 +136,7 @@ def _kick_first(state: QueueState, tube: QueueTube, command: Kick) -> CountResul
         task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        refusal = unsuitable_content(state, task, command.update) or no_room_to_grow(
+        refusal = refusal_of_content(state, task, command.update) or refusal_of_growth(
             state, task, command.update
         )
         if refusal is not None:

@@ -40,8 +40,8 @@ from taskraft_service.queue.transitions.transition import leave_order
 from taskraft_service.queue.transitions.uniqueness import holder
 from taskraft_service.queue.transitions.updating import (
     growth,
-    unsuitable_content,
-    unsuitable_transition,
+    refusal_of_change,
+    refusal_of_content,
     update_task,
 )
 from taskraft_service.queue.values import value
@@ -79,10 +79,12 @@ MOVABLE: Final = (READY, DELAYED, BURIED)
 """States of tasks that can be moved. HELD tasks are not in an order yet."""
 
 
-def move_tasks(state: QueueState, command: Move, *, is_owed: bool = False) -> CountResult | Refusal:
+def move_tasks(
+    state: QueueState, command: Move, *, is_admitted: bool = False
+) -> CountResult | Refusal:
     """Move tasks to a tube, or return dead letters to the tubes that gave them up.
 
-    Tasks that are no dead letters are not counted when dead letters return. ``is_owed``: the
+    Tasks that are no dead letters are not counted when dead letters return. ``is_admitted``: the
     capacity is not checked, because a batch has checked it.
     """
     tube = state.tubes.find(command.tube)
@@ -99,7 +101,7 @@ def move_tasks(state: QueueState, command: Move, *, is_owed: bool = False) -> Co
         refusal = refusal_to_move(state, task, target, command) or refusal_of_key(
             state, target, key_there(task, target)
         )
-        if refusal is None and not is_owed:
+        if refusal is None and not is_admitted:
             payload_bytes = task.payload_bytes + growth(state, task, command.update)
             refusal = target.full(1, payload_bytes)
         if refusal is None:
@@ -143,7 +145,7 @@ def refusal_of_move(state: QueueState, tube: QueueTube, command: Move) -> Refusa
     return (
         refusal_of_target(state, target.name, "move_to")
         or refusal_of_all(target)
-        or unsuitable_transition(target, command.delay_ms or 0, command.update)
+        or refusal_of_change(target, command.delay_ms or 0, command.update)
     )
 
 
@@ -153,8 +155,8 @@ def refusal_to_move(
     """Return why one task cannot be moved; its key and the capacity are not checked."""
     return (
         refusal_to_receive(state, target, task)
-        or unsuitable_transition(target, command.delay_ms or 0, command.update)
-        or unsuitable_content(state, task, command.update)
+        or refusal_of_change(target, command.delay_ms or 0, command.update)
+        or refusal_of_content(state, task, command.update)
     )
 
 

@@ -76,7 +76,7 @@ class PutResult:
 PUT: Final = Operation.PUT
 TASK_BYTES: Final = 768
 """Approximate memory of a task beside its content."""
-NO_WISHES: Final = NewTask(b"", 0)
+NO_ATTRIBUTES: Final = NewTask(b"", 0)
 IN_ORDER: Final = Position.IN_ORDER
 
 
@@ -85,27 +85,27 @@ def put(
     command: Put,
     before: Sequence[TaskReference] = (),
     *,
-    is_owed: bool = False,
+    is_admitted: bool = False,
 ) -> PutResult | Refusal:
     """Put tasks in order; with ``atomic`` all or none.
 
-    ``is_owed``: neither a pause of the tube nor its capacity refuses the tasks; used for the end
-    task of a group and for batches, which check the capacity beforehand. ``before``: the tasks of
-    earlier puts of the same batch.
+    ``is_admitted``: neither a pause of the tube nor its capacity refuses the tasks; used for the
+    end task of a group and for batches, which check the capacity beforehand. ``before``: the tasks
+    of earlier puts of the same batch.
     """
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = refusal_to_put(tube, is_owed=is_owed)
+    refusal = refusal_to_put(tube, is_admitted=is_admitted)
     if refusal is not None:
         return refusal
     tasks = command.tasks
-    if tube.rules.ignores_unsuitable:
+    if tube.rules.ignores_unsupported:
         tasks = [suitable_task(tube.kind, task) for task in tasks]
-    has_wishes = _has_wishes(tube, tasks)
-    is_limited = tube.has_capacity and not is_owed
-    if not has_wishes and not is_limited:
-        return PutResult(_store(state, tube, tasks, has_wishes=False))
+    sets_attributes = _sets_attributes(tube, tasks)
+    is_limited = tube.has_capacity and not is_admitted
+    if not sets_attributes and not is_limited:
+        return PutResult(_store(state, tube, tasks, sets_attributes=False))
     plan = PutPlan(state, tube, before, is_limited=is_limited)
     for task in tasks:
         plan.add(task)
@@ -115,7 +115,7 @@ def put(
     if command.atomic and plan.refused:
         return _refused_whole(plan.refused)
     first_id = tube.next_id
-    _store(state, tube, plan.new, plan.restarting(), has_wishes=has_wishes)
+    _store(state, tube, plan.new, plan.restarting(), sets_attributes=sets_attributes)
     tube.counters.note(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
@@ -125,7 +125,7 @@ def put(
     return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 
 
-def _has_wishes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
+def _sets_attributes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
     """Return whether a task sets an attribute instead of using the tube's default.
 
     A loop, because it runs for each task of each put and takes half the time of a generator in
@@ -164,11 +164,11 @@ def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
     return first_of([at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused])
 
 
-def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
+def refusal_to_put(tube: QueueTube, *, is_admitted: bool = False) -> Refusal | None:
     """Return why a tube accepts no task at all, or None."""
     if tube.is_temporary:
         return out_of_reach(tube)
-    if is_owed or not tube.options.put_paused:
+    if is_admitted or not tube.options.put_paused:
         return None
     return Refusal(
         Reason.TUBE_PAUSED, "puts into the tube are paused; retry later", {"tube": tube.name}
@@ -177,7 +177,7 @@ def refusal_to_put(tube: QueueTube, *, is_owed: bool = False) -> Refusal | None:
 
 def refusal_of_new_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusal | None:
     """Return why a task cannot be put into a tube, or None; the capacity is not checked."""
-    if tube.rules.ignores_unsuitable:
+    if tube.rules.ignores_unsupported:
         task = suitable_task(tube.kind, task)
     return refusal_of_task(state, tube, task)
 
@@ -209,7 +209,7 @@ def _store(
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference] = (),
     *,
-    has_wishes: bool,
+    sets_attributes: bool,
 ) -> Sequence[int]:
     """Create the tasks and return their ids.
 
@@ -217,10 +217,10 @@ def _store(
     """
     now_ms = state.now_ms
     first_id = tube.next_id
-    if has_wishes:
-        _store_wished(state, tube, new_tasks, restarting)
+    if sets_attributes:
+        _store_with_attributes(state, tube, new_tasks, restarting)
     else:
-        terms = effective_options(tube, NO_WISHES, now_ms)
+        terms = effective_options(tube, NO_ATTRIBUTES, now_ms)
         made = [
             QueueTask(
                 tube, task_id, terms, now_ms, new.body, new.payload_bytes, new.type, new.subqueue
@@ -233,7 +233,7 @@ def _store(
     return range(first_id, tube.next_id)
 
 
-def _store_wished(
+def _store_with_attributes(
     state: QueueState,
     tube: QueueTube,
     new_tasks: Sequence[NewTask],

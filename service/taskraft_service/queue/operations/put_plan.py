@@ -19,8 +19,8 @@ from taskraft_service.queue.entities.refusal import (
     Refusal,
     invalid,
     key_taken,
-    means_nothing,
-    refused_by_driver,
+    refusal_of_driver,
+    refusal_of_field,
     together,
     within,
 )
@@ -31,7 +31,7 @@ from taskraft_service.queue.operations.dependency_references import Placed, reso
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.uniqueness import Conflict, holder
 
-_TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
+_TIMED_ATTRIBUTES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
 """Attributes that only tubes with priorities and times support."""
 
 
@@ -42,7 +42,7 @@ def refusal_of_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusa
         return wrong
     refusal = state.groups.refusal_to_join(task.group) if task.group else None
     if refusal is None and tube.custom is not None:
-        return refused_by_driver(tube, _arrival_of(state, tube, task))
+        return refusal_of_driver(tube, _arrival_of(state, tube, task))
     return refusal
 
 
@@ -52,7 +52,7 @@ def refusal_of_stored(state: QueueState, name: str, spec: bytes, path: str) -> R
     A tube that does not exist yet is not checked; the later put is checked again.
     """
     tube = state.tubes.get(name)
-    if tube is None or tube.rules.ignores_unsuitable:
+    if tube is None or tube.rules.ignores_unsupported:
         return None
     wrong = together(list(_invalid_fields(tube, state.new_task(spec))))
     return None if wrong is None else within(wrong, f"{path}.")
@@ -61,12 +61,12 @@ def refusal_of_stored(state: QueueState, name: str, spec: bytes, path: str) -> R
 def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
     """Yield the fields of a task that its tube does not support."""
     if task.subqueue and not tube.has_subqueues:
-        yield means_nothing(tube, "subqueue", task.subqueue)
+        yield refusal_of_field(tube, "subqueue", task.subqueue)
     if not tube.has_options:
-        for field in _TIMED_WISHES:
-            wish = getattr(task, field)
-            if wish is not None:
-                yield means_nothing(tube, field, wish)
+        for field in _TIMED_ATTRIBUTES:
+            given = getattr(task, field)
+            if given is not None:
+                yield refusal_of_field(tube, field, given)
     elif task.priority is not None:
         refusal = tube.priority_refusal("priority", task.priority)
         if refusal is not None:
@@ -135,9 +135,9 @@ class PutPlan:
         self.over_capacity: list[Refusal] = []
         self._placed = Placed(before, tube.name, self.ids)
 
-    def add(self, wished: NewTask) -> None:
+    def add(self, item: NewTask) -> None:
         """Decide about the next item."""
-        task = self._validated(wished)
+        task = self._validated(item)
         if isinstance(task, Refusal):
             self._refuse(task)
             return

@@ -44,7 +44,7 @@ def put_back(
     state: QueueState,
     task: QueueTask,
     kind: EventKind,
-    wish: Release,
+    release: Release,
     delay_ms: int,
     reason: str = "",
 ) -> None:
@@ -52,8 +52,8 @@ def put_back(
 
     A delay overrides the position FRONT, as it does for a put.
     """
-    delay_ms = renew_ttl(state, task, wish, delay_ms)
-    position = wish.position
+    delay_ms = renew_ttl(state, task, release, delay_ms)
+    position = release.position
     if position is Position.BACK:
         task.tube.counters.note(CountedOperation.REQUEUE)
     if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
@@ -79,19 +79,19 @@ def give_back(
         transition(state, task.tube, (task,), operation, kind, reason)
 
 
-def renew_ttl(state: QueueState, task: QueueTask, wish: Release, delay_ms: int) -> int:
+def renew_ttl(state: QueueState, task: QueueTask, release: Release, delay_ms: int) -> int:
     """Apply the TTL policy of a release with a delay, or of the tube.
 
     Returns the remaining delay: a delay does not outlast an unchanged time to live.
     """
     delay_ms = max(delay_ms, 0)
     options = task.tube.options
-    policy = wish.ttl_policy or options.ttl_policy
+    policy = release.ttl_policy or options.ttl_policy
     if policy is TtlPolicy.ADD_DELAY:
         task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
     elif policy is TtlPolicy.RESET:
-        fresh_ms = options.ttl_ms if wish.ttl_ms is None else wish.ttl_ms
+        fresh_ms = options.ttl_ms if release.ttl_ms is None else release.ttl_ms
         task.ttl_ms = lengthened(fresh_ms, delay_ms)
         task.expire_at_ms = after(state.now_ms, task.ttl_ms)
     else:
@@ -155,22 +155,22 @@ def _has_outlived(state: QueueState, task: QueueTask) -> bool:
     return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
 
 
-def try_again(state: QueueState, task: QueueTask, kind: EventKind, wish: Release) -> None:
+def try_again(state: QueueState, task: QueueTask, kind: EventKind, release: Release) -> None:
     """End a counted attempt: schedule the next one, or give up if none is left.
 
     The release overrides the policy, except for the maximum number of attempts. The failure is
     already stored in the task.
     """
     policy = policy_of(task)
-    failure = wish.failure
+    failure = release.failure
     reason = failure.type if failure is not None else ""
     if is_last_attempt(task, failure):
         give_up(state, task, kind, policy.exhausted, reason or EXHAUSTED)
         return
-    delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
-    if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
+    delay_ms = backoff_ms(policy, task) if release.delay_ms is None else release.delay_ms
+    if release.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
         task.order = (task.tube.lane(policy.position), *task.order[1:])
-    put_back(state, task, kind, wish, delay_ms, reason)
+    put_back(state, task, kind, release, delay_ms, reason)
 
 
 def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:

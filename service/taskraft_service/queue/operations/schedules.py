@@ -121,7 +121,7 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
             "the maximum number of schedules exists; delete unused schedules",
             {"limit": str(state.limits.schedules_max)},
         )
-    refusal = _unsuitable(state, command.options)
+    refusal = _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal
     schedule = TaskSchedule(command.name, command.options, state.now_ms, command.next_ms)
@@ -134,7 +134,7 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
-    refusal = _unsuitable(state, command.options)
+    refusal = _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal
     before, schedule.options = schedule.options, command.options
@@ -148,7 +148,7 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     return ScheduleResult(schedule.view())
 
 
-def _unsuitable(state: QueueState, options: ScheduleSpec) -> Refusal | None:
+def _refusal_of_options(state: QueueState, options: ScheduleSpec) -> Refusal | None:
     """Return why a schedule cannot put its task, as far as known now, or None."""
     refusal = refusal_of_target(state, options.tube, "schedule.tube")
     return refusal or refusal_of_stored(state, options.tube, options.spec, "schedule.spec")
@@ -215,7 +215,7 @@ def _put_instead(state: QueueState, before: QueueTask, addition: Put) -> PutResu
     if refusal is not None:
         return refusal
     delete(state, removal)
-    return put(state, addition, is_owed=True)
+    return put(state, addition, is_admitted=True)
 
 
 def _task_before(state: QueueState, schedule: TaskSchedule) -> QueueTask | None:

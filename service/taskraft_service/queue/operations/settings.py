@@ -35,9 +35,9 @@ class SettingsResult:
 def configure(state: QueueState, command: Configure) -> SettingsResult:
     """Set the given settings and leave the others unchanged."""
     named = {
-        field.name: wish
+        field.name: setting
         for field in fields(ReplicatedSettings)
-        if (wish := getattr(command.settings, field.name)) is not None
+        if (setting := getattr(command.settings, field.name)) is not None
     }
     state.settings = replace(state.settings, **named)
     if "session_ttr_ms" in named:
@@ -51,10 +51,10 @@ def session_ttr_ms(state: QueueState, default_ttr_ms: int) -> int:
     ``default_ttr_ms`` 0: the session was opened by a stream and may end with the stream. Other
     sessions need heartbeats, so they get at least ``session_ttr_min_ms``.
     """
-    wish = state.settings.session_ttr_ms
-    if wish is None:
+    setting = state.settings.session_ttr_ms
+    if setting is None:
         return default_ttr_ms
-    return max(wish, state.limits.session_ttr_min_ms) if default_ttr_ms else wish
+    return max(setting, state.limits.session_ttr_min_ms) if default_ttr_ms else setting
 
 
 def _renew_session_ttr(state: QueueState) -> None:

@@ -167,7 +167,7 @@ def _refusal_of_capacity(
 def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
     """Return a task to READY or DELAYED, in its tube or another one, counted or uncounted."""
     place = tube_after(state, task, settlement)
-    if place.rules.ignores_unsuitable and not place.has_options:
+    if place.rules.ignores_unsupported and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
     reason = failure.type if failure is not None else ""

@@ -11,8 +11,8 @@ from taskraft_service.queue.entities.refusal import (
     at_item,
     first_of,
     invalid,
+    refusal_of_fields,
     together,
-    unsuitable_to_kind,
 )
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task import QueueTask
@@ -34,8 +34,8 @@ from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.transitions.moving import dead_letters_of, refusal_to_receive
 from taskraft_service.queue.transitions.updating import (
     growth,
-    unsuitable_content,
-    unsuitable_to_tube,
+    refusal_of_attributes,
+    refusal_of_content,
 )
 
 
@@ -80,11 +80,11 @@ def refusal_of_settlement(
         case Ack():
             return refusal_of_ack(state, task, settlement)
         case Release():
-            return _unsuitable_release(state, task, settlement)
+            return _refusal_of_release(state, task, settlement)
         case BuryTaken(update=update):
-            return unsuitable_to_tube(tube, update) or unsuitable_content(state, task, update)
+            return refusal_of_attributes(tube, update) or refusal_of_content(state, task, update)
         case Touch():
-            return _unsuitable_touch(tube)
+            return _refusal_of_touch(tube)
         case Reject():
             return None
         case _:
@@ -96,26 +96,26 @@ def tube_after(state: QueueState, task: QueueTask, settlement: Release) -> Queue
     return state.tubes.get(settlement.move_to, task.tube)
 
 
-def _unsuitable_release(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
+def _refusal_of_release(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
     """Return why a task cannot be released in this way, or None."""
     place, update = tube_after(state, task, settlement), settlement.update
-    refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
+    refusals = (_refusal_of_times(place, settlement), refusal_of_attributes(place, update))
     refusal = together([refusal for refusal in refusals if refusal is not None])
     if refusal is None and settlement.move_to:
-        refusal = _unsuitable_move(state, task, settlement)
-    return refusal or unsuitable_content(state, task, update)
+        refusal = _refusal_of_destination(state, task, settlement)
+    return refusal or refusal_of_content(state, task, update)
 
 
-def _unsuitable_times(tube: QueueTube, settlement: Release) -> Refusal | None:
+def _refusal_of_times(tube: QueueTube, settlement: Release) -> Refusal | None:
     """Return which times of a release the target tube does not support, or None."""
-    if tube.rules.ignores_unsuitable:
+    if tube.rules.ignores_unsupported:
         return None
-    return unsuitable_to_kind(
+    return refusal_of_fields(
         tube, {"delay_ms": max(settlement.delay_ms or 0, 0) or None, "ttl_ms": settlement.ttl_ms}
     )
 
 
-def _unsuitable_touch(tube: QueueTube) -> Refusal | None:
+def _refusal_of_touch(tube: QueueTube) -> Refusal | None:
     """Return why leases of this tube cannot be extended, or None."""
     if tube.has_options or tube.rules.touches_untimed:
         return None
@@ -126,7 +126,9 @@ def _unsuitable_touch(tube: QueueTube) -> Refusal | None:
     )
 
 
-def _unsuitable_move(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
+def _refusal_of_destination(
+    state: QueueState, task: QueueTask, settlement: Release
+) -> Refusal | None:
     """Return why a task cannot be moved to a tube now, or None."""
     name = settlement.move_to
     target = state.tubes.find(name)

@@ -27,9 +27,9 @@ from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
-    no_room_to_grow,
-    unsuitable_content,
-    unsuitable_to_tube,
+    refusal_of_attributes,
+    refusal_of_content,
+    refusal_of_growth,
     update_task,
 )
 from taskraft_service.queue.values import value
@@ -56,25 +56,25 @@ CIRCULATING: Final = (READY, DELAYED)
 
 
 def update_tasks(
-    state: QueueState, command: UpdateTasks, *, is_owed: bool = False
+    state: QueueState, command: UpdateTasks, *, is_admitted: bool = False
 ) -> CountResult | Refusal:
     """Change waiting tasks; only a new delay, or delay 0, changes their state.
 
-    ``is_owed``: the capacity is not checked, because a batch has checked it.
+    ``is_admitted``: the capacity is not checked, because a batch has checked it.
     """
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     update = command.update
-    unsuitable = unsuitable_to_tube(tube, update)
-    if unsuitable is not None:
-        return unsuitable
+    refusal = refusal_of_attributes(tube, update)
+    if refusal is not None:
+        return refusal
     states = _states(update)
 
     def change(task: QueueTask) -> bool | Refusal:
         refusal = refusal_of_update(state, task, update)
-        if refusal is None and not is_owed:
-            refusal = no_room_to_grow(state, task, update)
+        if refusal is None and not is_admitted:
+            refusal = refusal_of_growth(state, task, update)
         if refusal is None:
             _update_one(state, task, update)
         return refusal or True
@@ -91,7 +91,7 @@ def refusal_of_update(state: QueueState, task: QueueTask, update: TaskUpdate) ->
     """Return why one task cannot be updated, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
-    return unsuitable_content(state, task, update)
+    return refusal_of_content(state, task, update)
 
 
 def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:

@@ -78,7 +78,7 @@ def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
     options: TubeOptions = replace(tube.options, **set_, **reset)
     if tube.rules.ttr_is_ttl and "ttr_ms" in command.resets:
         options = replace(options, ttr_ms=options.ttl_ms)
-    return suitable(tube.kind, options) if tube.rules.ignores_unsuitable else options
+    return suitable(tube.kind, options) if tube.rules.ignores_unsupported else options
 
 
 def faults_of_update(state: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:

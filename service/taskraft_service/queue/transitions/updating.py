@@ -5,9 +5,9 @@ from __future__ import annotations
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.refusal import (
     Refusal,
-    delay_unsuitable,
+    refusal_of_delay,
+    refusal_of_fields,
     together,
-    unsuitable_to_kind,
 )
 from taskraft_service.queue.entities.task import QueueTask, Stored
 from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
@@ -15,34 +15,32 @@ from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 
 
-def unsuitable_transition(
-    tube: QueueTube, delay_ms: int, update: TaskUpdate | None
-) -> Refusal | None:
+def refusal_of_change(tube: QueueTube, delay_ms: int, update: TaskUpdate | None) -> Refusal | None:
     """Return everything in a delay and an update that the tube's tasks cannot have, or None."""
     refusals = [
-        delay_unsuitable(tube, "delay_ms", delay_ms),
-        unsuitable_to_tube(tube, update),
+        refusal_of_delay(tube, "delay_ms", delay_ms),
+        refusal_of_attributes(tube, update),
     ]
     return together([refusal for refusal in refusals if refusal is not None])
 
 
-def unsuitable_to_tube(tube: QueueTube, update: TaskUpdate | None) -> Refusal | None:
+def refusal_of_attributes(tube: QueueTube, update: TaskUpdate | None) -> Refusal | None:
     """Return everything in an update that the tube's tasks cannot have, or None."""
     if update is None:
         return None
-    wishes = {
+    fields = {
         "update.priority": update.priority,
         "update.delay_ms": update.delay_ms,
         "update.ttl_ms": update.ttl_ms,
         "update.ttr_ms": update.ttr_ms,
     }
-    unsuitable = unsuitable_to_kind(tube, wishes)
-    if unsuitable is None and update.priority is not None:
+    refusal = refusal_of_fields(tube, fields)
+    if refusal is None and update.priority is not None:
         return tube.priority_refusal("update.priority", update.priority)
-    return unsuitable
+    return refusal
 
 
-def unsuitable_content(
+def refusal_of_content(
     state: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
     """Return why the content of a task cannot be edited as the update says, or None."""
@@ -60,7 +58,7 @@ def growth(state: QueueState, task: QueueTask, update: TaskUpdate | None) -> int
     return 0 if isinstance(edited, Refusal) else edited.payload_bytes - task.payload_bytes
 
 
-def no_room_to_grow(
+def refusal_of_growth(
     state: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
     """Return why the tube's capacity does not allow the growth by an update, or None."""
@@ -89,7 +87,7 @@ def update_task(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
 
 def _edit(state: QueueState, task: QueueTask, change: bytes) -> None:
     edited = state.editor(state.body(task), change)
-    assert not isinstance(edited, Refusal), "unsuitable_content was not asked"
+    assert not isinstance(edited, Refusal), "refusal_of_content was not asked"
     replace_body(state, task, edited)
 
 
