@@ -79,7 +79,7 @@ class RaftConfig:
     """Last entry that the state machine has applied at the start; it is not applied again."""
 
     def __post_init__(self) -> None:
-        """Check each setting, and those that depend on each other."""
+        """Check each setting, and the combinations of settings that depend on each other."""
         assert self.member_id > 0, "member ids are positive"
         assert self.heartbeat_ticks >= 1, "a heartbeat takes at least one tick"
         assert self.election_ticks > self.heartbeat_ticks, "the election timeout spans heartbeats"

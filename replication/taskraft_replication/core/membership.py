@@ -1,9 +1,9 @@
 """Compute the configuration that a membership change leads to (Raft thesis, chapter 4).
 
-Pure functions on ``ConfState``. A simple change moves at most one voter, so that any two
-majorities of old and new overlap. Anything else passes through a joint configuration, in which both
-halves must agree. The members of each tuple are sorted and distinct; id 0 stands for "nobody" and
-is skipped.
+The functions are pure. A simple change adds or removes at most one voter, so that every majority of
+the old configuration overlaps every majority of the new one. Any other change passes through a
+joint configuration, in which both halves must agree. The members of each tuple are sorted and
+distinct. A change of ``NO_MEMBER`` has no effect.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def change(configuration: ConfState, wanted: ConfChange) -> ConfState:
     """Return the configuration after ``wanted``.
 
     Raises:
-        ConfChangeInvalid: it does not fit the configuration.
+        ConfChangeInvalid: the change does not fit the configuration.
     """
     if wanted.leaves_joint:
         return leave_joint(configuration)
@@ -66,7 +66,7 @@ def change(configuration: ConfState, wanted: ConfChange) -> ConfState:
 
 
 def simple(configuration: ConfState, changes: Sequence[MemberChange]) -> ConfState:
-    """Return the configuration after ``changes`` without a joint one between.
+    """Return the configuration after ``changes`` without a joint one in between.
 
     Raises:
         ConfChangeInvalid: the configuration is joint, or more than one voter would change.
@@ -107,7 +107,7 @@ def leave_joint(configuration: ConfState) -> ConfState:
 
 
 def restored(configuration: ConfState) -> ConfState:
-    """Return ``configuration``, as storage or a snapshot gave it, in order and checked."""
+    """Check a configuration from storage or a snapshot, and return it with sorted members."""
     result = ConfState(
         voters=_ordered(configuration.voters),
         learners=_ordered(configuration.learners),

@@ -1,7 +1,7 @@
 """Decide what a majority, or each of two majorities, has stored or voted.
 
-Pure functions of a configuration and of what its members said; sets keyed by member, so that
-nobody counts twice.
+The functions are pure. Their arguments are a configuration and the members' acknowledgements or
+votes, keyed by member, so that each member counts once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 
 EVERYTHING: Final = LogIndex((1 << 64) - 1)
-"""What a majority of nobody has stored; the neutral element when two majorities are joined."""
+"""Index that an empty set of voters has acknowledged: the neutral element of ``min``."""
 
 
 class VoteResult(Enum):
@@ -27,8 +27,8 @@ class VoteResult(Enum):
 def majority_index(voters: Collection[MemberId], acked: Mapping[MemberId, LogIndex]) -> LogIndex:
     """Return the largest index that a majority of ``voters`` has acknowledged.
 
-    Who said nothing acknowledged 0. A leader must still check that the entry is of its own term
-    before it counts as committed (Raft paper, figure 8).
+    A voter without an acknowledgement counts as 0. The leader must also check that the entry at
+    this index is of its own term; otherwise the entry is not committed (Raft paper, figure 8).
     """
     size = len(voters)
     if not size:
@@ -61,7 +61,7 @@ def majority_vote(voters: Collection[MemberId], votes: Mapping[MemberId, bool]) 
 
 
 def joint_vote(configuration: ConfState, votes: Mapping[MemberId, bool]) -> VoteResult:
-    """Return the state of the election: both majorities must grant, and one lost half loses it."""
+    """Return the state of the election: won if both halves are won, lost if one half is lost."""
     incoming = majority_vote(configuration.voters, votes)
     outgoing = majority_vote(configuration.voters_outgoing, votes)
     if incoming is outgoing:

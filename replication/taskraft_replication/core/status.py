@@ -19,7 +19,7 @@ from taskraft_replication.core.types import (
 
 @value
 class ProgressStatus:
-    """What the leader knows of one member; see ``Progress``."""
+    """Replication state of one member on the leader; see ``Progress``."""
 
     state: ProgressState
     match: LogIndex

@@ -1,8 +1,8 @@
 """Define the values that the Raft core takes in and gives out.
 
-The shapes follow etcd-io/raft's message set, because its public traces are our conformance suite;
-the code is our own. All of them are immutable by convention (``value``): the type checker freezes
-them, the run time does not pay for it.
+The messages follow the message set of etcd-io/raft, whose public traces are the conformance suite
+of this core. All values are immutable by convention (``value``): mypy rejects assignments to their
+fields, and the run time does not check.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def value(cls: type[T]) -> type[T]:
 
 
 class EntryKind(Enum):
-    """What an entry carries."""
+    """Kind of an entry: data of the state machine, or a membership change."""
 
-    __hash__ = object.__hash__  # of the identity: a fourth of the cost of Enum's own
+    __hash__ = object.__hash__  # a hash by identity: a fourth of the cost of Enum's hash
 
     NORMAL = 0
     CONF_CHANGE = 1
@@ -65,7 +65,7 @@ class Entry:
 
 @value
 class HardState:
-    """What a member must have synced before it sends anything that implies it."""
+    """Term, vote and commit index; durable before a message that depends on them is sent."""
 
     term: Term = Term(0)
     vote: MemberId = NO_MEMBER
@@ -107,11 +107,11 @@ class Roster:
 
 @value
 class ConfState:
-    """The membership at one index: who votes, who learns, and the joint halves.
+    """The membership at one index: the voters, the learners, and the outgoing half if it is joint.
 
     ``voters_outgoing`` is non-empty only in a joint configuration. ``learners_next`` are voters of
     the outgoing half that become learners when the joint configuration is left. ``roster`` belongs
-    to the driver, which stores and sends it with the rest; the core never looks at it.
+    to the driver, which stores and sends it with the membership; the core never reads it.
     """
 
     voters: tuple[MemberId, ...] = ()
@@ -135,9 +135,8 @@ class SnapshotMeta:
 class Snapshot:
     """A snapshot as the core sees it.
 
-    ``data`` is a reference that only the driver understands.
-
-    The content is streamed beside the log by the driver; in tests ``data`` is the content itself.
+    ``data`` is a reference that only the driver understands. The driver streams the content
+    separately from the log. In tests, ``data`` is the content itself.
     """
 
     meta: SnapshotMeta
@@ -178,8 +177,8 @@ class MessageKind(Enum):
     STORAGE_APPLY = "storage_apply"
     """To APPLY_WORKER: apply ``entries``, then deliver ``replies``.
 
-    Entries at or below a snapshot that was installed meanwhile are skipped, membership changes
-    included; the replies are delivered all the same.
+    The worker skips entries at or below the index of a snapshot that was installed meanwhile,
+    membership changes included. It still delivers the replies.
     """
     STORAGE_APPLY_REPLY = "storage_apply_reply"
 
@@ -190,9 +189,10 @@ class Message:
 
     Unused fields keep their defaults; ``index``/``log_term`` name a log position.
 
-    ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state``
-    and ``replies`` are set only towards the storage workers. ``context`` identifies a read request
-    or the reason of a campaign (leadership transfer), or says what is committed (refused vote).
+    ``reject_hint`` with ``log_term`` is the last position at which the follower's log may match the
+    leader's. ``hard_state`` and ``replies`` are set only in messages to the storage workers.
+    ``context`` is the id of a read request, the reason of a campaign (leadership transfer), or the
+    position of the last committed entry (refused vote).
     """
 
     kind: MessageKind
@@ -213,7 +213,7 @@ class Message:
 
 
 class RaftRole(Enum):
-    """The role a member plays in its term."""
+    """Role of a member in its term."""
 
     __hash__ = object.__hash__  # see MessageKind
 
@@ -225,7 +225,7 @@ class RaftRole(Enum):
 
 @value
 class SoftState:
-    """What a member believes about leadership; lost in a crash without harm."""
+    """Known leader and own role of a member; never stored, because a restart may lose both."""
 
     leader: MemberId
     role: RaftRole
@@ -243,15 +243,15 @@ class ReadState:
 class Ready:
     """Work for the driver.
 
-    In asynchronous mode (the product's) everything is in ``messages``: each names its receiver, the
-    ones to APPEND_WORKER carry what must be synced and the replies to release afterwards, those to
-    APPLY_WORKER the committed entries. Messages to peers may leave at once. So "store before you
-    promise" is a property of this value and not of the driver's care.
+    In asynchronous mode, which the product uses, all work is in ``messages``. Messages to
+    APPEND_WORKER carry the data to sync and the replies to deliver after the sync. Messages to
+    APPLY_WORKER carry the committed entries. Messages to peers may leave at once: a message that
+    depends on unsynced data is among the replies.
 
     In synchronous mode the other fields are the work: store ``hard_state``, ``snapshot`` and
     ``entries`` (synced if ``must_sync``, and always with a snapshot), apply ``committed``, send
-    ``messages``, call ``advance``. In asynchronous mode they repeat what is in the messages, except
-    for ``soft_state`` and ``read_states``, which stand only here in both modes.
+    ``messages``, call ``advance``. In asynchronous mode these fields repeat the content of the
+    messages, except for ``soft_state`` and ``read_states``, which no message carries.
     """
 
     soft_state: SoftState | None = None

@@ -121,9 +121,9 @@ class GroupStorage:
                 f"but the log has entries of a later term"
             )
         memberships = metadata.memberships()
-        # A membership is stored when its entry is applied, so that entry is committed. Other
-        # members may not be able to report this: those that the change removed need not answer this
-        # member's election.
+        # A membership is stored when its entry is applied, so that entry is committed. The
+        # other members may not report the commit: members that the change removed need not answer
+        # this member's vote requests.
         stored_change = memberships[-1][0]
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         initial = (
