@@ -1,7 +1,7 @@
-"""Say in one table which operation leads from which state to which.
+"""Define the life cycle of a task: one table with the target state of each state and operation.
 
-The numbers of ``EventKind`` are those of taskraft.v1.ChangeEvent.Kind. What the table does not list
-is refused, or, for the kinds that only the clock brings about, does not happen.
+An operation that the table does not list for a state is refused. An operation of the clock, such as
+the end of a delay, does not occur in such a state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskraft_service.queue.entities.tube_options import TtlScope
 
 
 class EventKind(IntEnum):
-    """What happened to a task."""
+    """Kind of an event; numbers are those of taskraft.v1.ChangeEvent.Kind."""
 
     PUT = 1
     TAKE = 2
@@ -46,12 +46,12 @@ class EventKind(IntEnum):
 
 @unique
 class Operation(IntEnum):
-    """What can be done to a task; those that name a delay have one above 0.
+    """Operation on a task; the operations with DELAYED in their name have a delay above 0 ms.
 
-    EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a taken
-    task to another tube: a release, or giving up where there is a dead-letter tube; MOVE_CHOSEN
-    for what brings one there that nobody holds. TTL_END is limited
-    to the states of the tube's ``ttl_scope``. REPLACE stands for a put with the task's unique key.
+    EXHAUST: a return that uses up the attempts, so that the task is buried; EXHAUST_REMOVE removes
+    the task. MOVE: a release of a taken task to another tube, or its move to the dead-letter tube.
+    MOVE_CHOSEN: a move of a task without a lease. TTL_END applies only in the states of the tube's
+    ``ttl_scope``. REPLACE: a put with the unique key of the task.
     """
 
     PUT = 0
@@ -129,7 +129,7 @@ TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {
 }
 """States in which the end of the time to live ends a task.
 
-UNTAKEN: a lease does not outlive its task, and a delay prolongs the life.
+UNTAKEN excludes TAKEN and DELAYED: the task does not end during a lease or a delay.
 """
 
 STATES: Final = tuple(State)
@@ -249,7 +249,7 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (HELD, Operation.REPLACE): HELD,
     (HELD, Operation.REPLACE_DELAYED): HELD,
 }
-"""State after an operation, by state before it. ``transitions.transition`` looks every move up."""
+"""State after an operation, by the state before; used by ``transitions.transition``."""
 
 EVENT_KINDS: Final[Mapping[Operation, EventKind]] = {
     Operation.PUT: EventKind.PUT,
@@ -304,7 +304,7 @@ EVENT_KINDS: Final[Mapping[Operation, EventKind]] = {
     Operation.REPLACE: EventKind.UPDATE,
     Operation.REPLACE_DELAYED: EventKind.UPDATE,
 }
-"""Kind of the event that an operation leaves in the change feed, unless the caller names another.
+"""Kind of the event of an operation in the change feed, unless the caller names another kind.
 
-A retry, a burial or a move that ends a lost lease has the kind of what ended the lease.
+A retry, a burial or a move after a lost lease has the kind of the operation that ended the lease.
 """

@@ -14,7 +14,7 @@ from taskraft_service.queue.values import value
 
 
 class OnConflict(IntEnum):
-    """What a put does when an existing task has the unique key.
+    """Effect of a put when an existing task has the unique key.
 
     Numbers are those of taskraft.v1.TaskSpec.OnConflict; 0 there means FAIL.
     """

@@ -44,7 +44,7 @@ class ReadyAgeHistogram:
         return self._since[0] if self._since else 0
 
     def add(self, now_ms: int, tasks: int = 1) -> None:
-        """Take note that tasks have become ready."""
+        """Count tasks that became ready now."""
         if not tasks:
             return
         since = self._since
@@ -59,7 +59,7 @@ class ReadyAgeHistogram:
             self._join(now_ms)
 
     def remove(self, since_ms: int, tasks: int = 1) -> None:
-        """Take note that tasks are ready no more which had been since then."""
+        """Remove tasks that became ready at ``since_ms`` and are no longer ready."""
         place = bisect_right(self._since, since_ms) - 1
         assert place >= 0, f"no task has been ready since {since_ms}"
         self._tasks[place] -= tasks
@@ -68,9 +68,9 @@ class ReadyAgeHistogram:
             del self._since[place], self._tasks[place]
 
     def remove_all(self, since_ms: Sequence[int]) -> None:
-        """Take note that some tasks are ready no more, each with the time since when it was."""
+        """Remove tasks that are no longer ready; ``since_ms`` has one instant for each task."""
         first = since_ms[0]
-        if since_ms.count(first) == len(since_ms):  # as a rule: they were put together
+        if since_ms.count(first) == len(since_ms):  # usual case: one put
             self.remove(first, len(since_ms))
             return
         for since, tasks in Counter(since_ms).items():

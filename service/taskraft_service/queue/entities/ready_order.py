@@ -23,7 +23,7 @@ class Offers(Protocol):
         """Return the entry of the next task, or None."""
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one, in order; they must not change meanwhile."""
+        """Yield the entries after ``after``; they must not change during the iteration."""
 
     def coming(self, count: int) -> Sequence[OrderKey]:
         """Return the entries of approximately the next tasks."""
@@ -63,9 +63,9 @@ class ReadyOrder(Offers, Protocol):
         """Remove a task that is no longer ready; harmless for other tasks."""
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
-        """Withdraw up to so many entries that are to be taken next; none: there is none.
+        """Withdraw up to ``count`` entries to take next; empty if no task can be taken.
 
-        Each is to be claimed, restored or discarded.
+        The caller claims, restores or discards each entry.
         """
 
     def restore(self, entry: OrderKey) -> None:
@@ -101,7 +101,7 @@ class ReadyOrder(Offers, Protocol):
         """Count a task that was TAKEN when the store was written."""
 
     def readmit(self, now_ms: int, most: int) -> int:
-        """End the bars of at most some sub-queues whose time has come; return how many."""
+        """Unblock up to ``most`` sub-queues whose rate allows takes again; return the number."""
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Set other options of the sub-queues."""

@@ -65,10 +65,10 @@ class QueueSession:
         self.ttr_ms = ttr_ms
         self.created_ms = now_ms
         self.owner = ""
-        """The principal that opened it; empty where nobody is told apart."""
+        """Principal that opened the session; empty without authentication."""
         self.attached = True
         self.orphaned = False
-        """The leader has changed, and nobody has been heard of since."""
+        """True if the leader changed and no call or stream has used the session since."""
         self.expires_ms = NEVER_MS
         self.default_ttr_ms: int | None = None
         """Default of ``ttr_ms`` without a replicated setting; None: ``ttr_ms`` was set."""
@@ -76,9 +76,9 @@ class QueueSession:
         self.timer: OrderKey | None = None
         self.dirty = False
         self.written: bytes | None = None
-        """Key of the timer that the store knows; empty: it has none.
+        """Key of the session's timer in the store; empty: the session has no timer there.
 
-        None: it does not know the session.
+        None: the session is not in the store.
         """
 
     def due(self) -> OrderKey | None:

@@ -43,7 +43,7 @@ BODY_INLINE_BYTES_MAX: Final = 1024
 
 
 class Stored(IntEnum):
-    """What the store has of a body that has a key of its own."""
+    """State of the stored copy of a body that has a key of its own."""
 
     NOTHING = 0
     CURRENT = 1
@@ -53,8 +53,8 @@ class Stored(IntEnum):
 StoredPosition: TypeAlias = "tuple[State, OrderKey, int, str, str]"
 """State, order, token, sub-queue and type of a task, from which its order keys follow."""
 Written: TypeAlias = "tuple[StoredPosition, OrderKey | None, Stored]"
-"""Where a task was when it was written, its timer then, and what the store has of its content.
-Plain tuples: they are made for each task that is read."""
+"""Position and timer of a task when it was last written, and the state of its stored body.
+A plain tuple, because one is made for each task that is read."""
 
 
 class EffectiveTaskOptions(NamedTuple):
@@ -182,14 +182,14 @@ class QueueTask:
             due_ms, kind = self.extras.retain_until_ms or NEVER_MS, RETENTION_TIMER
         else:
             due_ms, kind = NEVER_MS, TTL_TIMER
-        if self.expire_at_ms <= due_ms and self.tube.ttl_ends[state]:  # it goes before the others
+        if self.expire_at_ms <= due_ms and self.tube.ttl_ends[state]:  # the TTL ends first
             due_ms, kind = self.expire_at_ms, TTL_TIMER
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
 
     def view(self, body: bytes) -> TaskView:
         """Return the task as callers see it."""
         session = self.session
-        # ``shown`` in place, for durations too: this is done for each taken task.
+        # ``shown`` is inlined here, also for durations, because this runs for each taken task.
         lease_until_ms, visible_at_ms = self.lease_until_ms, self.visible_at_ms
         expire_at_ms, ttr_ms, ttl_ms = self.expire_at_ms, self.ttr_ms, self.ttl_ms
         return TaskView(

@@ -42,11 +42,11 @@ class TokenBucket:
 
     @property
     def is_used_up(self) -> bool:
-        """Return whether no whole token was left at the last look."""
+        """Return whether less than one whole token was left at ``at_ms``."""
         return self.level < WHOLE
 
     def is_full(self, now_ms: int) -> bool:
-        """Return whether the bucket is full and had a token at the last look."""
+        """Return whether the bucket is full now and had a whole token at ``at_ms``."""
         return not self.is_used_up and self._level(now_ms) == self.burst * WHOLE
 
     def change(self, per_second: int, burst: int, now_ms: int) -> None:

@@ -91,16 +91,16 @@ class QueueTube:
         self.custom: TubeDriver | None = None
         """Driver of a tube of kind CUSTOM; the tube registry sets it."""
         self.memory = b""
-        """What the driver remembers."""
+        """State that the driver returned last, passed to its next call; opaque to the queue."""
         self.timer: OrderKey | None = None
         self.written = b""
-        """Key of the timer that the store knows; empty: none."""
+        """Key of the tube's timer in the store; empty: the store has none."""
         self.set_options(view.options, view.created_ms)
         self.next_id = 1
         self.lane_min = 0
         self.lane_max = 0
         self.share = 0
-        """How much of its share in takes by weight it has had, see ``shares``."""
+        """Pass of the tube in takes by weight; see ``WeightedCandidates``."""
         self.counters = TubeCounters()
         self.ages = ReadyAgeHistogram()
         self.tasks: dict[int, QueueTask] = {}
@@ -119,12 +119,12 @@ class QueueTube:
         self.has_retry = options.retry != NO_RETRY
         self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
         self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
-        """Whether it may allow fewer tasks to be taken than are ready."""
+        """Whether limits of the tube may allow fewer takes than tasks are ready."""
         self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
-        """Whether takes may have to wait for the clock."""
+        """Whether a rate limit may delay takes."""
         ends = TTL_ENDS[options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
-        """By state: whether the end of the time to live ends a task in it."""
+        """By state: whether the end of the time to live ends a task in this state."""
         rate, burst = options.rate_per_second, options.rate_burst or options.rate_per_second
         if not rate:
             self.bucket = None
@@ -151,7 +151,7 @@ class QueueTube:
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def refill(self, now_ms: int, subqueues_max: int) -> int:
-        """Allow the takes whose time has come; return the amount of work."""
+        """Allow the takes that the rates permit again; return the amount of work."""
         if self.bucket is not None:
             self.bucket.use(0, now_ms)
         return 1 + self.ready.readmit(now_ms, subqueues_max)
@@ -216,20 +216,20 @@ class QueueTube:
 
 
 class CapacityEstimate:
-    """Net tasks and bytes per tube."""
+    """Net change of tasks and bytes per tube, for tubes with a capacity."""
 
     def __init__(self) -> None:
         """Start without changes."""
         self._wanted: dict[int, tuple[QueueTube, int, int]] = {}
 
     def add(self, tube: QueueTube, tasks: int, payload_bytes: int) -> None:
-        """Add the tasks and bytes that enter a tube; negative for those that leave."""
+        """Add the tasks and bytes that enter a tube; negative numbers leave the tube."""
         if tube.has_capacity:
             _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
             self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
 
     def refusal_of(self, tube: QueueTube, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why a tube lacks capacity for more, beside what was added, or None."""
+        """Return why a tube lacks capacity for more beyond the added changes, or None."""
         _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
         return tube.full(more_tasks + tasks, more_bytes + payload_bytes)
 

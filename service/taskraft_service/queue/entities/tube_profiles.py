@@ -88,7 +88,7 @@ def defaults_of(profile: TubeProfile, kind: TubeKind) -> TubeOptions:
 
 
 def suitable(kind: TubeKind, options: TubeOptions) -> TubeOptions:
-    """Return the options without those that a kind of tube does not support."""
+    """Return the options without the options that a kind of tube does not support."""
     names: tuple[str, ...] = ()
     if kind not in TIMED_KINDS:
         names += TIMED_OPTIONS

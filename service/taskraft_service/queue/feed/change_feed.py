@@ -34,7 +34,7 @@ TUBE_STRIDE: Final = 0x9E3779B1
 """Spreads the tubes over the partitions; the tasks of one tube go to all partitions in turn."""
 NO_OUTCOME: Final = TaskOutcome.NONE
 RETENTION_CHUNKS_MAX: Final = 64
-"""Maximum of chunks of a partition that one decision on retention looks at."""
+"""Maximum number of chunks of a partition that one decision on retention reads."""
 
 _partition = Struct(">QQqQ")
 _count = Struct(">HH")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class EntryStamp:
-    """What the events of one log entry have in common, and how many there are so far.
+    """Revision and timestamp of the events of one log entry, and the number of events so far.
 
     Attributes:
         revision: index of the entry.

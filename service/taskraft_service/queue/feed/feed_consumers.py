@@ -60,7 +60,7 @@ def read_consumer(record: bytes) -> FeedConsumer:
 
 
 class FeedConsumers:
-    """All consumers by name, and those that differ from the store."""
+    """All consumers by name, and the consumers that differ from the store."""
 
     __slots__ = ("_by_name", "_dirty")
 

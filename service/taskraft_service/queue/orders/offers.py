@@ -75,8 +75,8 @@ class Urgent:
 
     If the entries are sorted by lane and rank, the first entry of lane 0 that is not urgent enough
     ends that lane, and the rest of the lane is skipped at once. Entries of the front and back lanes
-    are skipped one by one. So are all entries if a driver or the turns of sub-queues define the
-    order.
+    are skipped one by one. If a driver or the turns of sub-queues define the order, all entries are
+    skipped one by one.
 
     Args:
         offers: the view to filter.

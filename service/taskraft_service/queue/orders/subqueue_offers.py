@@ -91,7 +91,7 @@ class SubqueueOffers:
             order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=stored
         )
         self.count = 0
-        """Number of sub-queues that offer a task, including those that are not in memory."""
+        """Number of sub-queues that offer a task, in memory or not."""
         self.types = types
 
     @property

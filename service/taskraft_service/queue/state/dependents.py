@@ -1,4 +1,4 @@
-"""Index which tasks depend on which task, and which ends they have not been told of.
+"""Index the dependents of each task, and the ends of tasks not yet reported to dependents.
 
 The first dependent of a task creates a numbered set, and the task stores the number. So the set
 stays the same when the task is moved to another tube. When the task ends, its set becomes an

@@ -188,7 +188,7 @@ class GroupRegistry:
     def task_changed(self, task: QueueTask, kind: EventKind, before: State, state: State) -> None:
         """Count the transition of a task of a group; the outcome of the task is set before.
 
-        A task that leaves for another tube is counted there: its group still has it.
+        A task that moves to another tube stays in its group; ``task_added`` counts it there.
         """
         group = self._counting(task)
         if group is None or (before in FINISHED and state is GONE):

@@ -49,10 +49,10 @@ class LeaderSignals:
         self.redefined: dict[str, None] = {}
 
     def signal_ready(self, tube: QueueTube) -> None:
-        """Note that tasks of a tube may be taken now, which the entry's commands do not tell.
+        """Note that tasks of a tube can be taken now, which the entry's commands do not show.
 
-        The shell foresees most of it and takes in the same entry; but it looks at the state before
-        entries that are on their way, and at those deadlines only that are in memory.
+        The leader predicts most such changes and adds the takes to the same entry. The prediction
+        covers neither the effect of entries in flight nor deadlines that are only in the store.
         """
         self.woken[tube.name] = None
 

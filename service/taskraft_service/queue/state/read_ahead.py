@@ -86,7 +86,7 @@ def _is_stored(state: QueueState, timer: OrderKey) -> bool:
 def _bring(state: QueueState, tube: QueueTube, ids: Iterable[int]) -> None:
     """Bring tasks that exist into memory."""
     tasks, read = tube.tasks, state.read
-    # Places ascend within a sub-queue, and so does what is kept in order: sorting costs little.
+    # Sorting is cheap: the ids are mostly ascending already.
     missing = sorted(set(ids).difference(tasks))
     resident_bytes = 0
     for task_id, record in _records(state, tube, missing):
@@ -105,7 +105,7 @@ def _records(state: QueueState, tube: QueueTube, ids: Sequence[int]) -> Iterator
             alone += run
             continue
         pairs = store.scan(task_key(number, run[0]), task_key(number, run[-1] + 1))
-        if _is_dense(run):  # so whatever is found is wanted, in this order
+        if _is_dense(run):  # the scan yields exactly the wanted records, in this order
             yield from zip(run, (record for _, record in pairs), strict=True)
             continue
         wanted = set(run)

@@ -132,7 +132,7 @@ def read_schedule(record: bytes) -> TaskSchedule:
 
 
 class ScheduleRegistry:
-    """All schedules by name and by last task, and those that differ from the store.
+    """All schedules by name and last task, and the schedules that differ from the store.
 
     ``changed`` has the names of the schedules that changed since the leader last asked; not
     replicated.

@@ -1,4 +1,4 @@
-"""Hold all sessions by id and number, and those that differ from the store."""
+"""Hold all sessions by id and number, and the sessions that differ from the store."""
 
 from __future__ import annotations
 

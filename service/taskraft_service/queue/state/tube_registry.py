@@ -1,4 +1,4 @@
-"""Hold the tubes by name and number, those that differ from the store, and totals of all tubes."""
+"""Hold the tubes by name and number, the tubes to write, and the totals of all tubes."""
 
 from __future__ import annotations
 

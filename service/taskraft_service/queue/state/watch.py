@@ -1,7 +1,7 @@
 """Record what happens to tasks and sessions that calls on the leader wait for.
 
 The leader registers tasks and sessions, and fetches the notes after each slice of entries. Nothing
-here is replicated. While no call waits, a run of tasks costs one look into an empty dictionary.
+here is replicated. While no call waits, a run of tasks costs one lookup in an empty dictionary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taskraft_service.queue.values import value
 
 @value
 class WatchNote:
-    """What happened to a task: it ended, was buried, reported progress (NONE), or was moved.
+    """Note that a task ended, was buried, reported progress (NONE), or was moved.
 
     ``tube`` is the number of the tube that the task was in, ``moved_to`` the task after a move.
     """
@@ -29,7 +29,7 @@ class WatchNote:
 
 
 class _Watched:
-    """What is watched in one tube: task ids, and, during puts, all ids from a floor on."""
+    """Watched tasks of one tube: single ids and, during puts, all ids from a floor on."""
 
     __slots__ = ("floors", "ids")
 
@@ -58,7 +58,7 @@ class TaskWatch:
         self._sessions: set[str] = set()
         self.ended: list[tuple[str, bool]] = []
 
-    # ------------------------------------------------------------------------- what is wanted
+    # --------------------------------------------------------------------------- registration
 
     def add(self, tube: int, task_id: int) -> None:
         """Watch a task; does nothing if the task is watched already."""
@@ -72,7 +72,7 @@ class TaskWatch:
             self._forget_idle(tube, watched)
 
     def add_floor(self, tube: int, first_id: int) -> None:
-        """Watch all tasks from an id on: those of a put whose ids are not known yet."""
+        """Watch all tasks from an id on, for a put whose task ids are not known yet."""
         self.tubes.setdefault(tube, _Watched()).floors.append(first_id)
 
     def discard_floor(self, tube: int, first_id: int) -> None:
@@ -90,7 +90,7 @@ class TaskWatch:
         """Watch for the end of a session; does nothing if the session is watched already."""
         self._sessions.add(session_id)
 
-    # ------------------------------------------------------------------------- what happens
+    # -------------------------------------------------------------------------------- notes
 
     def tell(self, task: QueueTask, outcome: TaskOutcome) -> None:
         """Record that a task ends, is buried, or (NONE) reports progress."""

@@ -1,7 +1,7 @@
 """Move tasks to another tube, where each gets the next task id of that tube.
 
 A consumer can move a task that it holds, a retry policy can move it to the dead-letter tube, and an
-administrator can move tasks that nobody holds. A dead letter remembers the tube that it came from
+administrator can move tasks without a lease. A dead letter remembers the tube that it came from
 until it is back there.
 """
 

@@ -167,7 +167,7 @@ def _enter(
     *,
     is_in_place: bool,
 ) -> None:
-    """Put tasks into the order of a state without lease; in place, also of a lease that goes on."""
+    """Let tasks enter a state without a new lease; ``is_in_place``: keep the time in the state."""
     now_ms = state.now_ms
     is_ready = after is READY
     has_driver = is_ready and tube.custom is not None
