@@ -313,8 +313,10 @@ async def test_the_health_is_open_and_the_contract_is_not_told(node):
     health = health_pb2_grpc.HealthStub(channel)
     answer = await health.Check(health_pb2.HealthCheckRequest())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    asked = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(timeout=10)
-    await asked.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    # The request goes with the call: a later write fails if the refusal has arrived.
+    requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    asked = stub.ServerReflectionInfo(iter(requests), timeout=10)
     assert await ended(asked) is grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -92,7 +92,7 @@ CASES = {
             "tube.options.concurrency": "-2 is not from 0 to",
             "tube.options.priority": "7 is not from -9223372036854775808 to 4",
             "tube.options.retain_ms": "RETAIN needs a period",
-            "tube.options.rate_burst": "without rate_per_second",
+            "tube.options.rate_burst": "needs rate_per_second",
             "tube.options.dead_letter_tube": "the tube itself",
         },
     ),

@@ -221,7 +221,7 @@ async def test_another_node_cannot_join_under_a_name_that_is_taken(three, tmp_pa
     with pytest.raises(JoinRefused, match=r"member 2, which has another data directory"):
         await NodeServer.open(config)
     strange = config.model_copy(update={"cluster_id": "another", "node_name": "n8"})
-    with pytest.raises(JoinRefused, match=r"this is cluster"):
+    with pytest.raises(JoinRefused, match=r"the id of this cluster is"):
         await NodeServer.open(strange)
 
 
