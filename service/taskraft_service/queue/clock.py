@@ -1,4 +1,4 @@
-"""Advance the clock of the queue, and fire the deadlines that are due."""
+"""Advance the clock of the queue and fire the deadlines that are due."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 
 VOID_DEADLINES_FACTOR: Final = 16
-"""Maximum of deadlines that one entry looks at, as a multiple of those that it may fire."""
+"""Maximum of deadlines that one entry examines, as a multiple of ``deadlines_per_entry_max``."""
 
 SUBQUEUES_MAX: Final = 100
 """Maximum of sub-queues of one tube that one rate timer makes takeable again."""
 
 
 def advance(state: QueueState, now_ms: int) -> None:
-    """Set the clock to ``now_ms``, and fire deadlines in order of instant, kind, tube and id.
+    """Set the clock to ``now_ms`` and fire due deadlines in order of time, kind, tube and id.
 
-    At most ``deadlines_per_entry_max`` deadlines fire; if more are due, ``next_deadline_ms`` stays
-    in the past. The clock never goes back.
+    At most about ``deadlines_per_entry_max`` deadlines fire. If more are due, ``next_deadline_ms``
+    stays in the past. ``now_ms`` must not be below the current clock.
     """
     assert now_ms >= state.now_ms, f"the clock goes back from {state.now_ms} to {now_ms}"
     state.now_ms = now_ms
@@ -47,7 +47,7 @@ def advance(state: QueueState, now_ms: int) -> None:
     most = state.limits.deadlines_per_entry_max
     read_due(state, most)
     fired = looked_at = 0
-    # A deadline in a truncated or dropped tube does nothing, but there may be very many of them.
+    # Also limit the deadlines of truncated and dropped tubes: they do nothing, but can be many.
     while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
         timer = timers.least()
         if timer is None or timer[0] > now_ms:
@@ -58,7 +58,7 @@ def advance(state: QueueState, now_ms: int) -> None:
 
 
 def _fire(state: QueueState, timer: OrderKey) -> int:
-    """Do what one timer is for; return how much work that was."""
+    """Fire one timer; return the work done, in deadlines (0: the tube no longer exists)."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
         session = state.sessions.by_number[number]
@@ -67,7 +67,7 @@ def _fire(state: QueueState, timer: OrderKey) -> int:
         return 1 + end_session(state, session)
     tube = state.tubes.by_number.get(tube_number)
     if tube is None:
-        return 0  # the tube was truncated or dropped; its tasks are removed in steps
+        return 0  # the tube was truncated or dropped; later entries delete its tasks
     state.signals.signal_ready(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer

@@ -1,4 +1,4 @@
-"""Bound what the queue holds and what one log entry may do."""
+"""Define the limits on the size of the queue and on the work of one log entry."""
 
 from __future__ import annotations
 
@@ -7,74 +7,77 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Bounds of one queue.
+    """Limits of one queue; each is at least 1.
 
-    The first group decides results, so all replicas must have the same values. The second group
-    decides only what is in memory: it may differ from node to node.
+    The limits before the blank line affect results, so all replicas must use the same values. The
+    limits after the blank line affect only memory use and may differ between nodes.
     """
 
     tubes_max: int = 10_000
     sessions_max: int = 100_000
     session_taken_max: int = 100_000
-    """Leases of one session; a take beyond it finds nothing.
+    """Maximum of leases that one session holds; a take beyond this maximum returns no task.
 
-    Bounds the work when a session ends.
+    This limits the work of ending a session.
     """
     session_ttr_min_ms: int = 1_000
-    """Least time of a session that is kept by heartbeats."""
+    """Minimum TTR of a session that sends heartbeats, in milliseconds."""
     schedules_max: int = 10_000
     groups_max: int = 10_000
     consumers_max: int = 1_000
-    """Consumers of the feed whose positions are kept."""
+    """Maximum of change feed consumers whose positions are stored."""
     group_tasks_per_entry_max: int = 1_000
-    """Tasks that the start or the cancellation of a group deals with in one entry."""
+    """Maximum of tasks that one entry processes for the start or cancellation of a group."""
     dependents_per_entry_max: int = 1_000
-    """Tasks that are told in one entry that a task which they depend on has ended."""
+    """Maximum of dependent tasks that one entry updates after the end of their dependencies."""
     group_retention_ms: int = 86_400_000
-    """A group is shown for so long after its end, if there is room for it."""
+    """Time in milliseconds for which an ended group is kept; ``groups_max`` may shorten it."""
     failures_max: int = 100_000
-    """Tasks that are gone whose failures are remembered."""
+    """Maximum of failure records of deleted tasks."""
     failure_retention_ms: int = 86_400_000
-    """How long, if there are not too many."""
+    """Time in milliseconds for which a failure record is kept; ``failures_max`` may shorten it."""
     deadlines_per_entry_max: int = 1_000
-    """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
+    """Maximum of deadlines that fire in one entry; the leader then proposes another entry."""
     removals_per_entry_max: int = 500
-    """Tasks of truncated and dropped tubes that are cleared away in an entry without commands."""
+    """Maximum of tasks of truncated and dropped tubes that an entry without commands deletes."""
     removals_beside_max: int = 50
-    """The same in an entry with commands, which wait for it."""
+    """The same maximum for an entry with commands: smaller, because the commands wait."""
     kick_tasks_max: int = 10_000
     selector_scan_max: int = 5_000
-    """Tasks that one command with a filter looks at; its answer says where to go on."""
+    """Maximum of tasks that one command with a filter scans; the result has the next position."""
     passed_max: int = 5_000
-    """Tasks that a take with a bound of priorities passes by one by one; its answer says if it did.
+    """Maximum of unsuitable tasks that one take skips; the result tells if it reached the maximum.
 
-    Tubes that are taken from together have equal shares.
+    The tubes of one take share this maximum equally.
     """
     requests_max: int = 10_000_000
-    """Remembered request ids. At the bound the older half goes, whatever its age."""
+    """Maximum of remembered request ids; at the maximum, the older half is deleted."""
     request_window_ms: int = 600_000
-    """A request id is remembered for at least so long, and for at most twice as long."""
+    """Minimum time in milliseconds for which a request id is remembered; the maximum is twice it.
+
+    ``requests_max`` may shorten this time.
+    """
 
     head_entries_max: int = 8_192
-    """Entries of one ordered index in memory; the others are in the store."""
+    """Maximum of entries of one ordered index in memory; the other entries are in the store."""
     read_tasks_max: int = 64
-    """Waiting tasks that a take reads along with one that is not in memory."""
+    """Maximum of ready tasks that a take loads together when a task is not in memory."""
     ahead_tasks_max: int = 4_096
-    """Waiting tasks of a tube that are read ahead after a batch of writes."""
+    """Maximum of ready tasks of one tube that are prefetched after a batch of writes."""
     subqueue_entries_max: int = 64
-    """Entries of one sub-queue in memory."""
+    """Maximum of entries of one sub-queue in memory."""
     subqueues_max: int = 4_096
-    """Sub-queues of one tube whose entries are in memory; busy ones are known besides them."""
+    """Maximum of sub-queues of one tube with entries in memory; busy sub-queues do not count."""
     type_entries_max: int = 64
-    """Entries of one type of one tube in memory, at least; if takes ask for it."""
+    """Minimum share of one task type of one tube, in entries in memory, while takes ask for it."""
     types_max: int = 256
-    """Types of one tube whose entries are in memory: those that takes asked for last."""
+    """Maximum of task types of one tube with entries in memory: the types of the latest takes."""
     resident_bytes_max: int = 64 * 1024 * 1024
-    """Content of waiting tasks in memory; above it, tasks that are in the store are read again."""
+    """Maximum bytes of task content in memory; above the maximum, stored tasks are evicted."""
     feed_chunk_rows_max: int = 4_096
 
     def __post_init__(self) -> None:
-        """Check that every bound leaves room to work."""
+        """Check that each limit has at least its smallest usable value."""
         for name in self.__slots__:
             assert getattr(self, name) >= 1, name
         assert self.head_entries_max >= 2

@@ -1,7 +1,7 @@
-"""The replicated state machine: apply entries, collect writes, answer queries.
+"""Implement the replicated state machine: apply entries, collect writes, answer queries.
 
-One queue is the state of one replica, driven from one thread. Equal entries give equal states:
-nothing depends on which tasks are in memory, or on when writes are collected.
+A queue is the state of one replica and is used from one thread. Replicas that apply the same
+entries have the same state, whichever tasks are in memory and whenever writes are collected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskraft_service.queue.transitions.endings import remove_surplus
 
 
 class Queue(QueueReaders):
-    """The state machine of tubes, tasks, sessions, groups and schedules."""
+    """Hold the state machine of tubes, tasks, sessions, groups and schedules."""
 
     def __init__(
         self,
@@ -39,29 +39,29 @@ class Queue(QueueReaders):
         drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
         origin: CounterOrigin = BEGINNING,
     ) -> None:
-        """Open the queue that ``store`` holds; an empty store is an empty queue.
+        """Open the queue that ``store`` holds; an empty store gives an empty queue.
 
         Args:
-            store: the state up to some applied index.
+            store: holds the state as of one applied index.
             limits: bounds of this node's queue.
-            new_task: makes a task of a stored TaskSpec, for tasks that the queue itself puts. A
-                pure function, the same on all replicas.
-            editor: changes the content of tasks. A pure function, the same on all replicas.
+            new_task: parses a stored TaskSpec, for tasks that the queue itself puts. Must be a
+                pure function that is the same on all replicas.
+            editor: changes the content of tasks. Must be a pure function that is the same on all
+                replicas.
             drivers: installed tube drivers, by name.
-            origin: where an empty store starts to count.
+            origin: initial values of the counters of an empty store.
 
         Raises:
-            TubeDriverMissing: a tube needs a driver that is not installed. A command that
-                creates such a tube raises it too, which stops the node.
+            TubeDriverMissing: a tube needs a driver that is not installed. ``apply`` also
+                raises this error for a command that creates such a tube, and the node stops.
         """
         super().__init__(open_state(store, limits, new_task, editor, drivers, origin))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
 
-        ``index`` must grow; ``now_ms`` must not go back. Returns one result per command. Never
-        raises for well-typed commands: an exception is a bug, and the state is undefined
-        afterwards.
+        ``index`` must increase and ``now_ms`` must not decrease. Returns one result per command.
+        After an exception the state is undefined and the queue must not be used any more.
         """
         state = self._state
         assert index > state.index, f"entry {index} after {state.index}"
@@ -98,7 +98,7 @@ class Queue(QueueReaders):
         return results
 
     def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:
-        """Continue the operations that take several entries, after the commands of an entry.
+        """Continue the operations that span several entries, after the commands of an entry.
 
         ``is_alone``: the entry has no commands, so more tasks may be removed.
         """
@@ -120,26 +120,26 @@ class Queue(QueueReaders):
 
     @property
     def changed_tasks(self) -> int:
-        """Return the maximum number of tasks that the next batch of writes covers."""
+        """Return the number of changed tasks that the next batch of writes covers."""
         return len(self._state.dirty_tasks)
 
     def collect_writes(self) -> Iterable[Write]:
         """Return the changes since the last call, to be written in one batch.
 
-        The batch must be in the store before the next call of any method: the queue reads evicted
-        tasks from the store from now on.
+        Write the batch before the next call of any method, because this call evicts tasks and
+        later calls read the evicted tasks from the store.
         """
         return collect(self._state)
 
     def read_ahead(self) -> None:
-        """Read tasks that takes will need soon; changes no state.
+        """Prefetch tasks that takes will need soon; the replicated state does not change.
 
-        The best time for the call is after a batch was written.
+        Call after a batch of writes.
         """
         read_ahead(self._state)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the leader must propose an entry even without commands, or None."""
+        """Return the time at which the leader must propose an entry without commands, or None."""
         state = self._state
         dependents = state.dependents
         is_under_way = state.removals or state.surplus or state.groups.sweeps

@@ -1,4 +1,4 @@
-"""Make immutable values that cost nothing at run time."""
+"""Define immutable value classes without the run-time cost of frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Make ``cls`` an immutable value: frozen by the type checker, free at run time.
+    """Make ``cls`` a dataclass that the type checker treats as frozen.
 
-    It may be hashed, since nobody changes it; so it may also be a default of other values.
+    No run-time check prevents a change. Values are hashable, so they can be dataclass defaults.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

@@ -1,1 +1,1 @@
-"""Writing the state to the store, opening it, and hashing it."""
+"""Write the queue state to the store, open the stored state, and compute its digest."""

@@ -1,4 +1,4 @@
-"""Collect what the store does not know yet, and let go of what memory need not hold."""
+"""Collect the changes for the next batch of writes, and evict tasks from memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from taskraft_service.queue.store.keys import META, tube_key
 from taskraft_service.queue.store.store import Write
 
 FORMAT: Final = 12
-"""Version of everything in the store; a store of another version is refused."""
+"""Format version of the store; opening a store of another version fails."""
 
 META_HEAD: Final = Struct(">BQqQIQ")
-"""Format, applied index, clock, last token, last tube, last session."""
+"""Format, applied index, clock in ms, last lease token, last tube number, last session number."""
 
 
 def collect(state: QueueState) -> list[Write]:
-    """Return the final values of the keys that changed since the last call, and the meta record."""
+    """Return the current values of the keys changed since the last call, and the meta record."""
     writes: list[Write] = []
     _collect_tasks(state, writes)
     _collect_tubes(state, writes)
@@ -65,10 +65,10 @@ def _collect_tasks(state: QueueState, writes: list[Write]) -> None:
 
 
 def _goes_alone(state: QueueState, task: QueueTask) -> bool:
-    """Tell whether a task that is gone must be deleted by itself, not as a part of its tube.
+    """Return whether a deleted task needs its own deletions of all its keys.
 
-    Besides the tasks of living tubes those that had gone when their tube went: what is to be
-    cleared away is found in the store, and they must not be found again.
+    True for a task of an existing tube. Also true for a task of a truncated or dropped tube that
+    the removal has not reached: the removal scans the store and must not find the task again.
     """
     number = task.tube.number
     if number in state.tubes.by_number:
@@ -78,7 +78,7 @@ def _goes_alone(state: QueueState, task: QueueTask) -> bool:
 
 
 def _let_go(state: QueueState, task: QueueTask) -> None:
-    """Drop a task, or its content, from memory where the store can give it back soon enough."""
+    """Evict a task or its content from memory, unless it may be needed soon."""
     tube = task.tube
     if tube.number not in state.tubes.by_number:
         state.evict(task)

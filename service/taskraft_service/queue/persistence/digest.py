@@ -1,4 +1,4 @@
-"""Hash the whole state, so that replicas can be compared."""
+"""Hash the whole queue state, to compare replicas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from taskraft_service.queue.state.tube_codec import write_tube
 
 
 def digest_of(state: QueueState) -> bytes:
-    """Return a hash of the whole state; equal on all replicas that have applied the same index.
+    """Return a hash of the whole state; replicas with the same applied index have the same hash.
 
-    Reads everything, also the backlog and the events: for tests and for comparing replicas.
+    Reads the whole store, including the backlog and the events of the change feed.
     """
     whole = blake2b(digest_size=16)
     for part in _parts(state):
@@ -33,7 +33,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     for number, (tube, next_id) in state.removals.items():
         yield repr((number, tube.name, next_id)).encode()
         for task in state.tasks(tube, next_id - 1):
-            # Not the record: it may name a session that has ended since, and memory does not.
+            # Do not hash the record: it may name an ended session, unlike the task in memory.
             yield repr((task.id, task.state, task.attempt)).encode()
     for _, tube in sorted(state.tubes.items()):
         yield write_tube(tube)

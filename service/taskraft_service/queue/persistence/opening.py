@@ -1,4 +1,4 @@
-"""Open the state of a queue on a store: small records and leased tasks; the backlog is not read."""
+"""Load the queue state from a store: small records and leased tasks, but not the backlog."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from taskraft_service.queue.transitions.endings import note_surplus
 
 
 class UnknownFormatError(Exception):
-    """The store was written by another version: start that version, or an empty directory."""
+    """Report a store in the format of another version.
+
+    The operator must start the matching version or use an empty data directory.
+    """
 
 
 def stored_index(store: Store) -> int:
-    """Return the index of the entry whose state a store holds, 0 if it is a new one."""
+    """Return the applied index of the state in a store; 0 for an empty store."""
     meta = store.get(META)
     return 0 if meta is None else int(META_HEAD.unpack_from(meta)[1])
 
 
 def bare_task(body: bytes) -> NewTask:
-    """Return a task of a body that says nothing about it."""
+    """Return a new task with a body and default attributes."""
     return NewTask(body, len(body))
 
 
@@ -43,11 +46,11 @@ def open_state(
     drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
     origin: CounterOrigin = BEGINNING,
 ) -> QueueState:
-    """Return the state in a store; a store without a meta record is new.
+    """Return the state in a store; a store without a meta record gives an empty state.
 
     Raises:
         UnknownFormatError: the store has another format.
-        DriverMissing: a tube needs a driver that this node does not have.
+        TubeDriverMissing: a tube needs a driver that is not installed on this node.
     """
     state = QueueState(store, limits, new_task, editor, drivers, origin)
     meta = store.get(META)
@@ -71,7 +74,7 @@ def open_state(
 
 
 def _open_meta(state: QueueState, meta: bytes) -> None:
-    """Take over what the meta record says; ``collect`` wrote its parts in the same order."""
+    """Restore the state from the meta record, in the order in which ``collect`` writes it."""
     (
         _,
         state.index,
@@ -92,12 +95,12 @@ def _open_meta(state: QueueState, meta: bytes) -> None:
 
 
 def _open_leases(state: QueueState) -> None:
-    """Bring all taken tasks into memory, in order of their tokens."""
+    """Load all taken tasks into memory, in order of their lease tokens."""
     for _, holder in state.store.scan(LEASE, prefix_stop(LEASE)):
         number, task_id = HOLDER.unpack(holder)
         tube = state.tubes.by_number.get(number)
         if tube is None:
-            continue  # of a tube that is being cleared away: the lease is stale
+            continue  # the tube was truncated or dropped, so the lease is stale
         task = state.find(tube, task_id)
         assert task is not None
         assert task.state is TAKEN

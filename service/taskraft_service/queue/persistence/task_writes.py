@@ -1,4 +1,4 @@
-"""Write to the store what changed in tasks, and delete tasks that are gone."""
+"""Build the writes for changed tasks and the deletions for tasks that no longer exist."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.store.store import RangeDeletion, Write
 
 HOLDER: Final = Struct(">IQ")
-"""Value of a lease: tube and task."""
+"""Value of a lease record: tube number and task id."""
 
 
 class TaskWrites:
-    """The writes of many tasks, apart by the kinds of their keys.
+    """Collect the writes of many tasks, grouped by the kind of key.
 
-    No key is in it twice, so their order is free. A store whose buffer is a skip list finds the
-    place of a key beside the one before it where that is its neighbour: records and places that
-    alternate cost RocksDB nearly twice as much.
+    Each key occurs once, so the order of the writes does not matter for the result. The grouping
+    is for speed: RocksDB inserts neighbouring keys faster into its skip list. Alternating records
+    and places would cost nearly twice as much.
     """
 
     __slots__ = ("_bodies", "_places", "_records", "_timers")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Create an empty collection."""
         self._records: list[Write] = []
         self._bodies: list[Write] = []
         self._places: list[Write] = []
         self._timers: list[Write] = []
 
     def append_to(self, writes: list[Write]) -> None:
-        """Append all, kind by kind, to the writes of a batch."""
+        """Append all writes to a batch, one kind of key after the other."""
         writes += self._records
         writes += self._bodies
         writes += self._places
         writes += self._timers
 
     def add(self, task: QueueTask) -> None:
-        """Write a task's record, and of its other keys those that differ from what is stored."""
+        """Write the record of a task, and its other keys that differ from the stored keys."""
         number, task_id, body, written = task.tube.number, task.id, task.body, task.written
         where = (task.state, task.order, task.token, task.subqueue, task.type)
         timer = task.timer
@@ -75,7 +75,7 @@ class TaskWrites:
         task.written = (where, timer, CURRENT if is_apart else NOTHING)
 
     def _add_body(self, task: QueueTask, stored: Stored, *, is_apart: bool) -> None:
-        """Bring a content under its own key up to date, or delete it where it has become short."""
+        """Write the content under its own key, or delete that key if the content is now inline."""
         if is_apart and stored is CURRENT:
             return
         assert task.body is not None
@@ -85,7 +85,7 @@ class TaskWrites:
     def _add_places(
         self, task: QueueTask, before: StoredPosition | None, where: StoredPosition
     ) -> None:
-        """Write the place (or lease) of a task and its place by type, as far as they are new."""
+        """Write the place (or lease) of a task and its place by type, where they changed."""
         tube, places = task.tube, self._places
         old, new = b"" if before is None else place_key(tube, before), place_key(tube, where)
         if new != old:
@@ -102,7 +102,7 @@ class TaskWrites:
                 places.append((new, b""))
 
     def _add_timer(self, before: OrderKey | None, timer: OrderKey | None) -> None:
-        """Write the deadline of a task in the place of the one that it had."""
+        """Replace the stored timer of a task; None: no timer."""
         if before is not None:
             self._timers.append((timer_key(before), None))
         if timer is not None:
@@ -110,12 +110,12 @@ class TaskWrites:
 
 
 NEIGHBOURS_MIN: Final = 32
-"""So many neighbours at least are deleted as a range: each range is something for reads to heed."""
+"""Minimum number of neighbours to delete as a range, because each range slows down reads."""
 _ID: Final = attrgetter("id")
 
 
 def delete_tasks(gone: Iterable[QueueTask], writes: list[Write]) -> None:
-    """Delete all keys of tasks that are gone and that the store knows."""
+    """Delete all keys of stored tasks that no longer exist."""
     by_tube: dict[QueueTube, list[QueueTask]] = {}
     for task in gone:
         by_tube.setdefault(task.tube, []).append(task)
@@ -130,7 +130,7 @@ def delete_tasks(gone: Iterable[QueueTask], writes: list[Write]) -> None:
 
 
 def delete_outside(task: QueueTask, writes: list[Write]) -> None:
-    """Delete the keys of a task that do not go with its tube."""
+    """Delete the keys of a task that are outside the key ranges of its tube."""
     assert task.written is not None
     where, timer, _ = task.written
     place = place_key(task.tube, where)
@@ -141,7 +141,7 @@ def delete_outside(task: QueueTask, writes: list[Write]) -> None:
 
 
 def _delete_neighbours(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
-    """Delete all keys of tasks of one tube whose ids follow each other."""
+    """Delete all keys of tasks of one tube with consecutive ids."""
     number, first_id = tasks[0].tube.number, tasks[0].id
     if len(tasks) >= NEIGHBOURS_MIN:
         end = task_key(number, first_id + len(tasks))
@@ -167,7 +167,7 @@ def _delete_neighbours(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
 def _delete_line(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
     """Delete the places of neighbours that had the same state, lane, rank, sub-queue and type.
 
-    Between two places that follow each other is nobody else.
+    The ids are consecutive, so no other task has a place within the range.
     """
     tube, first = tasks[0].tube, tasks[0].written
     assert first is not None

@@ -1,1 +1,1 @@
-"""Reading the queue without changing it."""
+"""Read the queue without changing its state."""

@@ -1,4 +1,4 @@
-"""Read what the leader's own machinery needs: the schedules, and what becomes of awaited tasks."""
+"""Read the parts of the queue that only the leader needs, such as schedules and awaited tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskraft_service.queue.state.watch import TaskWatch
 
 
 class LeaderReaders:
-    """What schedulers and waiting calls ask of a queue."""
+    """Answer the queries of the leader's schedulers and waiting calls."""
 
     _state: QueueState
 
@@ -35,9 +35,9 @@ class LeaderReaders:
 
     @property
     def has_news(self) -> bool:
-        """Tell whether there are changes that the leader has not fetched yet.
+        """Return whether there are changes that the leader has not fetched yet.
 
-        Changes are of woken tubes, redefined tubes, schedules, and notes of the watch.
+        The changes are woken tubes, redefined tubes, changed schedules, and events of awaited tasks.
         """
         state = self._state
         news, watch = state.signals, state.watch
@@ -53,29 +53,29 @@ class LeaderReaders:
 
     @property
     def drivers(self) -> Mapping[str, TubeDriver]:
-        """Return the kinds of tubes that others have written, by name."""
+        """Return the installed tube drivers, by name."""
         return self._state.tubes.drivers
 
     # ---------------------------------------------------------------------------------- consumers
 
     def consumers(self) -> list[ConsumerView]:
-        """Return those that were heard of in their time, in order of their names."""
+        """Return the feed consumers within their idle TTL, in order of their names."""
         state = self._state
         return [one.view() for one in state.consumers if not one.is_idle(state.now_ms)]
 
     def held_back(self) -> Mapping[int, int]:
-        """Return the first event that a consumer of the feed still needs, by partition."""
+        """Return by partition the sequence number of the first event that a feed consumer needs."""
         return self._state.consumers.held_back(self._state.now_ms)
 
     # ------------------------------------------------------------------------------- failed tasks
 
     def failed_task(self, tube: str, task_id: int) -> TaskView | None:
-        """Return a task that failed and is gone: with its outcome and failure, without content."""
+        """Return a deleted task that failed, with outcome and failure but without content, or None."""
         found = self._state.tubes.get(tube)
         return None if found is None else self._state.failures.of_task(found, task_id)
 
     def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
-        """Return for each item the task that failed and is gone, or None."""
+        """Return for each item of the selector the deleted task that failed, or None."""
         if isinstance(selector, ByIds):
             return [self.failed_task(tube, task_id) for task_id in selector.ids]
         found = self._state.tubes.get(tube)
@@ -96,36 +96,36 @@ class LeaderReaders:
         return [group.view() for group in self._state.groups]
 
     def woken_tubes(self) -> Iterable[str]:
-        """Return the tubes that got ready tasks which no command told of, since the last call."""
+        """Return the tubes with new ready tasks that no command predicted, since the last call."""
         return self._state.signals.fetch_woken()
 
     # ----------------------------------------------------------------------------- temporary tubes
 
     def temporary_tubes(self) -> Sequence[str]:
-        """Return the names of the tubes whose contents are kept elsewhere."""
+        """Return the names of the temporary tubes; this queue does not hold their tasks."""
         return tuple(self._state.tubes.temporary)
 
     def redefined_tubes(self) -> Iterable[str]:
-        """Return the temporary tubes that were made, changed or dropped since the last call."""
+        """Return the temporary tubes that were created, changed or dropped since the last call."""
         return self._state.signals.fetch_redefined()
 
     def refusal_to_drop(self, name: str) -> Refusal | None:
-        """Return why a tube may not be dropped unless that is forced, or None."""
+        """Return why a tube cannot be dropped without force, or None."""
         tube = self._state.tubes.get(name)
         return refusal_to_drop(tube) if tube is not None else None
 
     def faults_of_update(self, command: UpdateTube) -> Sequence[tuple[str, str]]:
-        """Return the options that a tube cannot get, each with the reason."""
+        """Return the invalid fields of an update of a tube, each with the reason."""
         return faults_of_update(self._state, command)
 
     def remembers(self, request_id: str) -> bool:
-        """Tell whether a request with this id has been answered."""
+        """Return whether the answer of a request with this id is remembered."""
         return self._state.requests.find(request_id) is not None
 
     # ---------------------------------------------------------------------------------------- room
 
     def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
-        """Tell whether a put of so much would not be refused for the capacity of its tube."""
+        """Return whether the capacity of a tube allows a put of this size; true for an unknown tube."""
         tube = self._state.tubes.get(name)
         return tube is None or tube.full(tasks, payload_bytes) is None
 
@@ -133,20 +133,20 @@ class LeaderReaders:
 
     @property
     def watch(self) -> TaskWatch:
-        """Return who notes what becomes of chosen tasks."""
+        """Return the watch, which records the events of awaited tasks."""
         return self._state.watch
 
     def tube_number(self, name: str) -> int | None:
-        """Return the number of a tube, another one after it was emptied; None: no such tube."""
+        """Return the number of a tube, or None; truncating a tube changes its number."""
         tube = self._state.tubes.get(name)
         return tube.number if tube is not None else None
 
     def tube_name(self, number: int) -> str | None:
-        """Return the name of the tube that has a number, or None."""
+        """Return the name of the tube with a number, or None."""
         tube = self._state.tubes.by_number.get(number)
         return tube.name if tube is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:
-        """Return the number of a tube and the id of its next task; None: no such tube."""
+        """Return the number of a tube and the id of its next task; None for an unknown tube."""
         tube = self._state.tubes.get(name)
         return (tube.number, tube.next_id) if tube is not None else None

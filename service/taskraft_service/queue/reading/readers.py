@@ -1,4 +1,4 @@
-"""Read the queue without changing it."""
+"""Read the queue without changing its state."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from taskraft_service.queue.state.tube_statistics import (
 
 
 class QueueReaders(LeaderReaders):
-    """What can be asked of a queue.
+    """Answer queries about the queue, as of the last applied entry.
 
-    Answers are values, valid as of the last applied entry.
+    Most results are immutable values.
     """
 
     def __init__(self, state: QueueState) -> None:
-        """Read from the state of a queue."""
+        """Read from ``state``."""
         self._state = state
         self.applied_index = state.index
         """Index of the last applied entry."""
@@ -44,7 +44,7 @@ class QueueReaders(LeaderReaders):
 
     @property
     def settings(self) -> ReplicatedSettings:
-        """Return what the cluster has been told."""
+        """Return the replicated settings of the cluster."""
         return self._state.settings
 
     @property
@@ -55,7 +55,7 @@ class QueueReaders(LeaderReaders):
     # --------------------------------------------------------------------------------------- tasks
 
     def get_tasks(self, tube: str, ids: Sequence[int]) -> list[TaskView | None]:
-        """Return chosen tasks, None where there is none; an unknown tube has none."""
+        """Return the tasks with the given ids, in the same order; None for each missing task."""
         found = self._state.tubes.get(tube)
         if found is None:
             return [None] * len(ids)
@@ -63,16 +63,16 @@ class QueueReaders(LeaderReaders):
         return [self._view(task) if task is not None else None for task in tasks]
 
     def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
-        """Return chosen tasks of a tube that exists, in order, or why there is none."""
+        """Return the selected tasks of an existing tube in order; a Refusal for each missing task."""
         tasks = named(self._state, self._state.tubes[tube], selector)
         return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
 
     def list_tasks(
         self, tube: str, states: Collection[State], after_id: int, limit: int
     ) -> list[TaskView]:
-        """Return up to ``limit`` tasks with ids above one, in order; any state if none is given.
+        """Return up to ``limit`` tasks with ids above ``after_id``, in order of their ids.
 
-        Takes time in proportion to the tasks that it passes.
+        Empty ``states`` select all states. The time is proportional to the number of scanned tasks.
         """
         found = self._state.tubes.get(tube)
         if found is None:
@@ -82,14 +82,14 @@ class QueueReaders(LeaderReaders):
         return [self._view(task) for task in islice(wanted, limit)]
 
     def scan_tasks(self, tube: str, listing: Listing, rest: Rest) -> Listed:
-        """Return some of the tasks of what is left of a list, and what is left then."""
+        """Return the next part of a list of tasks, and the rest of the list."""
         found = self._state.tubes.get(tube)
         if found is None:
             return Listed([], NOTHING_LEFT)
         return scan(self._state, found, listing, rest)
 
     def last_id(self, tube: str) -> int:
-        """Return the greatest id that a tube has given so far; 0: none, or no such tube."""
+        """Return the greatest task id assigned in a tube; 0 if there is no task id or no tube."""
         found = self._state.tubes.get(tube)
         return found.next_id - 1 if found is not None else 0
 
@@ -104,9 +104,10 @@ class QueueReaders(LeaderReaders):
         may_take: Callable[[str], bool],
         owns: Callable[[str], bool],
     ) -> frozenset[int]:
-        """Return the tokens that are no valid leases, or leases of others.
+        """Return the tokens that are not valid leases of the caller.
 
-        ``may_take`` is asked once for each tube, ``owns`` for each owner of a session.
+        ``may_take`` gets the name of a tube, ``owns`` the owner of a session. Each pair of a tube
+        and an owner is checked once.
         """
         leases = self._state.leases
         known: dict[tuple[QueueTube, str | None], bool] = {}
@@ -136,7 +137,7 @@ class QueueReaders(LeaderReaders):
         return [tube.view() for _, tube in sorted(self._state.tubes.items())]
 
     def tube_names(self) -> list[str]:
-        """Return the names of all tubes in order; cheap for very many tubes."""
+        """Return the names of all tubes in order, without building views."""
         return sorted(self._state.tubes)
 
     def tube(self, name: str) -> TubeView | None:
@@ -145,7 +146,7 @@ class QueueReaders(LeaderReaders):
         return tube.view() if tube is not None else None
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
-        """Return the counts of some tubes; unknown ones are left out."""
+        """Return the statistics of the named tubes, without the unknown tubes."""
         tubes = self._state.tubes
         return [
             statistics_of(name, tubes[name].counters, tubes[name].ages.oldest_ms)
@@ -154,13 +155,13 @@ class QueueReaders(LeaderReaders):
         ]
 
     def task_counts(self) -> dict[str, Sequence[int]]:
-        """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
+        """Return for each tube the number of tasks by state, without building statistics."""
         return {name: tube.counters.states for name, tube in self._state.tubes.items()}
 
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
-        """Return the counts of some tubes together, or of all; unknown ones are left out.
+        """Return the summed statistics of the named tubes, without the unknown tubes.
 
-        Of all, whatever their number, at once.
+        None: all tubes, in constant time.
         """
         if names is None:
             return self._state.tubes.totals.statistics()
@@ -177,14 +178,14 @@ class QueueReaders(LeaderReaders):
         return [session.view() for _, session in sorted(self._state.sessions.items())]
 
     def held(self, session_id: str) -> list[TaskView]:
-        """Return what a session holds, in order of the takes; nothing for an unknown one."""
+        """Return the tasks that a session holds, in order of the takes; empty if it is unknown."""
         session = self._state.sessions.get(session_id)
         if session is None:
             return []
         return [self._view(task) for task in session.held.values()]
 
     def cancelled(self, session_id: str) -> list[int]:
-        """Return the leases of a session whose holder is asked to stop, in order of the takes."""
+        """Return the lease tokens of a session with a cancellation request, in order of the takes."""
         session = self._state.sessions.get(session_id)
         if session is None:
             return []
@@ -193,9 +194,9 @@ class QueueReaders(LeaderReaders):
     # ----------------------------------------------------------------------------------- readiness
 
     def has_ready(self, tube: str) -> bool:
-        """Tell in constant time whether a take without a filter from a tube would find something.
+        """Return in constant time whether a take without a filter would find a task in a tube.
 
-        A task whose time to live has just ended counts until the next entry.
+        A task past its TTL counts until the next entry fires the TTL timer.
         """
         found = self._state.tubes.get(tube)
         if found is None or found.options.take_paused or found.ready.least() is None:
@@ -203,9 +204,9 @@ class QueueReaders(LeaderReaders):
         return found.takeable(self._state.now_ms) != 0
 
     def ready_count(self, tube: str) -> int:
-        """Return about how many tasks a take from a tube could find; at least 1 if any.
+        """Estimate how many tasks a take from a tube can find; at least 1 if there is a task.
 
-        In a tube with sub-queues that is the number of those that have one to give.
+        In a tube with sub-queues, return the number of sub-queues that offer a task.
         """
         if not self.has_ready(tube):
             return 0
@@ -215,17 +216,17 @@ class QueueReaders(LeaderReaders):
         return offered if takeable is None else min(offered, takeable)
 
     def ready_tubes(self) -> list[str]:
-        """Return the names of the tubes that have something to take, in no order."""
+        """Return the names of the tubes for which ``has_ready`` is true, in no order."""
         return [name for name in self._state.tubes if self.has_ready(name)]
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
-        """Return the tubes in which an entry may make tasks ready."""
+        """Return the names of the tubes in which an entry may make tasks ready."""
         return set(predict_ready_tubes(self._state, commands, now_ms))
 
     def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
-        """Return how many tasks an entry may make ready, by tube."""
+        """Return how many tasks an entry may make ready, by the name of the tube."""
         return predict_ready_tubes(self._state, commands, now_ms)
 
     def digest(self) -> bytes:
-        """Return a hash of the whole state: see ``digest``."""
+        """Return a hash of the whole state (see ``digest_of``)."""
         return digest_of(self._state)

@@ -1,8 +1,8 @@
-"""List the tasks of a tube by their ids or as they would be taken, a bounded part at a time.
+"""List the tasks of a tube in parts of bounded size, by task id or in the order of takes.
 
-Ids grow and are never used again, so a list that goes by them does not shift: what is put meanwhile
-stands behind its end, what goes leaves a gap. A list in the order of takes goes by places: what is
-put or comes back to a place that was passed is left out, and so is what is put at all.
+Task ids grow and are never reused, so a list by ids is stable: it skips deleted tasks and leaves
+out tasks that were put after the list began. A list in the order of takes also leaves out new
+tasks, and tasks that return to a place that the list has already passed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from taskraft_service.queue.values import value
 
 
 class Window(NamedTuple):
-    """The ids above one and up to another: what of a list has not been looked at."""
+    """Hold the ids that a list by ids has not scanned: above ``after_id`` and up to ``last_id``."""
 
     after_id: int
     last_id: int
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no id is left."""
+        """Return whether no id is left."""
         return self.after_id >= self.last_id
 
 
 class Passed(NamedTuple):
-    """The place up to which a list in the order of takes has been looked at.
+    """Hold the last place that a list in the order of takes has scanned.
 
-    ``last_id``: tasks with greater ids came later. ``is_empty`` tells that no place is left.
+    Tasks with ids above ``last_id`` are not listed. ``is_empty``: no place is left to scan.
     """
 
     place: OrderKey
@@ -42,22 +42,22 @@ class Passed(NamedTuple):
 
 
 Rest: TypeAlias = Window | Passed
-"""What is left of a list."""
+"""The part of a list that has not been scanned yet."""
 
 NOTHING_LEFT: Final = Window(0, 0)
 
 
 @value
 class Listing:
-    """What to list, and how much of it at once.
+    """Describe which tasks to list, and the maximum size of one part.
 
     Args:
-        chosen: lets the tasks through; None: all.
-        now_ms: the time up to which ages are counted.
-        descending: the greatest id first.
-        tasks_max: return at most so many.
-        bytes_max: return no more once there is so much content.
-        scan_max: look at most at so many, whether they are let through or not.
+        chosen: selects the tasks; None selects all tasks.
+        now_ms: the current time, for filters on the age of a task.
+        descending: list the greatest id first.
+        tasks_max: maximum of tasks in one part.
+        bytes_max: the part ends with the task that reaches this number of content bytes.
+        scan_max: maximum of scanned tasks for one part, including tasks that do not match.
     """
 
     chosen: Filter | None
@@ -69,21 +69,21 @@ class Listing:
 
 
 class Listed(NamedTuple):
-    """A part of a list, and what is left of it."""
+    """Hold one part of a list, and the rest of the list."""
 
     tasks: list[TaskView]
     rest: Rest
 
 
 def scan(state: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Listed:
-    """Return some of the tasks of what is left of a list, and what is left then."""
+    """Return the next part of a list of tasks, and the rest of the list."""
     if isinstance(rest, Passed):
         return _scan_places(state, tube, listing, rest)
     return _scan_window(state, tube, listing, rest)
 
 
 def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: Passed) -> Listed:
-    """Return some of the tasks behind a place, in the order in which they would be taken."""
+    """Return the next tasks after a place, in the order of takes, and the rest."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms)
@@ -103,7 +103,7 @@ def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: P
 
 
 def _scan_window(state: QueueState, tube: QueueTube, listing: Listing, window: Window) -> Listed:
-    """Return some of the tasks in a window, in the order of the list, and what is left."""
+    """Return the next tasks of a window, in the order of the list, and the rest."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms)
