@@ -37,7 +37,7 @@ class LeaderReaders:
     def has_news(self) -> bool:
         """Return whether there are changes that the leader has not fetched yet.
 
-        The changes are woken tubes, redefined tubes, changed schedules, and events of awaited tasks.
+        The changes are woken tubes, redefined tubes, changed schedules, and awaited tasks.
         """
         state = self._state
         news, watch = state.signals, state.watch
@@ -70,7 +70,7 @@ class LeaderReaders:
     # ------------------------------------------------------------------------------- failed tasks
 
     def failed_task(self, tube: str, task_id: int) -> TaskView | None:
-        """Return a deleted task that failed, with outcome and failure but without content, or None."""
+        """Return a deleted task that failed, with outcome and failure, without content; or None."""
         found = self._state.tubes.get(tube)
         return None if found is None else self._state.failures.of_task(found, task_id)
 
@@ -125,7 +125,7 @@ class LeaderReaders:
     # ---------------------------------------------------------------------------------------- room
 
     def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
-        """Return whether the capacity of a tube allows a put of this size; true for an unknown tube."""
+        """Return whether a put of this size fits into a tube; true for an unknown tube."""
         tube = self._state.tubes.get(name)
         return tube is None or tube.full(tasks, payload_bytes) is None
 

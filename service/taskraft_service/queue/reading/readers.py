@@ -63,7 +63,7 @@ class QueueReaders(LeaderReaders):
         return [self._view(task) if task is not None else None for task in tasks]
 
     def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
-        """Return the selected tasks of an existing tube in order; a Refusal for each missing task."""
+        """Return the selected tasks of an existing tube in order; a Refusal for a missing task."""
         tasks = named(self._state, self._state.tubes[tube], selector)
         return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
 
@@ -185,7 +185,7 @@ class QueueReaders(LeaderReaders):
         return [self._view(task) for task in session.held.values()]
 
     def cancelled(self, session_id: str) -> list[int]:
-        """Return the lease tokens of a session with a cancellation request, in order of the takes."""
+        """Return the leases of a session with a cancellation request, in order of the takes."""
         session = self._state.sessions.get(session_id)
         if session is None:
             return []

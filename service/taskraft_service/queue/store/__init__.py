@@ -1,1 +1,1 @@
-"""Layout of the stored keys, and the indexes that keep part of their content in the store."""
+"""Define the stored keys, and the indexes that keep part of their content in the store."""

@@ -1,9 +1,10 @@
-"""Remember request ids and their answers, so that a repeated request has one effect.
+"""Remember request ids and their answers, so that a repeated request takes effect once.
 
-Ids live in two buckets by the time of the log: the current one and the one before. When the window
-has passed, or the bucket is full, a new bucket begins and the one before the last is deleted as a
-range. So an id is known for one to two windows, and the number of ids is bounded. What a batch of
-writes has taken along is looked up in the store; only newer ids are in memory.
+Request ids are in two buckets: the current bucket and the previous bucket. When the window of the
+current bucket ends on the queue's clock, or the current bucket is full, a new bucket begins and the
+previous bucket is deleted as a range. An id is therefore remembered for one to two windows, or for
+a shorter time if buckets fill up. Ids in written batches are looked up in the store; only newer ids
+are in memory.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _record = Struct(">QqQQ")
 
 
 class IdempotencyTable:
-    """The remembered requests.
+    """Hold the remembered requests.
 
-    ``_current`` and ``_previous`` hold what the store does not know yet.
+    ``_current`` and ``_previous`` hold the requests that are not in the store yet.
     """
 
     __slots__ = (
@@ -41,7 +42,7 @@ class IdempotencyTable:
     )
 
     def __init__(self, store: Store, limits: Limits) -> None:
-        """Begin with none."""
+        """Create an empty table."""
         self._store = store
         self._limits = limits
         self._count_max = max(limits.requests_max // 2, 1)
@@ -49,16 +50,16 @@ class IdempotencyTable:
         self._started_ms = 0
         self._count = 0
         self.window_end_ms = limits.request_window_ms
-        """When the window of the current bucket ends."""
+        """End of the window of the current bucket, in milliseconds on the queue's clock."""
         self.is_full = False
-        """Whether the current bucket has as many requests as it may have."""
+        """Whether the current bucket has its maximum number of requests."""
         self._count_before = 0
         self._current: dict[str, bytes] = {}
         self._previous: dict[str, bytes] = {}
         self._rotated = False
 
     def find(self, request_id: str) -> tuple[int, bytes] | None:
-        """Return hash and answer of a remembered request, or None."""
+        """Return the hash and the answer of a remembered request, or None."""
         record = (
             self._current.get(request_id)
             or self._previous.get(request_id)
@@ -71,21 +72,21 @@ class IdempotencyTable:
         return _hash.unpack_from(record)[0], record[_hash.size :]
 
     def remember(self, request_id: str, request_hash: int, answer: bytes) -> None:
-        """Remember the answer of a request that is not known."""
+        """Remember the answer of a request whose id is not in the table."""
         self._current[request_id] = _hash.pack(request_hash) + answer
         self._count += 1
         if self._count >= self._count_max:
             self.is_full = True
 
     def _set_bounds(self) -> None:
-        """Say until when, and for how many requests, the current bucket is used."""
+        """Compute when the window of the current bucket ends and whether the bucket is full."""
         self.window_end_ms = self._started_ms + self._limits.request_window_ms
         self.is_full = self._count >= self._count_max
 
     def rotate(self, now_ms: int) -> None:
         """Begin a new bucket.
 
-        Called when the window of the current one ended, or it is full.
+        Call when the window of the current bucket has ended or the bucket is full.
         """
         self._started_ms = now_ms
         self._bucket += 1
@@ -96,7 +97,7 @@ class IdempotencyTable:
         self._set_bounds()
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes that are not in the store yet to ``writes``."""
         bucket = self._bucket
         for number, fresh in ((bucket, self._current), (bucket - 1, self._previous)):
             for request_id, record in fresh.items():
@@ -107,7 +108,7 @@ class IdempotencyTable:
             self._rotated = False
 
     def items(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all that is remembered, in no order; for digests."""
+        """Yield all remembered ids with their records, in no order; for digests."""
         start = len(request_key(0, ""))
         for key, record in self._store.scan(
             request_key(self._bucket - 1, ""), prefix_stop(REQUEST)
@@ -121,7 +122,7 @@ class IdempotencyTable:
         return _record.pack(self._bucket, self._started_ms, self._count, self._count_before)
 
     def restore(self, record: bytes, at: int) -> int:
-        """Take the requests' part of the meta record over; return where it ends."""
+        """Restore the table from its part of the meta record; return the offset behind the part."""
         self._bucket, self._started_ms, self._count, self._count_before = _record.unpack_from(
             record, at
         )

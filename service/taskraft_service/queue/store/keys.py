@@ -1,7 +1,7 @@
-"""Lay out the keys of the store: one key space, one prefix byte for each kind of thing.
+"""Build and parse the keys of the store: one key space with a prefix byte for each kind of key.
 
-Numbers are big-endian, so that the order of the keys is the order of the numbers; signed ones are
-moved up by 2^63 for the same reason. The layout is described in docs/data.md.
+Numbers are big-endian, so that keys sort in the order of the numbers. Signed numbers are shifted
+up by 2^63 for the same reason. docs/data.md describes the layout.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SESSION_TIMER: Final = 5
 RATE_TIMER: Final = 6
 """Kinds of timers, in the order in which they fire at one instant."""
 TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
-"""Those that are about one task."""
+"""Kinds of timers that belong to one task."""
 UNIQUE: Final = b"k"
 
 INSIDE_TUBES: Final = (
@@ -59,12 +59,12 @@ INSIDE_TUBES: Final = (
     BURIED_ORDER,
     SUBQUEUE_RATE,
 )
-"""What begins with the number of a tube, and goes with it as a range."""
+"""Prefixes of keys that continue with a tube number, so a tube's keys are deletable as a range."""
 OUTSIDE_TUBES: Final = (LEASE, TIMER)
-"""What belongs to single tasks wherever their tube is."""
+"""Prefixes of task keys that do not continue with a tube number."""
 
 OFFSET: Final = 1 << 63
-"""Added to signed numbers."""
+"""Offset that makes signed 64-bit numbers unsigned."""
 _READY: Final = READY_ORDER[0]
 _WAITING: Final = WAITING_ORDER[0]
 _TYPED: Final = TYPED_ORDER[0]
@@ -89,7 +89,7 @@ _serial = Struct(">Q")
 _holder = Struct(">IQ")
 
 PREFIXES_MAX: Final = 4_096
-"""Sub-queues, and types, in use whose prefix need not be made again for each task."""
+"""Maximum of cached key prefixes: for sub-queues, and separately for task types."""
 TASK_KEY_BYTES: Final = _task.size
 
 
@@ -99,7 +99,7 @@ def tube_key(tube: int) -> bytes:
 
 
 def tube_range(prefix: bytes, tube: int) -> tuple[bytes, bytes]:
-    """Return the first key of a tube under a prefix, and the key behind all of them."""
+    """Return the range of a tube's keys under a prefix: first key, and end (exclusive)."""
     return _tube.pack(prefix, tube), _tube.pack(prefix, tube + 1)
 
 
@@ -109,12 +109,12 @@ def task_key(tube: int, task: int) -> bytes:
 
 
 def body_key(tube: int, task: int) -> bytes:
-    """Return the key of a task's content, where that is kept apart."""
+    """Return the key of a task's content, for content that is not inline in the record."""
     return _task.pack(_BODY, tube, task)
 
 
 def task_id_of(key: bytes) -> int:
-    """Return the task's id out of the key of its record."""
+    """Parse the task id from the key of a task's record."""
     task: int = _task.unpack(key)[2]
     return task
 
@@ -126,20 +126,20 @@ def ready_key(tube: int, order: OrderKey) -> bytes:
 
 
 def subqueue_rate_key(tube: int, subqueue: str) -> bytes:
-    """Return the key of what is left of the rate of a sub-queue."""
+    """Return the key of the token bucket of a sub-queue's rate."""
     return _tube.pack(SUBQUEUE_RATE, tube) + subqueue.encode()
 
 
 def subqueue_of_rate(key: bytes) -> str:
-    """Return the name of the sub-queue out of the key of what is left of its rate."""
+    """Parse the name of the sub-queue from the key of its token bucket."""
     return key[_tube.size :].decode()
 
 
 @lru_cache(maxsize=PREFIXES_MAX)
 def subqueue_prefix(tube: int, subqueue: str) -> bytes:
-    """Return what the keys of the ready tasks of a sub-queue begin with.
+    """Return the key prefix of the ready tasks of a sub-queue.
 
-    The length before the name keeps the tasks of ``a`` apart from those of ``ab``.
+    The length before the name separates the keys of sub-queue ``a`` from the keys of ``ab``.
     """
     name = subqueue.encode()
     return _named.pack(_WAITING, tube, len(name)) + name
@@ -147,13 +147,13 @@ def subqueue_prefix(tube: int, subqueue: str) -> bytes:
 
 @lru_cache(maxsize=PREFIXES_MAX)
 def typed_prefix(tube: int, task_type: str) -> bytes:
-    """Return what the keys of what a tube offers of a type begin with."""
+    """Return the key prefix of the tasks of one type that a tube offers."""
     name = task_type.encode()
     return _named.pack(_TYPED, tube, len(name)) + name
 
 
 def waiting_key(prefix: bytes, order: OrderKey) -> bytes:
-    """Return the key of a ready task's place in its sub-queue, or among those of its type."""
+    """Return the key of a ready task's place in its sub-queue or among the tasks of its type."""
     lane, rank, task = order
     return prefix + _place.pack(lane + OFFSET, rank + OFFSET, task)
 
@@ -185,7 +185,7 @@ def schedule_key(name: str) -> bytes:
 
 
 def consumer_key(name: str) -> bytes:
-    """Return the key of the record of a consumer of the feed."""
+    """Return the key of the record of a change feed consumer."""
     return CONSUMER + name.encode()
 
 
@@ -195,18 +195,18 @@ def group_key(name: str) -> bytes:
 
 
 def member_key(prefix: bytes, number: int, member: tuple[int, int]) -> bytes:
-    """Return the key of a task's membership in a numbered set; ``prefix``: of which kind it is."""
+    """Return the key of a task's membership in a numbered set of the kind ``prefix``."""
     return _member.pack(prefix, number, *member)
 
 
 def member_of(key: bytes) -> tuple[int, int]:
-    """Return the tube's number and the task's id out of the key of a membership."""
+    """Parse the tube number and the task id from the key of a membership."""
     _, _, tube, task = _member.unpack(key)
     return tube, task
 
 
 def ending_key(serial: int) -> bytes:
-    """Return the key of the end of a task that others wait for."""
+    """Return the key of the record that a task with dependents has ended."""
     return _numbered.pack(ENDING, serial)
 
 
@@ -216,7 +216,7 @@ def request_key(bucket: int, request_id: str) -> bytes:
 
 
 def unique_key(tube: int, key: Sequence[str]) -> bytes:
-    """Return the key of the holder of a unique key: each part with its length before it."""
+    """Return the key of a unique key's holder; a length precedes each part of the unique key."""
     parts = [_tube.pack(UNIQUE, tube)]
     for part in key:
         text = part.encode()
@@ -225,37 +225,37 @@ def unique_key(tube: int, key: Sequence[str]) -> bytes:
 
 
 def failure_key(serial: int) -> bytes:
-    """Return the key of the record of a task that failed and is gone."""
+    """Return the key of the failure record of a deleted task."""
     return _FAILURE_RECORD + _serial.pack(serial)
 
 
 def failed_task_key(tube: int, task: int) -> bytes:
-    """Return the key of the number of a task's failure."""
+    """Return the key of the serial number of a task's failure record."""
     return _FAILED_TASK + _holder.pack(tube, task)
 
 
 def failed_key_key(tube: int, key: Sequence[str]) -> bytes:
-    """Return the key of the number of the last failure of a unique key."""
+    """Return the key of the serial number of the last failure record of a unique key."""
     return _FAILED_KEY + unique_key(tube, key)
 
 
 def chunk_key(partition: int, end_seq: int) -> bytes:
-    """Return the key of the feed chunk that ends before ``end_seq``."""
+    """Return the key of the change feed chunk that ends before ``end_seq``."""
     return _chunk.pack(FEED, partition, end_seq)
 
 
 def partition_stop(partition: int) -> bytes:
-    """Return the key behind all chunks of a partition."""
+    """Return the end (exclusive) of the keys of all chunks of a partition."""
     return _chunk.pack(FEED, partition, (1 << 64) - 1)
 
 
 def prefix_stop(prefix: bytes) -> bytes:
-    """Return the least key above all keys with a prefix whose last byte is below 255."""
+    """Return the end (exclusive) of all keys with a prefix; its last byte must be below 255."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 
 def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[OrderKey], Iterator[OrderKey]]:
-    """Return what reads the stored places of a tube above one."""
+    """Return a function that yields the stored places of a tube above a given place."""
     stop = _tube.pack(prefix, tube + 1)
 
     def scan(after: OrderKey) -> Iterator[OrderKey]:
@@ -273,7 +273,7 @@ def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[OrderKey], I
 
 
 def place_scan(store: Store, prefix: bytes) -> Callable[[OrderKey], Iterator[OrderKey]]:
-    """Return what reads the stored places of a sub-queue, or of a type, above one."""
+    """Return a function that yields the places of a sub-queue or type above a given place."""
     start_of_place = len(prefix)
     stop = prefix + b"\xff" * (_place.size + 1)
 
@@ -287,7 +287,7 @@ def place_scan(store: Store, prefix: bytes) -> Callable[[OrderKey], Iterator[Ord
 
 
 def timer_scan(store: Store) -> Callable[[OrderKey], Iterator[OrderKey]]:
-    """Return what reads the stored timers above one."""
+    """Return a function that yields the stored timers above a given timer."""
 
     def scan(after: OrderKey) -> Iterator[OrderKey]:
         start = timer_key((*after[:3], after[3] + 1)) if after else TIMER

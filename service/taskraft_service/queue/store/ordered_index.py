@@ -1,9 +1,9 @@
-"""Keep an ordered set whose least entries are in memory and whose rest is in the store.
+"""Keep an ordered set with its least entries in memory and the other entries in the store.
 
-This is what lets memory follow the work in hand instead of the backlog. The index itself writes
-nothing: its owner writes the key of every entry that lives long enough to be collected, and says
-``flushed`` when the store has caught up. Between two flushes the index remembers what the store
-does not know yet, so that reading on from the store is right at any moment.
+Memory use therefore does not grow with the backlog. The index itself writes nothing: its owner
+writes the keys of the entries in batches, and calls ``flushed`` when the store has every change.
+Between two flushes the index remembers the changes that are not in the store, so that it can read
+from the store at any time.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from operator import lt
 from typing import Final, TypeAlias
 
 OrderKey: TypeAlias = tuple[int, ...]
-"""Compared element by element; entries of one index have one length."""
+"""Entry of an index, compared element by element; the entries of one index have equal lengths."""
 
 NOTHING: Final[OrderKey] = ()
 """Less than every entry."""
 
 STALE_MIN: Final = 64
-"""So many stale entries are not worth a compaction."""
+"""Maximum of stale entries that never cause a compaction."""
 
 
 class OrderedIndex:
-    """An ordered set of entries, read from the store as far as it is needed.
+    """Hold an ordered set of entries, and load entries from the store when they are needed.
 
-    Entries up to ``bound`` are in memory: those that came in order in ``run``, others in ``heap``.
-    Both may hold stale entries; ``members`` tells which are real. ``bound`` None: all entries are
-    in memory. Entries above it are in the store, unless ``added`` or ``removed`` say that it is
-    behind.
+    Entries up to ``_bound`` (the head) are in memory: ``_run`` has the entries that were added in
+    order, ``_heap`` the other entries. Both can contain stale entries; ``_members`` has exactly the
+    valid entries. ``_bound`` None: all entries are in memory. Entries above ``_bound`` are in the
+    store; ``_added`` and ``_removed`` hold the changes since the last flush.
     """
 
     __slots__ = ("_added", "_bound", "_heap", "_members", "_removed", "_run", "_scan", "head_max")
@@ -39,7 +39,7 @@ class OrderedIndex:
     def __init__(
         self, scan: Callable[[OrderKey], Iterator[OrderKey]], head_max: int, *, stored: bool
     ) -> None:
-        """Start empty, or (``stored``) with what ``scan`` yields: the stored entries above one."""
+        """Create an empty index, or (``stored``) an index of the entries that ``scan`` yields."""
         self._scan = scan
         self.head_max = head_max
         self._bound: OrderKey | None = NOTHING if stored else None
@@ -50,7 +50,7 @@ class OrderedIndex:
         self._removed: list[OrderKey] = []
 
     def add(self, entry: OrderKey) -> None:
-        """Add an entry; harmless where it is there already."""
+        """Add an entry; no effect if the entry is in the set already."""
         bound = self._bound
         if bound is not None and entry > bound:
             self._added.add(entry)
@@ -66,7 +66,7 @@ class OrderedIndex:
             self._spill()
 
     def add_all(self, entries: Sequence[OrderKey]) -> None:
-        """Add entries; those that come in order, behind the others, cost next to nothing."""
+        """Add entries; fast for sorted entries above all existing entries."""
         if not entries:
             return
         run, bound = self._run, self._bound
@@ -85,7 +85,7 @@ class OrderedIndex:
                 self._spill()
 
     def discard(self, entry: OrderKey) -> None:
-        """Remove an entry; harmless where it is not there."""
+        """Remove an entry; no effect if the entry is not in the set."""
         self._removed.append(entry)
         if not self.is_head(entry):
             self._added.discard(entry)
@@ -132,7 +132,7 @@ class OrderedIndex:
                 return entry
 
     def pop_many(self, count: int) -> list[OrderKey]:
-        """Remove and return up to so many of the least entries; none: there is none left."""
+        """Remove and return up to ``count`` of the least entries; empty if the set is empty."""
         if not self._members and self._bound is not None:
             self._refill()
         run, heap, members = self._run, self._heap, self._members
@@ -149,15 +149,15 @@ class OrderedIndex:
         return [] if least is None else [least]
 
     def put_back(self, entry: OrderKey) -> None:
-        """Add an entry that was popped; if nothing was removed since, as if it had not been."""
+        """Add a popped entry again, and cancel its removal if it was the last removal."""
         if self._removed and self._removed[-1] == entry:
             self._removed.pop()
         self.add(entry)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return about so many of the least entries, read from the store where need be.
+        """Return about ``count`` of the least entries, and load entries from the store if needed.
 
-        As a rule in order; of what came out of order some may be missing.
+        The result is an estimate: entries that were added out of order may be missing or unsorted.
         """
         count = min(count, self.head_max // 2)
         if self._bound is not None and len(self._members) < count:
@@ -173,27 +173,27 @@ class OrderedIndex:
         return self._members
 
     def is_head(self, entry: OrderKey) -> bool:
-        """Tell whether an entry with this key is, or would be, in memory."""
+        """Return whether an entry with this key is, or would be, in memory."""
         return self._bound is None or entry <= self._bound
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries above one in order.
+        """Yield the entries above ``after`` in order.
 
-        The index must not change meanwhile.
+        The index must not change during the iteration.
         """
         yield from sorted(entry for entry in self._members if entry > after)
         if self._bound is not None:
             yield from self._tail(max(after, self._bound))
 
     def in_memory_until(self, last: OrderKey) -> Iterator[OrderKey]:
-        """Yield the entries in memory up to one, in no order, some perhaps twice."""
+        """Yield the entries in memory up to ``last``, in no order and with possible duplicates."""
         members = self._members
         for entry in self._run:
             if entry > last:
                 break
             if entry in members:
                 yield entry
-        # No entry of a heap is less than its parent: below one that is too great is nothing.
+        # No heap entry is less than its parent, so skip the children of an entry above `last`.
         heap, places = self._heap, [0]
         while places:
             place = places.pop()
@@ -203,13 +203,13 @@ class OrderedIndex:
                 places += (2 * place + 1, 2 * place + 2)
 
     def flushed(self) -> Iterable[OrderKey]:
-        """Take note that the store has every change; return the entries that left memory by it."""
+        """Record that the store has every change; return the added entries that left memory."""
         left, self._added = self._added, set()
         self._removed.clear()
         return left
 
     def _tail(self, above: OrderKey) -> Iterator[OrderKey]:
-        """Yield the entries above one that is not below the bound, in order."""
+        """Yield the entries above ``above`` in order; ``above`` must not be below the bound."""
         if not self._added and not self._removed:
             yield from self._scan(above)
             return
@@ -223,7 +223,7 @@ class OrderedIndex:
             last = entry
 
     def _refill(self) -> None:
-        """Read the next half head behind what is in memory."""
+        """Load the next ``head_max // 2`` entries above the bound."""
         assert self._bound is not None
         tail = self._tail(self._bound)
         room = max(self.head_max // 2, 1)
@@ -238,7 +238,7 @@ class OrderedIndex:
             self._added.clear()
 
     def _spill(self) -> None:
-        """Let go of the greater half of the head."""
+        """Drop the greater half of the head from memory."""
         entries = sorted(self._members)
         keep = entries[: len(entries) // 2]
         self._added.update(entries[len(keep) :])

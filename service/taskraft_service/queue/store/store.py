@@ -1,7 +1,7 @@
-"""State what the queue needs of an ordered store, and what it asks it to write.
+"""Define the interface of the ordered store that the queue reads, and the writes for that store.
 
-The log is the truth and the store its materialisation: the queue changes objects in memory, and the
-final value of each changed key goes to the store in one batch, together with the applied index.
+The queue changes objects in memory. The final value of each changed key is written to the store in
+one batch, together with the applied index; after a crash the log is replayed from that index.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from taskraft_service.queue.values import value
 
 
 class Store(Protocol):
-    """An ordered map of bytes, read only.
+    """Read an ordered map from bytes to bytes.
 
-    RocksDB in the product, a sorted dictionary in tests.
+    The service uses RocksDB; tests use a sorted dictionary.
     """
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return the values of keys, each or None."""
+        """Return the values of ``keys`` in the same order; None for each missing key."""
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs with ``start <= key < stop`` in order of the keys; consumed lazily."""
+        """Yield the pairs with ``start <= key < stop`` in order of the keys, lazily."""
 
     def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the same pairs as ``scan``, the last one first."""
+        """Yield the same pairs as ``scan`` in reverse order."""
 
 
 @value
 class RangeDeletion:
-    """Asks to delete all keys with ``start <= key < stop``."""
+    """Delete all keys with ``start <= key < stop``."""
 
     start: bytes
     stop: bytes
 
 
 Write: TypeAlias = tuple[bytes, bytes | None] | RangeDeletion
-"""A key with its new value (None: delete it), or a range of keys to delete; applied in order."""
+"""A key with its new value (None: delete the key), or a range deletion; applied in order."""

@@ -1,8 +1,7 @@
-"""Know which tasks belong to which numbered set, in the store and what it does not know yet.
+"""Keep numbered sets of tasks in the store, with the changes since the last batch in memory.
 
-The open tasks of a group are such a set, and so are the tasks that wait for the end of one task.
-Between two batches of writes the changes are in memory; a member that comes and goes in between is
-never written.
+Examples are the open tasks of a group, and the tasks that depend on one task. A member that is
+added and removed between two batches of writes is never written.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from taskraft_service.queue.store.keys import member_key, member_of, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 
 SetMember: TypeAlias = tuple[int, int]
-"""Number of a tube, and id of a task in it."""
+"""Number of a tube, and id of a task in that tube."""
 
 FIRST: SetMember = (0, 0)
 
 
 class TaskSetIndex:
-    """The members of all sets of one kind, by the set's number.
+    """Hold the members of all sets of one kind, by the number of the set.
 
-    A member is added to a set that it is not in; it may be discarded where it is not.
+    Add a member only to a set without it. Discarding a member that is not in the set is allowed.
     """
 
     __slots__ = ("_fresh", "_prefix", "_store")
 
     def __init__(self, store: Store, prefix: bytes) -> None:
-        """Begin with what the store holds under a prefix."""
+        """Open the sets whose members are stored under ``prefix``."""
         self._store = store
         self._prefix = prefix
         self._fresh: dict[int, dict[SetMember, bool]] = {}
-        """By set: members that the store lacks (True), and that it has though they went (False)."""
+        """By set: members to write to the store (True), and members to delete from it (False)."""
 
     def add(self, number: int, member: SetMember) -> None:
-        """Add a member."""
+        """Add a member to the set ``number``."""
         fresh = self._fresh.setdefault(number, {})
         if fresh.get(member) is False:
             del fresh[member]
@@ -44,7 +43,7 @@ class TaskSetIndex:
             fresh[member] = True
 
     def discard(self, number: int, member: SetMember) -> None:
-        """Remove a member."""
+        """Remove a member from the set ``number``."""
         fresh = self._fresh.setdefault(number, {})
         if fresh.get(member) is True:
             del fresh[member]
@@ -52,7 +51,7 @@ class TaskSetIndex:
             fresh[member] = False
 
     def after(self, number: int, member: SetMember) -> Iterator[SetMember]:
-        """Yield the members of a set behind one in order; they must not change meanwhile."""
+        """Yield the members above ``member`` in order; the set must not change meanwhile."""
         fresh = self._fresh.get(number, {})
         added = sorted(one for one, is_there in fresh.items() if is_there and one > member)
         start = member_key(self._prefix, number, (member[0], member[1] + 1))
@@ -70,7 +69,7 @@ class TaskSetIndex:
         yield from sorted(known)
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes that are not in the store yet to ``writes``."""
         for number, fresh in self._fresh.items():
             for member, is_there in fresh.items():
                 key = member_key(self._prefix, number, member)

@@ -1,9 +1,9 @@
-"""Know which task has a unique key.
+"""Map each unique key to the task that holds it.
 
-A key belongs to the last task that was put with it, until that task is gone: also while it is
-finished and kept, so that a producer may restart it. Keys carry the tube's number, so those of a
-truncated tube are out of reach at once; they are cleared away with its tasks. Only what the store
-does not know yet is in memory.
+The holder is the last task that was put with the key, until that task is deleted. A finished task
+that is retained still holds its key, so that a producer can restart the task. Stored keys contain
+the tube number, so truncating a tube frees its keys at once; the records are deleted later with the
+tasks. Memory holds only the changes that are not in the store yet.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from taskraft_service.queue.store.store import Store, Write
 
 _holder = Struct(">Q")
 NOBODY: Final = 0
-"""The task that is none."""
+"""Task id of a unique key without a holder."""
 
 
 class UniqueKeys:
-    """The keys in use, of all tubes."""
+    """Hold the unique keys in use in all tubes."""
 
     __slots__ = ("_fresh", "_store")
 
     def __init__(self, store: Store) -> None:
-        """Begin with what the store has."""
+        """Open the unique keys in ``store``."""
         self._store = store
         self._fresh: dict[bytes, int] = {}
 
     def find(self, tube: int, key: tuple[str, ...]) -> int:
-        """Return the id of the task that has a key, or ``NOBODY``."""
+        """Return the id of the task that holds a key, or ``NOBODY``."""
         place = unique_key(tube, key)
         task_id = self._fresh.get(place)
         if task_id is not None:
@@ -43,11 +43,11 @@ class UniqueKeys:
         return int(stored)
 
     def claim(self, tube: int, key: tuple[str, ...], task_id: int) -> None:
-        """Give a key to a task; who had it before has it no more."""
+        """Make a task the holder of a key, instead of any previous holder."""
         self._fresh[unique_key(tube, key)] = task_id
 
     def free(self, tube: int, key: tuple[str, ...], task_id: int) -> None:
-        """Take a key from a task that is gone, unless another has got it since."""
+        """Free the key of a deleted task, unless another task holds the key now."""
         if self.find(tube, key) == task_id:
             self._fresh[unique_key(tube, key)] = NOBODY
 
@@ -60,7 +60,7 @@ class UniqueKeys:
                 yield place, task_id
 
     def collect(self, writes: list[Write]) -> None:
-        """Append what the store does not have yet to ``writes``."""
+        """Append the changes that are not in the store yet to ``writes``."""
         for place, task_id in self._fresh.items():
             writes.append((place, _holder.pack(task_id) if task_id != NOBODY else None))
         self._fresh.clear()
