@@ -40,5 +40,5 @@ Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
 
 
 def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Raise an error: the editor of a queue that gets no updates of content, as in tests."""
+    """Raise an error: the editor of a queue without updates of content, as in tests."""
     raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")

@@ -36,7 +36,7 @@ class TokenBucket:
         self.at_ms = now_ms
 
     def due_ms(self) -> int | None:
-        """Return the instant of the next whole token; None: there is one already."""
+        """Return the instant of the next whole token; None if one is left."""
         missing = WHOLE - self.level
         return self.at_ms - (-missing // self.per_second) if missing > 0 else None
 

@@ -234,7 +234,7 @@ class ChangeFeed:
         """Return the new ``low_seq`` by partition if events are too old or too many, or None.
 
         ``bytes_max`` is for all partitions together. An event that is only too old stays while a
-        consumer needs it, which is the case from ``held_back`` on. One call looks at a bounded
+        consumer has not read it; such events start at ``held_back``. One call reads a bounded
         number of chunks.
         """
         share = bytes_max // max(len(self.partitions), 1)

@@ -1,10 +1,10 @@
 """Index the dependents of each task, and the ends of tasks not yet reported to dependents.
 
-The first dependent of a task creates a numbered set, and the task stores the number. So the set
-stays the same when the task is moved to another tube. When the task ends, its set becomes an
-ending. Endings are told in order, a bounded number of dependents per entry. A task that is
-restarted afterwards has no set. Everything is in the store; memory holds only what is not written
-yet.
+The first dependent of a task creates a numbered set, and the task stores the number. The set
+therefore stays the same when the task is moved to another tube. When the task ends, its set becomes
+an ending. Endings are reported in order, to a bounded number of dependents per entry. A task that
+is restarted after its end has no set. All sets and endings are in the store; memory holds only
+changes that are not written yet.
 """
 
 from __future__ import annotations

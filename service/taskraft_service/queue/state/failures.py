@@ -3,7 +3,7 @@
 A task that leaves without having been processed leaves its last failure behind. The unique key
 finds the failure until a new task has the key (as in rsqueue). The task id finds it until it is
 deleted: after ``failure_retention_ms``, or when more than ``failures_max`` are kept. A processed
-task leaves nothing. Memory holds only what the store does not know yet.
+task leaves nothing. Memory holds only changes that are not written yet.
 """
 
 from __future__ import annotations

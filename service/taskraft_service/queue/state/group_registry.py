@@ -96,7 +96,7 @@ _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
 
 
 class GroupRegistry:
-    """All groups by name, their open tasks, and the groups that need work.
+    """All groups by name, their open tasks, and the groups with work to do.
 
     ``complete`` has the groups whose last open task may have ended since the last command,
     ``sweeps`` the groups that a start or a cancellation is going through in steps. ``ended`` is a

@@ -62,7 +62,7 @@ class LeaderSignals:
             self.redefined[tube.name] = None
 
     def fetch_woken(self) -> Iterable[str]:
-        """Return the tubes where tasks became READY unpredicted, since the last call."""
+        """Return the tubes noted by ``signal_ready`` since the last call."""
         woken = self.woken
         if woken:
             self.woken = {}

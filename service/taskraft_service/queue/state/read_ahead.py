@@ -1,8 +1,8 @@
 """Read tasks that takes will need soon, many with one read of the store.
 
-A waiting task is in the store only, if its tube has more tasks than memory should hold. Reading it
-alone costs more than the rest of a take. A take that needs one such task therefore reads the tasks
-behind it too, and after each batch of writes the tubes in use read ahead.
+If a tube has more waiting tasks than memory should hold, the others are only in the store. Reading
+one of these tasks alone costs more than the rest of a take. A take that needs one therefore reads
+the following tasks as well, and each batch of writes is followed by reading ahead in tubes in use.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from taskraft_service.queue.values import value
 
 @value
 class TransitionCount:
-    """How many tasks went from one state to another.
+    """Number of tasks that went from one state to another.
 
     GONE stands for a task that does not exist, or (``crossing``) for another tube.
     """
