@@ -20,7 +20,19 @@ from tests.mutants.mutant import SUITES, Changed
 
 ROOT: Final = Path(__file__).parents[2]
 
-COPIED: Final = ("replication", "service", "tests", "clients", "docs", "proto", "pyproject.toml")
+COPIED: Final = (
+    "replication",
+    "service",
+    "tests",
+    "tools",
+    "bench",
+    "demo",
+    "clients",
+    "docs",
+    "proto",
+    "pyproject.toml",
+)
+"""Files and folders of the copy; the tests import the tools, the benches and the demo."""
 
 Stage: TypeAlias = Callable[[Changed], Sequence[Sequence[str]]]
 """Chooses the tests that a mutant must pass next, perhaps none; some are collected together."""

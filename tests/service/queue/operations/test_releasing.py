@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.retry_policy import BACKOFF_MS_MAX, Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
@@ -107,6 +108,7 @@ def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
         ],
     )
     (refused,) = queue.apply(2, 1_000, [Settle([Release([1, 2], move_to="small")], atomic=True)])
+    assert isinstance(refused, Refusal), "the settle was not refused"
     assert (refused.reason.name, refused.metadata["item"]) == ("TUBE_FULL", "1")
     assert [task.state for task in queue.get_tasks("mail", [1, 2])] == [State.TAKEN] * 2
     (settled,) = queue.apply(3, 1_000, [Settle([Release([1, 2], move_to="small")])])
@@ -131,6 +133,7 @@ def test_dead_letters_take_room_in_an_atomic_settle():
     )
     settlements = [Release([1]), Release([2], move_to="small")]
     (refused,) = queue.apply(2, 1_000, [Settle(settlements, atomic=True)])
+    assert isinstance(refused, Refusal), "the settle was not refused"
     assert (refused.reason.name, refused.metadata["item"]) == ("TUBE_FULL", "1")
     assert [task.state for task in queue.get_tasks("mail", [1, 2])] == [State.TAKEN] * 2
     (settled,) = queue.apply(3, 1_000, [Settle(settlements)])
