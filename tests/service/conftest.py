@@ -42,19 +42,19 @@ class Node:
 
     async def waiting(self, consumers, tube="emails"):
         """Return once so many consumers wait on a tube."""
-        await turns_until(lambda: self.server.parts.waiters.waiting_count(tube) == consumers)
+        await turns_until(lambda: self.server.components.waiters.waiting_count(tube) == consumers)
 
     async def waiting_anywhere(self, consumers):
         """Return once so many consumers wait."""
-        await turns_until(lambda: len(self.server.parts.waiters) == consumers)
+        await turns_until(lambda: len(self.server.components.waiters) == consumers)
 
 
 async def until_phase(server: NodeServer, phase: NodePhase) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + 10
-    while server.parts.phases.phase is not phase:
-        assert await server.parts.leadership.wait_for_change_until(until), (
-            f"still {server.parts.phases.phase.name}"
+    while server.components.phases.phase is not phase:
+        assert await server.components.leadership.wait_for_change_until(until), (
+            f"still {server.components.phases.phase.name}"
         )
 
 

@@ -21,14 +21,14 @@ class DriverListener:
     therefore runs in the next turn of the event loop.
     """
 
-    def __init__(self, parts: NodeComponents) -> None:
-        self._parts = parts
+    def __init__(self, components: NodeComponents) -> None:
+        self._components = components
         self._loop = asyncio.get_running_loop()
         self._catching_up: asyncio.Task[None] | None = None
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         """Track the leader."""
-        self._loop.call_soon(self._parts.leadership.role_changed, state, term)
+        self._loop.call_soon(self._components.leadership.role_changed, state, term)
         self._loop.call_soon(self._begin_to_catch_up)
 
     def applied(self, index: LogIndex) -> None:
@@ -37,14 +37,14 @@ class DriverListener:
     def synced(self, entries: int, log_bytes: int) -> None:
         """Build the next entry, with the commands that arrived during the fsync."""
         del entries, log_bytes
-        parts = self._parts
-        parts.distributions.synced(parts.node.counters.sync_us)
-        parts.proposer.wake()
+        components = self._components
+        components.distributions.synced(components.node.counters.sync_us)
+        components.proposer.wake()
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """Wake calls that wait for the leader: its address may be known now."""
         del conf_state
-        self._loop.call_soon(self._parts.leadership.notify)
+        self._loop.call_soon(self._components.leadership.notify)
         self._loop.call_soon(self._begin_to_catch_up)
 
     def _begin_to_catch_up(self) -> None:
@@ -52,7 +52,7 @@ class DriverListener:
             self._catching_up = run_beside(self._catch_up())
 
     def _is_behind(self) -> bool:
-        leadership = self._parts.leadership
+        leadership = self._components.leadership
         return leadership.leader is not None and not leadership.is_caught_up
 
     async def _catch_up(self) -> None:
@@ -61,7 +61,7 @@ class DriverListener:
         The commit index that this node knows is not enough: the first messages of a leader to a
         returning member only cover the entries that the member has.
         """
-        leadership, node = self._parts.leadership, self._parts.node
+        leadership, node = self._components.leadership, self._components.node
         while self._is_behind():
             leader_and_term = leadership.leader_and_term
             try:

@@ -58,14 +58,16 @@ class NodeServer:
         self.node = node
         self.machine = machine
         self.security = security
-        self.parts = NodeComponents(config, identity, node, machine, security, self._defect_met)
+        self.components = NodeComponents(
+            config, identity, node, machine, security, self._defect_met
+        )
         self._transport = transport
         self._directory = directory
         self._background = Background()
         self.client_port = self.http_port = 0
-        self._grpc = client_server(self.parts)
-        self._probes = probe_server(self.parts, Readiness(self.parts))
-        node.observe(DriverListener(self.parts))
+        self._grpc = client_server(self.components)
+        self._probes = probe_server(self.components, Readiness(self.components))
+        node.observe(DriverListener(self.components))
 
     @classmethod
     async def open(cls, config: ServerConfig) -> NodeServer:
@@ -101,7 +103,7 @@ class NodeServer:
         Raises:
             PortTaken, OSError: a port cannot be opened.
         """
-        config, parts = self.config, self.parts
+        config, components = self.config, self.components
         http = config.http_listen
         try:
             client = self.security.client
@@ -112,11 +114,11 @@ class NodeServer:
             await self._end()
             raise
         await self._grpc.start()
-        await parts.health.phase_changed(NodePhase.INIT, ready=False)
+        await components.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
-        self._background.start(parts.housekeeping.run_periodically(parts.leadership))
+        self._background.start(components.housekeeping.run_periodically(components.leadership))
         self._background.start(self.security.watch_files(self._peers_renewed))
-        roster_changed = parts.leadership.wait_for_change
+        roster_changed = components.leadership.wait_for_change
         peer = self.security.peer
         move = AddressAnnouncer(
             config, self.identity, lambda: self.node.roster, peer, roster_changed
@@ -126,19 +128,21 @@ class NodeServer:
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
             http=f"{host_of(http)}:{self.http_port}",
-            members=len(parts.members.all()),
+            members=len(components.members.all()),
         )
 
     async def stop(self) -> None:
         """Stop: fail health checks, transfer leadership, end streams, finish calls, sync."""
-        parts = self.parts
-        await parts.health.stop()
-        parts.endpoint.draining = True
-        if parts.leadership.is_leader:
+        components = self.components
+        await components.health.stop()
+        components.endpoint.draining = True
+        if components.leadership.is_leader:
             await self._hand_over()
-        parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
-        parts.lifecycle.redirect_waiting_calls(parts.leadership)
-        parts.apply_notifier.end()
+        components.streams.depart(
+            error_pb2.Error.DRAINING, "this node stops", components.leadership.address
+        )
+        components.lifecycle.redirect_waiting_calls(components.leadership)
+        components.apply_notifier.end()
         self._background.cancel()
         await self._background.ended()
         await self._end()
@@ -146,12 +150,12 @@ class NodeServer:
 
     async def _end(self) -> None:
         """Wait for the running calls, then close everything."""
-        parts = self.parts
-        if not await parts.endpoint.wait_idle(self.config.stop_grace_ms / 1000):
+        components = self.components
+        if not await components.endpoint.wait_idle(self.config.stop_grace_ms / 1000):
             log.warning("running calls cancelled", grace_ms=self.config.stop_grace_ms)
         await self._grpc.stop(CLOSING_SECONDS)
-        parts.proposer.stop()
-        await parts.forwarder.close()
+        components.proposer.stop()
+        await components.forwarder.close()
         await self.node.stop()
         await self._transport.stop()
         await self._probes.stop()
@@ -162,10 +166,10 @@ class NodeServer:
     async def _hand_over(self) -> None:
         """Transfer leadership; a node that is the only voter writes its call counts instead."""
         if len(self.node.status().conf_state.voters) == 1:
-            await self.parts.lifecycle.before_transfer()
+            await self.components.lifecycle.before_transfer()
             return
         try:
-            await self.parts.leadership.transfer(self.node.transfer_leadership)
+            await self.components.leadership.transfer(self.node.transfer_leadership)
         except ReplicationError as error:
             log.warning("leadership not transferred", reason=str(error))
 
@@ -176,7 +180,7 @@ class NodeServer:
 
     def _peers_renewed(self) -> None:
         self._transport.renew()
-        self.parts.forwarder.renew()
+        self.components.forwarder.renew()
 
     def _defect_met(self, error: Exception) -> None:
         """Stop the node if a call met a damaged state: its answers cannot be trusted any more."""

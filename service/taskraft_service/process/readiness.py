@@ -28,67 +28,67 @@ class Readiness:
     """Readiness of a node; follows the phase changes by itself.
 
     Args:
-        parts: the components of the node.
+        components: the components of the node.
     """
 
-    def __init__(self, parts: NodeComponents) -> None:
-        self._parts = parts
+    def __init__(self, components: NodeComponents) -> None:
+        self._components = components
         self._background = Background()
-        parts.phases.listen(lambda _phase: self._say_health())
+        components.phases.listen(lambda _phase: self._say_health())
 
     @property
     def is_ready(self) -> bool:
         """Return whether the node answers calls and is not far behind the commit index."""
-        parts = self._parts
-        if parts.endpoint.draining or parts.phases.phase is NodePhase.INIT:
+        components = self._components
+        if components.endpoint.draining or components.phases.phase is NodePhase.INIT:
             return False
-        status = parts.node.status()
+        status = components.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
-        return is_near and parts.leadership.silence_ms() <= SILENCE_MS_MAX
+        return is_near and components.leadership.silence_ms() <= SILENCE_MS_MAX
 
     def _say_health(self) -> None:
-        parts = self._parts
-        if not parts.endpoint.draining:
-            saying = parts.health.phase_changed(parts.phases.phase, ready=self.is_ready)
+        components = self._components
+        if not components.endpoint.draining:
+            saying = components.health.phase_changed(components.phases.phase, ready=self.is_ready)
             self._background.start(saying)
 
     def startupz(self) -> Answer:
         """Return whether the node has caught up with its cluster since its start."""
-        phase = self._parts.phases.phase
+        phase = self._components.phases.phase
         return probe_answer(phase.name, ok=phase is not NodePhase.INIT)
 
     def readyz(self) -> Answer:
         """Return whether the node is ready."""
-        return probe_answer(self._parts.phases.phase.name, ok=self.is_ready)
+        return probe_answer(self._components.phases.phase.name, ok=self.is_ready)
 
 
-def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
+def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServer:
     """Return the server of probes and metrics; it does not listen yet."""
-    leadership = parts.leadership
+    leadership = components.leadership
     for collector in (
         RaftCollector(
-            parts.node, lambda: leadership.leader is not None, lambda: leadership.changes
+            components.node, lambda: leadership.leader is not None, lambda: leadership.changes
         ),
         NodeCollector(
-            parts.phases,
-            parts.endpoint.counts,
-            parts.proposer,
-            parts.waiters,
-            lambda: len(parts.streams),
-            parts.temporary,
-            parts.disk,
-            parts.machine,
+            components.phases,
+            components.endpoint.counts,
+            components.proposer,
+            components.waiters,
+            lambda: len(components.streams),
+            components.temporary,
+            components.disk,
+            components.machine,
         ),
-        TubeCollector(parts.queues, parts.clock.now_ms),
-        CertificateCollector(parts.security),
+        TubeCollector(components.queues, components.clock.now_ms),
+        CertificateCollector(components.security),
     ):
-        parts.registry.register(collector)
+        components.registry.register(collector)
     return ProbeServer(
         {
             "/livez": lambda: probe_answer("alive", ok=True),
             "/startupz": readiness.startupz,
             "/readyz": readiness.readyz,
-            "/metrics": lambda: _metrics(parts.registry),
+            "/metrics": lambda: _metrics(components.registry),
         }
     )
 

@@ -28,98 +28,102 @@ from taskraft_service.leader.clock import monotonic_ms
 from taskraft_service.process.components import NodeComponents
 
 
-def client_server(parts: NodeComponents) -> grpc.aio.Server:
+def client_server(components: NodeComponents) -> grpc.aio.Server:
     """Return the gRPC server for clients; it does not listen yet.
 
     If nodes have certificates, the peer port serves the same services to other nodes. There the
     node that forwards a call may name the principal of its caller.
     """
-    offered, security = servicers(parts), parts.security
+    offered, security = servicers(components), components.security
     authenticator = security.client_authenticator
-    handlers = [parts.endpoint.generic_handler(one, authenticator) for one in offered]
-    server = build_server(handlers, parts.health, parts.config.calls_max)
+    handlers = [components.endpoint.generic_handler(one, authenticator) for one in offered]
+    server = build_server(handlers, components.health, components.config.calls_max)
     if security.reflects:
         enable_reflection(server, [one.service.full_name for one in offered])
     peer_authenticator = security.peer_authenticator(
-        lambda node: parts.members.named(node) is not None
+        lambda node: components.members.named(node) is not None
     )
     if peer_authenticator is not None:
         security.peer_services.handlers = [
-            parts.endpoint.generic_handler(one, peer_authenticator) for one in offered
+            components.endpoint.generic_handler(one, peer_authenticator) for one in offered
         ]
     return server
 
 
-def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
+def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
     """Return the services of the API."""
-    executor = CommandExecutor(parts.router)
-    staleness = StalenessGuard(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
-    reader = QueueReader(parts.machine, staleness, parts.queues, parts.clock.now_ms)
-    disk = DiskSpaceGuard(parts.disk, parts.queues)
+    executor = CommandExecutor(components.router)
+    staleness = StalenessGuard(
+        components.node.read_index, components.leadership.silence_ms, monotonic_ms
+    )
+    reader = QueueReader(components.machine, staleness, components.queues, components.clock.now_ms)
+    disk = DiskSpaceGuard(components.disk, components.queues)
     return (
-        _tasks(parts, executor, reader, disk),
+        _tasks(components, executor, reader, disk),
         TubeService(
             executor,
             reader,
-            parts.waiters,
-            parts.unlogged_calls,
-            creates_tubes=lambda: parts.settings.creates_tubes,
+            components.waiters,
+            components.unlogged_calls,
+            creates_tubes=lambda: components.settings.creates_tubes,
         ).methods(),
         SessionService(executor, reader).methods(),
         GroupService(executor, reader, disk).methods(),
-        ScheduleService(executor, reader, disk, parts.clock.now_ms).methods(),
-        _feed(parts, executor, reader),
+        ScheduleService(executor, reader, disk, components.clock.now_ms).methods(),
+        _feed(components, executor, reader),
         ClusterService(
-            parts.config,
-            parts.node,
-            parts.phases,
-            parts.leadership,
+            components.config,
+            components.node,
+            components.phases,
+            components.leadership,
             reader,
-            SettingsHandler(executor, parts.settings).method(),
-            parts.members,
+            SettingsHandler(executor, components.settings).method(),
+            components.members,
         ).methods(),
     )
 
 
 def _tasks(
-    parts: NodeComponents, executor: CommandExecutor, reader: QueueReader, disk: DiskSpaceGuard
+    components: NodeComponents, executor: CommandExecutor, reader: QueueReader, disk: DiskSpaceGuard
 ) -> ServiceMethods:
-    existence = ExistenceCheck(reader, creates_tubes=lambda: parts.settings.creates_tubes)
+    existence = ExistenceCheck(reader, creates_tubes=lambda: components.settings.creates_tubes)
     subscribe = SubscribeHandler(
         executor,
         reader,
         existence,
-        parts.waiters,
-        parts.streams,
-        parts.forwarder,
-        parts.config.payload_bytes_max,
+        components.waiters,
+        components.streams,
+        components.forwarder,
+        components.config.payload_bytes_max,
     )
     handlers = TaskHandlers(
-        TakeHandler(executor, reader, existence, parts.waiters, parts.unlogged_calls),
-        TaskReadHandlers(reader, parts.unlogged_calls),
-        OutcomeHandlers(reader, parts.outcomes, parts.forwarder),
+        TakeHandler(executor, reader, existence, components.waiters, components.unlogged_calls),
+        TaskReadHandlers(reader, components.unlogged_calls),
+        OutcomeHandlers(reader, components.outcomes, components.forwarder),
         subscribe.subscribe,
     )
     return TaskService(
         executor,
         reader,
         disk,
-        parts.capacity_waiters,
-        parts.settings,
-        parts.config.payload_bytes_max,
+        components.capacity_waiters,
+        components.settings,
+        components.config.payload_bytes_max,
         handlers,
     ).methods()
 
 
-def _feed(parts: NodeComponents, executor: CommandExecutor, reader: QueueReader) -> ServiceMethods:
+def _feed(
+    components: NodeComponents, executor: CommandExecutor, reader: QueueReader
+) -> ServiceMethods:
     def leader_name() -> str:
-        leader = parts.leadership.leader
+        leader = components.leadership.leader
         return leader.name if leader else ""
 
     return FeedService(
         FeedPositionHandlers(executor, reader),
         reader,
-        parts.apply_notifier,
-        parts.members.all,
+        components.apply_notifier,
+        components.members.all,
         leader_name,
     ).methods()

@@ -238,7 +238,7 @@ async def test_of_a_task_that_has_gone_out_of_sight_only_the_outcome_is_told(
         chosen = task_pb2.TaskSelector(ids=[task_id])
         request = pb.WaitTasksRequest(tube=MAIL, selector=chosen, wait_ms=10_000)
         waiting = asyncio.ensure_future(mailer.tasks.WaitTasks(request, timeout=20))
-    await turns_until(lambda: len(node.server.parts.outcomes) == 1)
+    await turns_until(lambda: len(node.server.components.outcomes) == 1)
     (task,) = (await take(root, tube=MAIL)).tasks
     move = pb.Settlement.Release(
         move_to="secret", update=task_pb2.TaskUpdate(payload=b"confidential")
@@ -366,8 +366,8 @@ async def test_a_node_with_an_expired_certificate_does_not_start(tmp_path):
 async def test_the_metrics_tell_when_a_certificate_expires(node):
     name = "taskraft_certificate_expires_timestamp_seconds"
     expires = node.server.security.client.tls.expires_at.timestamp()
-    assert node.server.parts.registry.get_sample_value(name, {"port": "client"}) == expires
-    assert node.server.parts.registry.get_sample_value(name, {"port": "peer"}) is None
+    assert node.server.components.registry.get_sample_value(name, {"port": "client"}) == expires
+    assert node.server.components.registry.get_sample_value(name, {"port": "peer"}) is None
 
 
 async def test_refusals_and_what_was_managed_are_written_down(node):

@@ -62,11 +62,15 @@ class Three:
 
     @property
     def leader(self):
-        return next(one for one in self.nodes if one.server.parts.phases.phase is NodePhase.RUNNING)
+        return next(
+            one for one in self.nodes if one.server.components.phases.phase is NodePhase.RUNNING
+        )
 
     @property
     def follower(self):
-        return next(one for one in self.nodes if one.server.parts.phases.phase is NodePhase.WAITING)
+        return next(
+            one for one in self.nodes if one.server.components.phases.phase is NodePhase.WAITING
+        )
 
 
 @asynccontextmanager
@@ -86,7 +90,7 @@ async def three_nodes(tmp_path):
             three.nodes.append(await three.start(config))
         wanted = sorted([NodePhase.RUNNING, NodePhase.WAITING, NodePhase.WAITING])
         await turns_until(
-            lambda: sorted(one.server.parts.phases.phase for one in three.nodes) == wanted
+            lambda: sorted(one.server.components.phases.phase for one in three.nodes) == wanted
         )
         yield three
 
@@ -141,11 +145,11 @@ async def test_a_put_that_waits_asks_the_next_leader_with_the_rights_of_its_call
         tube=MAIL, tasks=[task_pb2.TaskSpec(payload=b"x")], outcome_wait_ms=15_000
     )
     putting = asyncio.ensure_future(root.tasks.PutTasks(request, timeout=20))
-    await turns_until(lambda: len(old.server.parts.outcomes) == 1)
+    await turns_until(lambda: len(old.server.components.outcomes) == 1)
     await root.cluster.TransferLeadership(
         cluster_service_pb2.TransferLeadershipRequest(name=heir.server.config.node_name), timeout=10
     )
-    await turns_until(lambda: len(heir.server.parts.outcomes) == 1)
+    await turns_until(lambda: len(heir.server.components.outcomes) == 1)
     await ack(successor, (await take(successor, tube=MAIL)).tasks)
     assert [task.outcome for task in (await putting).outcomes] == [task_pb2.Task.PROCESSED]
 

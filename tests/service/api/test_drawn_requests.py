@@ -47,7 +47,7 @@ async def furnish(node):
 
 def state_of(node):
     """Return what a refused call must not change: all but what time changes by itself."""
-    queue, queues = node.queue, node.server.parts.queues
+    queue, queues = node.queue, node.server.components.queues
     names = [tube.name for tube in queue.tubes()]
     return [
         queue.tubes(),
@@ -89,7 +89,7 @@ def test_no_request_meets_a_defect_and_no_refused_one_changes_anything(tmp_path)
             runner.run(furnish(node))
             for method in [*sorted(REQUESTS.keys() - LAST), *LAST]:
                 try_some(runner, node, method, REQUESTS[method])
-            assert node.server.parts.phases.phase is NodePhase.RUNNING
+            assert node.server.components.phases.phase is NodePhase.RUNNING
         finally:
             runner.run(lifetime.__aexit__(None, None, None))
 

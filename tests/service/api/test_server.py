@@ -94,7 +94,7 @@ async def test_a_wait_ends_with_an_empty_answer(node):
     await create(node)
     answer = await take(node, wait_ms=30)
     assert not answer.tasks
-    assert len(node.server.parts.waiters) == 0
+    assert len(node.server.components.waiters) == 0
 
 
 async def test_a_wait_ends_before_the_callers_deadline(node):
@@ -317,7 +317,7 @@ async def test_the_first_put_makes_its_tube_where_that_is_configured(tmp_path):
 async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     await create(node)
     await put(node, b"x")
-    node.server.parts.disk.low_bytes = 2**62
+    node.server.components.disk.low_bytes = 2**62
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await put(node, b"y")
     assert reason_of(caught.value) == "DISK_LOW"
@@ -359,8 +359,8 @@ async def test_a_put_that_waits_for_room_finds_the_disk_low(node):
         tube="emails", tasks=[task_pb2.TaskSpec(payload=b"2")], room_wait_ms=60_000
     )
     waiting = asyncio.ensure_future(node.tasks.PutTasks(request))
-    await turns_until(lambda: node.server.parts.capacity_waiters.has_waiting("emails"))
-    node.server.parts.disk.low_bytes = 2**62
+    await turns_until(lambda: node.server.components.capacity_waiters.has_waiting("emails"))
+    node.server.components.disk.low_bytes = 2**62
     await ack(node, (await take(node)).tasks)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await waiting
@@ -455,7 +455,7 @@ async def test_old_events_are_removed_and_readers_are_told(tmp_path):
         for _ in range(3):
             await put(node, *[b""] * 10_000)
             node.server.machine.collect()
-        await node.server.parts.housekeeping.trim_feed()
+        await node.server.components.housekeeping.trim_feed()
         (part,) = node.queue.feed.views()
         assert 0 < part.low_seq < part.high_seq
         reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())

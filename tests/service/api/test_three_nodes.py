@@ -34,19 +34,23 @@ class Three:
     @property
     def leader(self):
         return next(
-            node for node in self.nodes if node.server.parts.phases.phase is NodePhase.RUNNING
+            node for node in self.nodes if node.server.components.phases.phase is NodePhase.RUNNING
         )
 
     @property
     def followers(self):
-        return [node for node in self.nodes if node.server.parts.phases.phase is NodePhase.WAITING]
+        return [
+            node for node in self.nodes if node.server.components.phases.phase is NodePhase.WAITING
+        ]
 
     async def settled(self):
         """Return once one leads and the others follow."""
         phases = [NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)]
 
         def is_settled():
-            return sorted(node.server.parts.phases.phase for node in self.nodes) == sorted(phases)
+            return sorted(node.server.components.phases.phase for node in self.nodes) == sorted(
+                phases
+            )
 
         await turns_until(is_settled)
 
@@ -144,15 +148,15 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
     local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL, staleness_ms_max=1)
     index = three.leader.queue.applied_index
     await turns_until(lambda: follower.queue.applied_index >= index)
-    before = follower.server.parts.forwarder.calls
+    before = follower.server.components.forwarder.calls
     answer = await follower.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
     assert [tube.name for tube in answer.tubes] == ["emails"]
-    assert follower.server.parts.forwarder.calls == before
+    assert follower.server.components.forwarder.calls == before
 
 
 async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
     await create(three.leader)
-    endpoint = three.leader.server.parts.endpoint
+    endpoint = three.leader.server.components.endpoint
     execute, seen = endpoint._execute, []
 
     async def noting(path, method, raw, context, caller):
@@ -261,7 +265,7 @@ async def test_without_a_majority_calls_fail_soon_and_typed(three):
     survivor = three.followers[0]
     for node in [node for node in three.nodes if node is not survivor]:
         await three.stop(node)
-    await turns_until(lambda: survivor.server.parts.leadership.leader is None)
+    await turns_until(lambda: survivor.server.components.leadership.leader is None)
     loop = asyncio.get_running_loop()
     began = loop.time()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -289,9 +293,11 @@ async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatc
         others = three.followers
         asked = asyncio.ensure_future(tubes[old]())
         await turns_until(
-            lambda: any(node.server.parts.phases.phase is NodePhase.RUNNING for node in others)
+            lambda: any(node.server.components.phases.phase is NodePhase.RUNNING for node in others)
         )
-        new = next(node for node in others if node.server.parts.phases.phase is NodePhase.RUNNING)
+        new = next(
+            node for node in others if node.server.components.phases.phase is NodePhase.RUNNING
+        )
         await create(new, name="later")
         for reading in (asked, tubes[old](), tubes[old](level=LOCAL, staleness_ms_max=1)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -79,20 +79,20 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     assert (await suffrage(three.leader))["n7"] == cluster_pb.Member.LEARNER
     member = await promote(follower, "n7")
     assert (member.suffrage, member.joined) == (cluster_pb.Member.VOTER, True)
-    await turns_until(lambda: new.server.parts.phases.phase is NodePhase.WAITING)
+    await turns_until(lambda: new.server.components.phases.phase is NodePhase.WAITING)
     # It takes calls like everybody else, and may lead.
     assert len((await take(new)).tasks) == 20
     request = cluster_pb.TransferLeadershipRequest(name="n7", request_id="t")
     answer = await new.cluster.TransferLeadership(request, timeout=10)
     assert answer.leader == "n7"
-    await turns_until(lambda: new.server.parts.phases.phase is NodePhase.RUNNING)
+    await turns_until(lambda: new.server.components.phases.phase is NodePhase.RUNNING)
     await put(follower, b"y")
     # It is the same member after a restart, though its settings still say that it joins.
     name = new.server.config.node_name
     await three.stop(new)
     again = await three.start(name)
     assert again.server.node.config.member_id == 4
-    await turns_until(lambda: again.server.parts.phases.phase is NodePhase.WAITING)
+    await turns_until(lambda: again.server.components.phases.phase is NodePhase.WAITING)
     assert await suffrage(again) == dict.fromkeys(("n0", "n1", "n2", "n7"), cluster_pb.Member.VOTER)
 
 
@@ -113,7 +113,7 @@ async def test_a_member_that_comes_back_with_other_addresses_is_called_there(thr
             if info.name == "n7"
         )
     )
-    await turns_until(lambda: again.server.parts.phases.phase is NodePhase.WAITING)
+    await turns_until(lambda: again.server.components.phases.phase is NodePhase.WAITING)
     assert (await suffrage(again))["n7"] == cluster_pb.Member.VOTER
 
 

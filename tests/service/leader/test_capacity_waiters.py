@@ -27,7 +27,7 @@ def putting(node, *payloads, room_wait_ms=10_000, **fields):
 
 
 async def lined_up(node, puts):
-    await turns_until(lambda: node.server.parts.capacity_waiters.count == puts)
+    await turns_until(lambda: node.server.components.capacity_waiters.count == puts)
 
 
 async def test_a_put_within_capacity_does_not_wait(node):
@@ -46,7 +46,7 @@ async def test_puts_that_wait_are_served_in_order_of_their_arrival(node):
         assert [one.done() for one in waiting] == [place < number for place in range(3)]
         await ack(node, (await take(node, wait_ms=5_000)).tasks)
         assert list((await waiting[number]).task_ids) == [number + 2]
-    assert node.server.parts.capacity_waiters.count == 0
+    assert node.server.components.capacity_waiters.count == 0
 
 
 async def test_a_large_put_waits_for_capacity_for_all_its_tasks(node):

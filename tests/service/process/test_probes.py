@@ -37,10 +37,10 @@ async def test_other_pages_do_not_exist(node):
 
 
 async def test_a_stopping_node_is_alive_and_not_ready(node):
-    node.server.parts.endpoint.draining = True
+    node.server.components.endpoint.draining = True
     assert (await get(node, "/readyz"))[0] == 503
     assert (await get(node, "/livez"))[0] == 200
-    node.server.parts.endpoint.draining = False
+    node.server.components.endpoint.draining = False
 
 
 async def scraped(node):
@@ -76,7 +76,7 @@ async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
         await create(node, f"tube{tasks}")
         await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")
     asked = []
-    queues = node.server.parts.queues
+    queues = node.server.components.queues
     statistics = queues.statistics
     monkeypatch.setattr(
         queues, "statistics", lambda names: asked.append(names) or statistics(names)
@@ -99,10 +99,10 @@ async def test_health_follows_the_phase(node):
     assert await says("taskraft.leader") == "SERVING"
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-    node.server.parts.phases.apply(PhaseEvent.HAND_OVER)
+    node.server.components.phases.apply(PhaseEvent.HAND_OVER)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert await says("taskraft.v1.TaskService") == "SERVING"
-    node.server.parts.phases.apply(PhaseEvent.KEPT)
+    node.server.components.phases.apply(PhaseEvent.KEPT)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 

@@ -43,13 +43,13 @@ async def test_events_that_a_consumer_needs_outlive_their_age(tmp_path):
         await node.feed.CommitCursor(commit({0: 4_096}))
         node.server.machine.collect()
         await put(node, b"")
-        node.server.parts.clock.observe(node.queue.now_ms + 5_000, live=True)
+        node.server.components.clock.observe(node.queue.now_ms + 5_000, live=True)
         await put(node, b"")
-        await node.server.parts.housekeeping.trim_feed()
+        await node.server.components.housekeeping.trim_feed()
         (part,) = (await described(node)).partitions
         assert part.low_seq == 4_096, "the chunks behind the position stay"
         await node.feed.CommitCursor(commit())
-        await node.server.parts.housekeeping.trim_feed()
+        await node.server.components.housekeeping.trim_feed()
         (part,) = (await described(node)).partitions
         assert part.low_seq == 5_000
 

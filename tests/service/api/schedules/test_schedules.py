@@ -35,7 +35,7 @@ class Jumping:
         now_ms = components.wall_ms()
         self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
         for node in nodes:
-            node.server.parts.scheduler._set_timer()
+            node.server.components.scheduler._set_timer()
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
         made = await make(node)
-        node.server.parts.disk.low_bytes = 2**62
+        node.server.components.disk.low_bytes = 2**62
         clock.to_next_minute([node])
         await turns_until(
-            lambda: node.server.parts.scheduler._due.get("s", 0) > components.wall_ms()
+            lambda: node.server.components.scheduler._due.get("s", 0) > components.wall_ms()
         )
         assert await slots(node) == []
         for call in (make(node, name="another"), change(node)):
@@ -131,7 +131,7 @@ async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
                 await call
             assert reason_of(caught.value) == "DISK_LOW"
         assert (await change(node, paused=True)).paused
-        node.server.parts.disk.low_bytes = 0
+        node.server.components.disk.low_bytes = 0
         await change(node, catch_up=schedule_service_pb2.Schedule.ONE)
         await turns_until(lambda: node.queue.schedule("s").done_ms >= made.next_ms)
         # The pause made it miss its time; what is missed is up to the catch-up.
@@ -188,8 +188,8 @@ async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch
                 await three.settled()
             elif round_ % 4 == 0:
                 # The same leader plans twice from the same state: as two leaders may.
-                leader.server.parts.scheduler._run("s", components.wall_ms())
-                leader.server.parts.scheduler._run("s", components.wall_ms())
+                leader.server.components.scheduler._run("s", components.wall_ms())
+                leader.server.components.scheduler._run("s", components.wall_ms())
             until = made.next_ms + (round_ - 1) * MINUTE
             # On all nodes: what one applies after its clock has jumped would seem a minute old.
             await turns_until(

@@ -98,7 +98,7 @@ async def test_credit_in_bytes_holds_tasks_back(node, stream):
     await put(node, *[b"x" * 100] * 10)
     await stream.open(tasks=10, credit_bytes=250)
     await stream.read_tasks(2)
-    await turns_until(lambda: not node.server.parts.proposer._in_flight)
+    await turns_until(lambda: not node.server.components.proposer._in_flight)
     assert node.queue.session(stream.session_id).taken in (2, 3)
     message = pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(bytes=10_000))
     await stream.call.write(message)
@@ -166,7 +166,7 @@ async def test_a_heartbeat_is_answered(node, stream):
     await stream.call.write(pb.SubscribeRequest(heartbeat=True))
     message = await stream.read()
     assert message.heartbeat.now_ms > 0
-    assert message.heartbeat.leader == node.server.parts.leadership.address
+    assert message.heartbeat.leader == node.server.components.leadership.address
 
 
 async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
@@ -197,7 +197,7 @@ async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
 
 async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
     monkeypatch.setattr(stream_link, "SILENCE_MAX_MS", 30)
-    streams = node.server.parts.streams
+    streams = node.server.components.streams
     await stream.open(tasks=1)
     assert len(streams) == 1
     while await stream.call.read() is not grpc.aio.EOF:
@@ -207,14 +207,14 @@ async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
 
 async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
     await stream.open(tasks=1)
-    node.server.parts.phases.apply(PhaseEvent.HAND_OVER)
+    node.server.components.phases.apply(PhaseEvent.HAND_OVER)
     message = await stream.read()
     assert message.go_away.error.reason in (
         error_pb2.Error.NO_LEADER,
         error_pb2.Error.NOT_LEADER,
     )
     assert await stream.call.read() is grpc.aio.EOF
-    node.server.parts.phases.apply(PhaseEvent.KEPT)
+    node.server.components.phases.apply(PhaseEvent.KEPT)
 
 
 async def test_a_stopping_node_says_so_on_its_streams(node, stream):
@@ -274,7 +274,7 @@ async def test_a_malformed_opening_is_refused(node, stream, first, reason):
     assert reason_of(caught.value) == reason
     if before is not None:
         assert node.queue.digest() == before
-    await turns_until(lambda: len(node.server.parts.streams) == 0)
+    await turns_until(lambda: len(node.server.components.streams) == 0)
 
 
 async def test_two_openings_end_the_stream(node, stream):

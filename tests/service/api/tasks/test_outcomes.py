@@ -29,7 +29,7 @@ def outcomes(answer):
 
 async def waited(node, count):
     """Return once so many tasks are waited for."""
-    await turns_until(lambda: len(node.server.parts.outcomes) == count)
+    await turns_until(lambda: len(node.server.components.outcomes) == count)
 
 
 async def settle(node, tasks, **action):
@@ -59,7 +59,7 @@ async def test_an_acknowledgement_tells_those_who_wait_the_result(node):
     assert (task.result, task.result_content_type) == (b"42", "text/plain")
     assert task.spec.payload == b"x"
     assert not node.queue.watch.tubes
-    assert len(node.server.parts.outcomes) == 0
+    assert len(node.server.components.outcomes) == 0
 
 
 async def test_every_kind_of_end_has_its_outcome(node):
@@ -238,7 +238,7 @@ async def test_those_who_wait_follow_the_leader(tmp_path):
         await waited(old, 2)
         await hand_over(three)
         await waited(three.leader, 2)
-        assert len(old.server.parts.outcomes) == 0
+        assert len(old.server.components.outcomes) == 0
         await delete(old, 1)
         assert outcomes(await here) == outcomes(await there) == [(1, "DELETED")]
 

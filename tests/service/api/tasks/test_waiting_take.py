@@ -180,7 +180,7 @@ async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await taking
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
-    assert len(node.server.parts.waiters) == 0
+    assert len(node.server.components.waiters) == 0
 
 
 @pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])

@@ -75,7 +75,7 @@ async def test_tasks_grow_older_while_nothing_happens(node):
     await put(node, b"1", tube="mail")
     assert not (await listed(node, "mail", filter="state_age > 59m")).tasks
     applied = node.queue.applied_index
-    node.server.parts.clock._offset_ms += hour_ms
+    node.server.components.clock._offset_ms += hour_ms
     answer = await statistics(node, "mail")
     assert answer.now_ms - answer.tubes[0].oldest_ready_ms >= hour_ms
     page = await listed(node, "mail", filter="state_age > 59m")
@@ -83,7 +83,7 @@ async def test_tasks_grow_older_while_nothing_happens(node):
     get = pb.GetTasksRequest(tube="mail", selector=task_pb2.TaskSelector(ids=[1]))
     shown = await node.tasks.GetTasks(get)
     assert shown.now_ms - shown.tasks[0].since_ms >= hour_ms
-    scraped = generate_latest(node.server.parts.registry).decode()
+    scraped = generate_latest(node.server.components.registry).decode()
     (line,) = (
         one for one in scraped.splitlines() if 'oldest_ready_age_seconds{tube="mail"}' in one
     )
@@ -136,7 +136,7 @@ async def test_looks_and_takes_in_vain_are_counted_and_told_to_the_log(node):
     await take(node, "fax", wait_ms=1)
     before = await looks(node)
     assert before == {"mail": (0, 2, 2), "fax": (2, 0, 0), "": (2, 2, 2)}
-    await node.server.parts.housekeeping.log_calls()
+    await node.server.components.housekeeping.log_calls()
     assert await looks(node) == before, "what was told is not counted twice"
     (mail,) = node.queue.statistics(["mail"])
     assert mail.calls.noted[CountedOperation.PEEK] == 2
@@ -221,13 +221,13 @@ async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are
     await create(node, "mail")
     for tube in ("quick", "mail"):
         await take(node, tube, wait_ms=1)
-    parts = node.server.parts
+    components = node.server.components
     for _ in ("not told yet", "told"):
         answer = await statistics(node)
         counts = {one.tube: one.calls.take_timeout for one in (*answer.tubes, answer.total)}
         assert counts == {"quick": 1, "mail": 1, "": 2}
-        await parts.housekeeping.log_calls()
-    assert parts.unlogged_calls.tubes() == set()
+        await components.housekeeping.log_calls()
+    assert components.unlogged_calls.tubes() == set()
 
 
 async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_there_are(node):
@@ -252,7 +252,7 @@ def read(node, request):
     """Return the call of GetStatistics, not begun; it does not wait for anything."""
     (method,) = (
         method
-        for servicer in servicers(node.server.parts)
+        for servicer in servicers(node.server.components)
         for method in servicer.unary
         if method.name == "GetStatistics"
     )

@@ -166,7 +166,7 @@ async def test_a_put_waits_for_the_outcome_of_its_task(scratch):
     assert (await putting).outcomes[0].result == b"42"
     answer = await waiting
     assert [one.outcome for one in answer.tasks] in ([Task.PROCESSED], [])
-    assert len(scratch.server.parts.outcomes) == 0
+    assert len(scratch.server.components.outcomes) == 0
 
 
 async def test_a_full_tube_lets_puts_wait_in_line(node):
@@ -396,7 +396,7 @@ async def test_contents_beyond_the_bound_are_refused_until_there_is_room(tmp_pat
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert reason_of(error) == "LIMIT_REACHED"
         assert 20 <= stored <= 28
-        assert node.server.parts.temporary.memory_bytes <= 256 * 1024
+        assert node.server.components.temporary.memory_bytes <= 256 * 1024
         # Work goes on, and makes room.
         taken = await take_from(node, "scratch", tasks_max=4)
         await settle(node, acked(*[task.token for task in taken], result=b"r" * 100))

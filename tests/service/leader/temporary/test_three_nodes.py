@@ -82,7 +82,7 @@ async def test_leadership_that_was_not_handed_over_keeps_its_tubes(three):
         raise RuntimeError("nobody takes it")
 
     with pytest.raises(RuntimeError):
-        await leader.server.parts.leadership.transfer(fail)
+        await leader.server.components.leadership.transfer(fail)
     assert payloads(await take_from(leader, "scratch")) == [b"a"]
 
 
@@ -105,7 +105,7 @@ async def test_a_follower_without_a_leader_does_not_pretend_that_tubes_are_empty
     survivor = three.followers[0]
     for node in [node for node in three.nodes if node is not survivor]:
         await three.stop(node)
-    await turns_until(lambda: survivor.server.parts.leadership.leader is None)
+    await turns_until(lambda: survivor.server.components.leadership.leader is None)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await listed(survivor, consistency=LOCAL)
     assert reason_of(caught.value) == "NO_LEADER"
