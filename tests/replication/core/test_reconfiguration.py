@@ -404,6 +404,7 @@ def test_removed_leader_that_stays_may_still_have_been_storing_entries():
     settle()
     assert core.status().configuration == ConfState((2,))
     assert (core.role, core.last_index) == (RaftRole.LEADER, 3)
+    assert core.commit_index == 2, "the own copy of entry 3 does not count"
 
 
 def test_new_member_counts_as_heard_of_until_the_next_check():
