@@ -17,7 +17,7 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.forwarding import reason_of
+from taskraft_service.api.rpc.status import reason_in
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.node_server import NodeServer
@@ -112,6 +112,10 @@ async def ack(node, tasks):
     tokens = [task.token for task in tasks]
     settlement = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())
     return await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+
+
+def reason_of(error):
+    return reason_in(error.trailing_metadata())
 
 
 __all__ = ["ack", "config_in", "create", "put", "reason_of", "running", "take"]

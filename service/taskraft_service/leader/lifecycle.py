@@ -39,8 +39,8 @@ class LeaderOnlyWaits(Protocol):
 class ClientStreams(Protocol):
     """The subscriptions that clients opened on this node."""
 
-    def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
-        """End all streams with a reason and the address of the leader to reconnect to."""
+    def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
+        """End all streams with GoAway: a reason and the address of the leader to reconnect to."""
 
 
 class LeaderLifecycle:
@@ -94,7 +94,7 @@ class LeaderLifecycle:
             wait.redirect_all()
         address = "" if leadership.is_leader else leadership.address
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
-        self._streams.depart(reason, "this node is no longer the leader", address)
+        self._streams.send_go_away(reason, "this node is no longer the leader", address)
 
     def phase_changed(self, phase: NodePhase, leadership: LeadershipTracker) -> None:
         """Redirect waiting calls when this node stops leading."""

@@ -138,7 +138,7 @@ class NodeServer:
         components.endpoint.draining = True
         if components.leadership.is_leader:
             await self._hand_over()
-        components.streams.depart(
+        components.streams.send_go_away(
             error_pb2.Error.DRAINING, "this node stops", components.leadership.address
         )
         components.lifecycle.redirect_waiting_calls(components.leadership)

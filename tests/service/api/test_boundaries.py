@@ -10,11 +10,11 @@ from taskraft_service import limits
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import check_page_request
 from taskraft_service.api.sessions import service as sessions
-from taskraft_service.api.streams.checks import check_stream_message
+from taskraft_service.api.streams.subscription_state import check_stream_message
 from taskraft_service.api.tasks import selection_checks
 from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.settle_checks import check_settle
-from taskraft_service.api.tasks.take_checks import check_take
+from taskraft_service.api.tasks.takes import check_take
 from taskraft_service.queue.entities.instants import FOREVER_MS
 
 PAYLOAD_BYTES_MAX = 100

@@ -35,14 +35,11 @@ from taskraft_service.api.rpc.methods import (
 )
 from taskraft_service.api.rpc.status import (
     CODES,
-    PUSHBACK_KEY,
-    RETRY_DELAY_MS,
-    RETRYABLE_REASONS,
-    STATUS_KEY,
     CallRefused,
+    message_too_large,
     reason_name,
     refused_for,
-    rpc_status,
+    status_metadata,
 )
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.limits import MESSAGE_BYTES_MAX
@@ -94,7 +91,7 @@ class GrpcMessageStream:
         if not isinstance(raw, bytes):
             return None
         if len(raw) > MESSAGE_BYTES_MAX:
-            raise _message_too_large(raw)
+            raise message_too_large(raw)
         return raw
 
 
@@ -199,7 +196,7 @@ class GrpcEndpoint:
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
         if len(raw) > MESSAGE_BYTES_MAX:
-            raise _message_too_large(raw)
+            raise message_too_large(raw)
         now = asyncio.get_running_loop().time()
         # The stub types say float; a call without a deadline has None.
         left = cast("float | None", context.time_remaining())
@@ -293,28 +290,11 @@ class GrpcEndpoint:
                 error_pb2.Error.INTERNAL_ERROR, "the server has a bug; see its log"
             )
         self.counts.count(path, reason_name(refused.reason))
-        metadata: list[tuple[str, str | bytes]] = [
-            leader,
-            (STATUS_KEY, rpc_status(refused).SerializeToString()),
-        ]
-        if refused.reason in RETRYABLE_REASONS:
-            metadata.append((PUSHBACK_KEY, str(refused.retry_ms or RETRY_DELAY_MS)))
-        await context.abort(CODES[refused.reason], refused.message, tuple(metadata))
+        metadata = (leader, *status_metadata(refused))
+        await context.abort(CODES[refused.reason], refused.message, metadata)
 
 
 def _deadline(context: ServicerContext) -> float | None:
     # The stub types say float; a call without a deadline has None.
     left = cast("float | None", context.time_remaining())
     return None if left is None else asyncio.get_running_loop().time() + left
-
-
-def _message_too_large(raw: bytes) -> CallRefused:
-    """Return the refusal of a message above the limit of the contract.
-
-    gRPC's own limit is higher, so the caller gets this error whenever memory allows it.
-    """
-    return CallRefused(
-        error_pb2.Error.PAYLOAD_TOO_LARGE,
-        f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
-        {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},
-    )

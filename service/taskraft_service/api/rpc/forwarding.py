@@ -8,13 +8,11 @@ many clients' calls into one message would be built there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 import grpc
 import grpc.aio
-from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
@@ -27,10 +25,10 @@ from taskraft_service.api.rpc.forwarding_metadata import (
 )
 from taskraft_service.api.rpc.methods import MessageStream
 from taskraft_service.api.rpc.status import (
-    DOMAIN,
     PUSHBACK_KEY,
     STATUS_KEY,
     CallRefused,
+    reason_in,
     reason_name,
 )
 from taskraft_service.config.addresses import PeerAddress
@@ -94,22 +92,6 @@ class LeaderAnsweredError(Exception):
     def is_unavailable(self) -> bool:
         """Return whether the leader was lost or did not serve."""
         return self.code is grpc.StatusCode.UNAVAILABLE
-
-
-def reason_of(error: grpc.aio.AioRpcError) -> str:
-    """Return the taskraft reason of a failed call; empty if no taskraft node sent the error."""
-    for detail in _details_of(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.domain == DOMAIN:
-            return str(info.reason)
-    return ""
-
-
-def _details_of(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
-    """Yield the details of the status of a failed call."""
-    for key, packed in error.trailing_metadata() or ():
-        if key == STATUS_KEY and isinstance(packed, bytes):
-            yield from status_pb2.Status.FromString(packed).details
 
 
 class Forwarder:
@@ -256,7 +238,7 @@ class Forwarder:
         Raises:
             CallRefused: COMMIT_UNKNOWN, the call may have had an effect and is not idempotent.
         """
-        reason = reason_of(error)
+        reason = reason_in(error.trailing_metadata())
         if reason in _NOT_PROPOSED:
             # The node that this node believes to lead does not; wait for newer information.
             pause = asyncio.get_running_loop().time() + _RECONNECT_MS / 1000

@@ -6,7 +6,7 @@ reason adds RetryInfo, and invalid fields add BadRequest with the violations (AI
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import grpc
@@ -17,6 +17,7 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.limits import MESSAGE_BYTES_MAX
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.wire import WireMalformed
 
@@ -166,6 +167,29 @@ def reason_name(reason: int) -> str:
     return _Reason.Reason.Name(_Reason.Reason.ValueType(reason))
 
 
+def reason_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """Return the reason in the trailing metadata of a failed call.
+
+    The reason is empty if no taskraft node sent the error.
+    """
+    for key, packed in metadata or ():
+        if key != STATUS_KEY or not isinstance(packed, bytes):
+            continue
+        for detail in status_pb2.Status.FromString(packed).details:
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                return str(info.reason)
+    return ""
+
+
+def status_metadata(error: CallRefused) -> tuple[tuple[str, str | bytes], ...]:
+    """Return the trailing metadata of a refused call: its status, and when a retry is useful."""
+    status = (STATUS_KEY, rpc_status(error).SerializeToString())
+    if error.reason not in RETRYABLE_REASONS:
+        return (status,)
+    return (status, (PUSHBACK_KEY, str(error.retry_ms or RETRY_DELAY_MS)))
+
+
 def rpc_status(error: CallRefused) -> status_pb2.Status:
     """Return the google.rpc.Status of a refused call, with its details."""
     details: list[any_pb2.Any] = []
@@ -220,6 +244,18 @@ def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemErro
         error_pb2.ItemError(item=one.item, error=error_message(one.refusal))
         for one in refused_items
     ]
+
+
+def message_too_large(raw: bytes) -> CallRefused:
+    """Return the exception for a message above the limit of the contract.
+
+    gRPC's own limit is higher, so the caller gets this error whenever memory allows it.
+    """
+    return CallRefused(
+        _Reason.PAYLOAD_TOO_LARGE,
+        f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
+        {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},
+    )
 
 
 def tube_not_found(name: str) -> CallRefused:

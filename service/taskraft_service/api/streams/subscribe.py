@@ -18,9 +18,9 @@ from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.streams.checks import check_stream_message
+from taskraft_service.api.streams.responses import encode_opened
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream
-from taskraft_service.api.streams.subscription_state import SubscriptionState, encode_opened
+from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
 from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import (
@@ -60,11 +60,11 @@ class SubscriptionRegistry:
             del self._by_session[subscription.session_id]
         return not left
 
-    def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
+    def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
         """End all streams with GoAway, so that the clients reconnect to the leader."""
         error = error_pb2.Error(reason=reason, message=why)
         for subscription in list(self._open):
-            subscription.depart(error, leader, RETRY_DELAY_MS)
+            subscription.send_go_away(error, leader, RETRY_DELAY_MS)
 
 
 class SubscribeHandler:

@@ -15,8 +15,8 @@ from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import CallRefused, refused_for
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.streams.checks import check_stream_message
-from taskraft_service.api.streams.subscription_state import SubscriptionState, settled_message
+from taskraft_service.api.streams.responses import settled_message
+from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import (

@@ -1,5 +1,7 @@
 """Keep the state of one subscription: its filter, its credit and its claims.
 
+``check_stream_message`` checks each message of the client before it changes the state.
+
 This module does no I/O; ``taskraft_service.api.streams.subscribe_stream`` transfers the messages.
 """
 
@@ -11,21 +13,24 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import wire
+from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
-from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
-from taskraft_service.api.streams.response_buffer import ResponseBuffer
+from taskraft_service.api.rpc.status import error_message
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.streams.responses import ResponseBuffer
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.api.tasks.consumer_sources import ConsumerSources
+from taskraft_service.api.tasks.consumer_sources import (
+    ConsumerSources,
+    check_sources,
+    check_types,
+)
 from taskraft_service.command_codecs.put import payload_bytes
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
 from taskraft_service.leader.waiting_consumer import Claim
-from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
-from taskraft_service.queue.operations.settlements import SettleResult
 from taskraft_service.queue.operations.take import TakeResult
 
 _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
@@ -120,7 +125,7 @@ class SubscriptionState:
         """See ``WaitingConsumer``."""
         self._claimed_tasks += tasks_max
         self.idle.clear()
-        bytes_max = min(self._credit_bytes or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
+        bytes_max = min(self._credit_bytes or limits.TAKE_BYTES_DEFAULT, limits.TAKE_BYTES_DEFAULT)
         # Use the permissions in force now; they may have changed since the last take.
         key = (self._sources.allowed(tubes), tasks_max, bytes_max)
         if self._last_take is not None and self._last_take[0] == key:
@@ -148,7 +153,7 @@ class SubscriptionState:
             # A tube that matched a pattern was dropped; another tube may match later.
             was_dropped = outcome.result.reason is Reason.TUBE_NOT_FOUND
             if not (was_dropped and self._sources.has_patterns):
-                self.go_away(outcome.result)
+                self.send_go_away(error_message(outcome.result))
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             self._send(outcome.result.tasks)
 
@@ -165,40 +170,63 @@ class SubscriptionState:
         encoded = encode_tasks(tasks, _TASKS, payload_omit=self._payload_omit)
         self.responses.add_tasks(encoded, [task.token for task in tasks])
 
-    def go_away(self, refusal: Refusal, leader: str = "", retry_ms: int = 0) -> None:
-        """End the stream with a refusal of the queue; the leases last until the session ends."""
-        self.depart(error_message(refusal), leader, retry_ms)
-
-    def depart(self, error: error_pb2.Error, leader: str, retry_ms: int) -> None:
-        """End the stream with GoAway."""
+    def send_go_away(self, error: error_pb2.Error, leader: str = "", retry_ms: int = 0) -> None:
+        """End the stream with GoAway; the leases last until the session ends."""
         go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
         self.responses.end(pb.SubscribeResponse(go_away=go_away))
 
 
-def encode_opened(session_id: str, held: Sequence[TaskView]) -> bytes:
-    """Return the encoded first response of a stream: the session and the tasks that it holds."""
-    session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
-    leases = encode_tasks(held, pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER, payload_omit=True)
-    opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
-    return wire.length_delimited(opened, b"".join((session, *leases)))
+def check_stream_message(message: pb.SubscribeRequest, tasks_open: int, *, is_first: bool) -> None:
+    """Check a message of a stream, except its settlements.
+
+    Args:
+        message: the message.
+        tasks_open: the unused credit in tasks before the message.
+        is_first: whether it is the first message, which must open the subscription.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    if message.HasField("open") is not is_first:
+        violations.add(
+            "open",
+            "missing in the first message" if is_first else "allowed only in the first message",
+        )
+    elif is_first:
+        _check_open(violations, message.open)
+    if message.HasField("filter"):
+        _check_filter(violations, message.filter)
+    if message.HasField("credit"):
+        _check_credit(violations, message.credit, tasks_open)
+    violations.raise_if_any()
 
 
-def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> pb.SubscribeResponse:
-    """Return the response to one message of settlements."""
-    settled = pb.SubscribeResponse.Settled(request_id=request_id)
-    if isinstance(outcome, CallRefused):
-        settled.error.reason = error_pb2.Error.Reason.ValueType(outcome.reason)
-        settled.error.message = outcome.message
-        settled.error.metadata.update(outcome.metadata)
-    elif isinstance(outcome.result, Refusal):
-        settled.error.CopyFrom(error_message(outcome.result))
-    else:
-        assert isinstance(outcome.result, SettleResult)
-        settled.errors.extend(item_errors(outcome.result.refused))
-        for lease in outcome.result.touched:
-            settled.touched.add(
-                token=lease.token,
-                lease_until_ms=lease.lease_until_ms,
-                cancel_requested=lease.cancel_requested,
-            )
-    return pb.SubscribeResponse(settled=[settled])
+def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> None:
+    check_sources(violations, "open.sources", opened.sources)
+    check_types(violations, "open.types", opened.types)
+    if opened.session_id:
+        violations.check_session_id("open.session_id", opened.session_id)
+    violations.check_range(
+        "open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS
+    )
+    violations.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    violations.check_not_negative("open.ttr_ms", opened.ttr_ms)
+
+
+def _check_filter(violations: Violations, wanted: pb.SubscribeRequest.Filter) -> None:
+    check_types(violations, "filter.types", wanted.types)
+    if wanted.none and (wanted.types or wanted.HasField("priority_bound")):
+        violations.add("filter.none", "not allowed together with types or priority_bound")
+
+
+def _check_credit(
+    violations: Violations, credit: pb.SubscribeRequest.Credit, tasks_open: int
+) -> None:
+    violations.check_not_negative("credit.tasks", credit.tasks)
+    violations.check_not_negative("credit.bytes", credit.bytes)
+    total = credit.tasks + tasks_open
+    if total > limits.CREDIT_TASKS_MAX:
+        text = f"the total credit would be {total} tasks, more than {limits.CREDIT_TASKS_MAX}"
+        limit = {"value": str(credit.tasks), "limit": f"..{limits.CREDIT_TASKS_MAX - tasks_open}"}
+        violations.add("credit.tasks", text, limit)

@@ -1,4 +1,4 @@
-"""Hold the sources of a consumer: tube names or patterns, with weights."""
+"""Check and resolve what a consumer takes: tubes, patterns with weights, and task types."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permissions import Verb
+from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 
 
@@ -52,3 +54,24 @@ class ConsumerSources:
         return [
             pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in self.allowed(tubes)
         ]
+
+
+def check_sources(violations: Violations, path: str, sources: Sequence[pb.TakeSource]) -> None:
+    """Check the sources of a consumer."""
+    violations.check_nonempty(path, sources, limits.TAKE_SOURCES_MAX)
+    for place, source in enumerate(sources):
+        violations.check_pattern(f"{path}[{place}].tube", source.tube)
+        violations.check_range(
+            f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX
+        )
+    if len({source.weight > 0 for source in sources}) > 1:
+        violations.add(path, "either all sources have a weight or none")
+
+
+def check_types(violations: Violations, path: str, types: Sequence[str]) -> None:
+    """Check the task types that a consumer accepts."""
+    violations.check_count(path, types, limits.TAKE_TYPES_MAX)
+    for place, name in enumerate(types):
+        if not name:
+            violations.add(f"{path}[{place}]", "an empty type")
+        violations.check_text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)

@@ -1,17 +1,22 @@
-"""Handle TakeTasks: take tasks at once, or wait for tasks on the leader."""
+"""Handle TakeTasks: check the request, take tasks at once, or wait for tasks on the leader."""
 
 from __future__ import annotations
 
 import asyncio
 
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
 from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_take
-from taskraft_service.api.tasks.consumer_sources import ConsumerSources
-from taskraft_service.api.tasks.take_checks import check_take
+from taskraft_service.api.tasks.consumer_sources import (
+    ConsumerSources,
+    check_sources,
+    check_types,
+)
 from taskraft_service.api.tasks.waiting_take import WaitingTake, narrowed_take
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
@@ -133,3 +138,32 @@ class TakeHandler:
         return AppliedCommand(
             queue.applied_index, self._reader.now_ms(), TakeResult((), waiting.cut_short)
         )
+
+
+def check_take(request: pb.TakeTasksRequest) -> None:
+    """Check a take against the limits of the contract.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    violations.check_request_id(request.request_id)
+    check_sources(violations, "sources", request.sources)
+    check_types(violations, "types", request.types)
+    if request.session_id:
+        violations.check_session_id("session_id", request.session_id)
+    violations.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
+    violations.check_not_negative("bytes_max", request.bytes_max)
+    violations.check_not_negative("wait_ms", request.wait_ms)
+    violations.check_not_negative("ttr_ms", request.ttr_ms)
+    if request.HasField("task_id"):
+        violations.check_positive("task_id", request.task_id)
+        if len(request.sources) != 1 or "*" in request.sources[0].tube:
+            violations.add("sources", "task_id needs exactly one tube")
+        for field, given in (
+            ("types", bool(request.types)),
+            ("priority_bound", request.HasField("priority_bound")),
+        ):
+            if given:
+                violations.add(field, "not allowed together with task_id")
+    violations.raise_if_any()

@@ -8,7 +8,7 @@ from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES_TARGET, ResponseBuffer
+from taskraft_service.api.streams.responses import MESSAGE_BYTES_TARGET, ResponseBuffer
 from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim

@@ -1,13 +1,21 @@
-"""Buffer the encoded responses of a stream until flow control accepts them."""
+"""Encode the responses of a stream, and buffer them until flow control accepts them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import wire
+from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
+from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.settlements import SettleResult
 
 MESSAGE_BYTES_TARGET: Final = 1024 * 1024
 """Approximate maximum size of one message; a single larger task is sent alone."""
@@ -72,3 +80,32 @@ class ResponseBuffer:
         tokens = [token for _, token in self._parts if token]
         self._parts.clear()
         return tokens
+
+
+def encode_opened(session_id: str, held: Sequence[TaskView]) -> bytes:
+    """Return the encoded first response of a stream: the session and the tasks that it holds."""
+    session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
+    leases = encode_tasks(held, pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER, payload_omit=True)
+    opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
+    return wire.length_delimited(opened, b"".join((session, *leases)))
+
+
+def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> pb.SubscribeResponse:
+    """Return the response to one message of settlements."""
+    settled = pb.SubscribeResponse.Settled(request_id=request_id)
+    if isinstance(outcome, CallRefused):
+        settled.error.reason = error_pb2.Error.Reason.ValueType(outcome.reason)
+        settled.error.message = outcome.message
+        settled.error.metadata.update(outcome.metadata)
+    elif isinstance(outcome.result, Refusal):
+        settled.error.CopyFrom(error_message(outcome.result))
+    else:
+        assert isinstance(outcome.result, SettleResult)
+        settled.errors.extend(item_errors(outcome.result.refused))
+        for lease in outcome.result.touched:
+            settled.touched.add(
+                token=lease.token,
+                lease_until_ms=lease.lease_until_ms,
+                cancel_requested=lease.cancel_requested,
+            )
+    return pb.SubscribeResponse(settled=[settled])
