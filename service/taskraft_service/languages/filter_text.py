@@ -62,7 +62,11 @@ _NAMES: Final = {
 }
 """Names of the grammar's terminals in error messages."""
 
-_NESTING: Final = re.compile(r'"(?:\\.|[^"\\])*"|[()]')
+_NESTING: Final = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|[()]', re.DOTALL)
+"""A quoted text or a parenthesis. A text without its closing quote reaches to the end: if the scan
+failed there, each further quote would start another scan, and the time would grow with the square
+of the length.
+"""
 
 
 @lru_cache(maxsize=_CACHED_MAX)
