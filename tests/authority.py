@@ -1,4 +1,4 @@
-"""Certificates made in the test: an authority that signs what it is asked to."""
+"""Create certificates in a test: a certificate authority that signs on request."""
 
 import datetime as dt
 
@@ -17,7 +17,7 @@ def _name(common):
 
 
 class Authority:
-    """Signs certificates and writes them, with their keys, into a folder of its own."""
+    """A CA that writes signed certificates, with their keys, into its own folder."""
 
     def __init__(self, folder, name="authority"):
         self.folder = folder / name
@@ -47,7 +47,7 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
     def sign(self, common, *dns_names, valid=DAY, authority=None):
-        """Write a certificate and its key; return where, with an authority to believe in."""
+        """Write a certificate and its key; return their paths, with the CA file to trust."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(_name(common), key.public_key(), dns_names, valid)
         files = TlsFiles(
@@ -70,5 +70,5 @@ class Authority:
         return self.sign(node, f"{node}.{cluster}.taskraft", f"{cluster}.taskraft", **other)
 
     def server(self, name="server", **other):
-        """Write the certificate of a port for clients on this machine."""
+        """Write the certificate of a client port on localhost."""
         return self.sign(name, "localhost", **other)

@@ -1,4 +1,4 @@
-"""Apply to all tests: where a tool is required, its absence is a failure; long files come first."""
+"""Configure all tests: fail on skips of required tests, and start with the longest files."""
 
 import os
 import signal
@@ -6,8 +6,9 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says more about the machine than about the code.
-# What CI draws is the same each time: a change fails by itself; everybody else draws anew.
+# No deadline per example: its duration depends on the machine.
+# CI draws the same examples in each run, so that only a change can break it. Other runs draw new
+# examples.
 settings.register_profile(
     "untimed",
     deadline=None,
@@ -17,27 +18,27 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 LONGEST_FIRST = ("docs", "spark", "cluster", "foreign")
-"""Markers of tests that take long, in the order in which their files begin."""
+"""Markers of long tests, in the order in which their files run."""
 REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_FOREIGN"}
-"""The variable, set by .ci/run, under which tests with a marker may not be skipped."""
+"""By marker, the environment variable (set by .ci/run) that turns a skip into a failure."""
 
 
 def pytest_addoption(parser):
-    """Add what writes the actual answers into scenario files, to be reviewed as a difference."""
+    """Add the option that writes the actual answers into scenario files, for review as a diff."""
     parser.addoption("--rewrite", action="store_true", help="rewrite the scenario files")
 
 
 def pytest_configure():
-    """Let Ctrl-C be heard, by the programs that tests start as well.
+    """Restore the handler of Ctrl-C, also for the programs that tests start.
 
-    Shells let what they run in the background ignore it, and programs inherit that.
+    A shell makes its background jobs ignore SIGINT, and child processes inherit this.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files that take longest, so that processes side by side end together."""
+    """Run the longest files first, so that parallel workers finish at about the same time."""
     rank = {}
     for item in items:
         marked = [

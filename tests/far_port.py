@@ -1,4 +1,4 @@
-"""A port that is far away: what goes through it takes its time, in both directions."""
+"""Delay TCP connections in both directions, like a distant network."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from types import TracebackType
 
 
 class FarPort:
-    """Passes connections on to a port of this machine, late.
+    """Forwards connections to a local port with a delay.
 
     Args:
-        delay_seconds: how long each byte is under way, in each direction.
+        delay_seconds: delay of each byte, in each direction.
     """
 
     def __init__(self, delay_seconds: float) -> None:
         self.target = 0
         self.port = 0
         self.arrivals = 0
-        """Connections so far."""
+        """Number of accepted connections."""
         self._delay_seconds = delay_seconds
         self._transports: list[asyncio.Transport] = []
 
@@ -35,23 +35,23 @@ class FarPort:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all connections; nobody may connect meanwhile."""
+        """End all connections and stop listening."""
         self._server.close()
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
 
     def late(self, do: Callable[..., object], *arguments: object) -> None:
-        """Do something when what is under way now has come."""
+        """Call a function after the delay."""
         asyncio.get_running_loop().call_later(self._delay_seconds, do, *arguments)
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """Note a connection, so that it ends with the port."""
+        """Register a connection, so that it is closed with the port."""
         self._transports.append(transport)
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection that is passed on; the other is ``other``, once it is there."""
+    """One end of a forwarded connection; ``other`` is the opposite end, None before it connects."""
 
     def __init__(self, far: FarPort) -> None:
         self.far = far
@@ -79,7 +79,7 @@ class _End(asyncio.Protocol):
 
 
 class _Near(_End):
-    """The end at which somebody calls."""
+    """The end that accepts the client's connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

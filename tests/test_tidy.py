@@ -13,7 +13,7 @@ from tests.tidy.tests import asserts
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_nothing_breaks_the_house_rule(rule):
+def test_no_code_breaks_the_house_rule(rule):
     assert rule() == []
 
 
@@ -22,7 +22,7 @@ def test_a_function_is_measured_without_its_docstring():
     assert [lines_of_code(function) for function in functions(tree)] == [2]
 
 
-def test_an_assertion_is_found_wherever_it_stands_in_a_test():
+def test_an_assertion_is_found_anywhere_in_a_test():
     parts = ("assert a", "with pytest.raises(E):\n  f()", "for a in b:\n  assert a", "check(a)")
     found = [any(asserts(node) for node in ast.walk(ast.parse(part))) for part in parts]
     assert found == [True, True, True, False]

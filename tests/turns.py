@@ -1,22 +1,22 @@
-"""Wait in a test until something is so, without sleeping: others go on meanwhile."""
+"""Wait in a test for a condition, without a sleep of fixed length."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
 SECONDS_MAX = 10
-"""How late it may be; a test that waits for longer fails."""
+"""A wait that takes longer fails the test."""
 
 
 async def turns_until(is_so: Callable[[], object]) -> None:
-    """Let the event loop turn until something is so."""
+    """Let the event loop run until a condition holds."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not is_so():  # noqa: ASYNC110 - there is no one event for all that is awaited
+        while not is_so():  # noqa: ASYNC110 - the awaited conditions have no common event
             await asyncio.sleep(0)
 
 
 def blocked_until(is_so: Callable[[], object]) -> None:
-    """Keep this thread, and with it its event loop, until other threads have made something so."""
+    """Block this thread and its event loop until other threads make a condition true."""
     end = time.monotonic() + SECONDS_MAX
     while not is_so():
         assert time.monotonic() < end, "it did not happen"

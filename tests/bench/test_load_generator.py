@@ -52,7 +52,7 @@ def test_the_load_generator_passes_its_own_tests(load):
 def test_every_cell_of_the_bench_is_measured_without_errors(cell, load, node, monkeypatch):
     monkeypatch.setattr(load_generator, "BINARY", load)
     window = Window(warm_up_ms=50, duration_ms=800)
-    # More than the warm-up takes, or nothing would be left for the window.
+    # Longer than the warm-up, so that some seconds are left to measure.
     fill = 30_000 if cell.shape == "batches" else 3_000
     further = ("-fill", str(fill)) if cell.workload == "take" else ()
     run = execute(cell, node.address, [Server(node.pid, node.http_address)], window, *further)

@@ -33,5 +33,5 @@ def test_the_remaining_cpu_time_counts_as_foreign(monkeypatch):
     assert use.server_cpu_ms == pytest.approx(400)
     assert use.foreign_cpu_percent == pytest.approx(20)  # of 200 ticks: 100 - 40 - 20
     assert use.syncs == 15
-    assert use.entries == 10  # every member appends the same ones
+    assert use.entries == 10  # every member appends the same entries
     assert use.resident_mib == 3

@@ -5,7 +5,7 @@ leader, nodes that forward or refuse, responses that are lost after their effect
 break. It runs on its own event loop, so that blocking clients can be tested too.
 """
 
-# ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and faults are raised where they strike.
+# ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and a fault is raised inside the call.
 
 import asyncio
 import threading

@@ -1,6 +1,6 @@
 """The block of a task: lease renewal, and cancellation when the lease is lost."""
 
-# ruff: noqa: PT012 - the loop turns until the other side has acted; what raises is the block.
+# ruff: noqa: PT012 - the loop waits for the server inside the block that must raise.
 
 import asyncio
 import contextlib

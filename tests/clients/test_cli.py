@@ -84,7 +84,9 @@ def test_a_mistyped_command_suggests_similar_commands(run):
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_command_that_asks_the_cluster_has_the_same_options(path):
     command = ALL[path]
-    if isinstance(command, click.Group) or path == ("token",):  # which writes a file, and no more
+    if isinstance(command, click.Group) or path == (
+        "token",
+    ):  # this command only writes a file and asks no cluster
         return
     options = {name for parameter in command.params for name in parameter.opts}
     assert "--output" in options

@@ -56,7 +56,7 @@ async def test_a_call_raises_the_last_error_at_its_deadline(cluster):
     async with AsyncClient(cluster.target, timeout="300ms") as client:
         with pytest.raises(errors.NoLeader):
             await client.tube("emails").put("a")
-    # It gave up long before the cluster would have relented.
+    # The client gave up long before the cluster would have accepted the call.
     assert 1 < len(cluster.asked("PutTasks")) < 1_000
 
 

@@ -37,7 +37,7 @@ def test_heartbeats_are_sent_every_third_of_the_ttr(three, keep_alive):
     started = time.monotonic()
     keep_alive.add("s1", 300, lambda: None)
     blocked_until(lambda: len(three.asked("KeepSessions")) >= 3)
-    # Not more often; how late they come is the machine's business.
+    # Only a lower bound: how late a heartbeat is sent depends on the machine.
     assert time.monotonic() - started >= 0.25
 
 

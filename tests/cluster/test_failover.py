@@ -77,7 +77,7 @@ async def produce(cluster, record, numbers):
         record.acknowledged.update(payloads)
         record.puts += 1
         if record.puts >= PUTS_BEFORE_THE_KILL:
-            # The rest of the work begins when the leader is dead.
+            # Put the remaining tasks only after the leader is killed.
             record.busy.set()
             await record.killed.wait()
 
@@ -112,7 +112,7 @@ async def kill_the_leader(nodes, record):
     return leader
 
 
-async def test_nothing_acknowledged_is_lost_and_nothing_is_held_twice(tmp_path):
+async def test_acknowledged_tasks_survive_a_killed_leader_and_have_one_holder_each(tmp_path):
     nodes = LocalCluster(3, tmp_path)
     with nodes:
         cluster = Cluster([node.address for node in nodes.nodes])
@@ -133,7 +133,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_held_twice(tmp_path):
         assert set(record.finished) == record.acknowledged, "acknowledged tasks were lost"
         assert len(record.finished) == total, "a task was finished twice"
         assert {len(tokens) for tokens in record.takers.values()} == {1}, "held twice"
-        # The dead node comes back, catches up and agrees.
+        # The killed node starts again, catches up and has the same state.
         killed.start()
         await asyncio.to_thread(nodes.wait_ready)
         statistics = await cluster.call(
@@ -163,7 +163,7 @@ def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):
     assert (after.leader, after.state.term) == (before.leader, before.state.term)
 
 
-async def test_a_stopped_leader_hands_over(tmp_path):
+async def test_a_stopped_leader_transfers_leadership_without_an_election_timeout(tmp_path):
     nodes = LocalCluster(3, tmp_path, {"TASKRAFT_AUTO_CREATE_TUBES": "true"})
     with nodes:
         leader = nodes.leader()
@@ -180,7 +180,7 @@ async def test_a_stopped_leader_hands_over(tmp_path):
             await cluster.call(stub, "PutTasks", request)
             slowest = max(slowest, time.monotonic() - began)
         assert await stopping == 0
-        # Less than an election timeout: nobody waited for the leader's silence.
+        # The put took less than an election timeout, so no member waited for one.
         print(f"longest put over the hand-over: {slowest * 1000:.0f} ms")
         assert slowest < 2.0
         await cluster.close()

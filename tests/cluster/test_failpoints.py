@@ -11,7 +11,7 @@ from tools.local_cluster import LocalCluster
 
 
 def put_until_it_dies(address):
-    """Put tasks one by one; return the numbers of the acknowledged ones."""
+    """Put tasks one by one until the node is killed; return the acknowledged numbers."""
     answered = []
     with grpc.insecure_channel(address) as channel:
         tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
@@ -47,7 +47,7 @@ def found(address):
         "state.after_write=kill@5",
     ],
 )
-def test_what_was_answered_survives_the_death_of_the_only_node(tmp_path, rules):
+def test_acknowledged_tasks_survive_a_kill_of_the_only_node(tmp_path, rules):
     cluster = LocalCluster(1, tmp_path / "c", settings={"TASKRAFT_FAILPOINTS": rules})
     (node,) = cluster.nodes
     try:
@@ -59,7 +59,7 @@ def test_what_was_answered_survives_the_death_of_the_only_node(tmp_path, rules):
         node.start()
         cluster.wait_ready()
         there = found(node.address)
-        # One more may be there: its answer was on the way.
+        # One more task is allowed: the kill can hit between the commit and the response.
         assert there in (answered, [*answered, len(answered)])
     finally:
         cluster.close()

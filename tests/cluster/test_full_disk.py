@@ -1,4 +1,4 @@
-"""Fill the disk of a node: check its behaviour before, during and after the lack of space."""
+"""Fill the disk of a node, and check the node before, during and after the lack of space."""
 
 import random
 import shutil
@@ -59,7 +59,7 @@ def volume(tmp_path):
 
 
 def on(node, volume):
-    """Put the data directory of a node on the volume, and nothing else."""
+    """Put the data directory of a node on the volume."""
     data = str(volume.place / "data")
     node.environment = {**node.environment, "TASKRAFT_DATA_DIR": data}
     return node
@@ -96,7 +96,7 @@ def take_and_acknowledge_all(address):
     return found
 
 
-def test_below_the_mark_puts_are_refused_and_consumers_make_room(tmp_path, volume):
+def test_puts_are_refused_below_the_low_space_limit_and_consumers_still_settle(tmp_path, volume):
     settings = {**SMALL, "TASKRAFT_DISK_LOW_BYTES": str(8 * MIB)}
     cluster = LocalCluster(1, tmp_path / "c", settings)
     node = on(cluster.nodes[0], volume)
@@ -104,13 +104,13 @@ def test_below_the_mark_puts_are_refused_and_consumers_make_room(tmp_path, volum
         answered, error = put_until_refused(node.address, 1000)
         assert "free disk space is low" in error.details()
         assert take_and_acknowledge_all(node.address) == answered
-        # What they were is still in the log, and in files that are merged in time.
+        # The acknowledged tasks still take space: in the log, and in files until compaction.
         volume.grow(64 * MIB)
-        # How much is free is looked at now and then.
+        # The node measures the free space at intervals.
         cluster.wait_until(lambda: put_until_refused(node.address, 1)[1] is None, "room for puts")
 
 
-def test_a_node_whose_disk_is_full_ends_and_has_all_it_acknowledged_afterwards(tmp_path, volume):
+def test_a_node_with_a_full_disk_stops_and_later_has_all_acknowledged_tasks(tmp_path, volume):
     cluster = LocalCluster(1, tmp_path / "c", {**SMALL, "TASKRAFT_DISK_LOW_BYTES": "0"})
     node = on(cluster.nodes[0], volume)
     ballast = volume.place / "ballast"
@@ -126,12 +126,14 @@ def test_a_node_whose_disk_is_full_ends_and_has_all_it_acknowledged_afterwards(t
         node.start()
         cluster.wait_ready()
         found = take_and_acknowledge_all(node.address)
-        # The put that got no answer may be there: all of it, or nothing.
+        # The unanswered put has taken effect as a whole or not at all.
         assert found[: len(answered)] == answered
         assert len(found) - len(answered) in {0, 4}
 
 
-def test_a_newcomer_without_room_for_the_state_goes_on_and_gets_it_when_there_is(tmp_path, volume):
+def test_a_joining_node_without_disk_space_for_a_snapshot_runs_on_and_installs_it_later(
+    tmp_path, volume
+):
     """The disk has space for the received snapshot but not for the state built from it."""
     with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
         leader = cluster.leader()

@@ -26,7 +26,7 @@ class Load(threading.Thread):
         super().__init__()
         self.answered = []
         self.unknown = []
-        """Numbers of the puts that failed; their outcome is unknown."""
+        """Numbers of the puts that failed, with unknown outcome."""
         self._target = target
         self._stopping = threading.Event()
         self._progress = threading.Condition()
@@ -45,7 +45,7 @@ class Load(threading.Thread):
                         self.answered.append(number)
                         self._progress.notify()
 
-    def goes_on(self):
+    def await_puts(self):
         """Wait until several more puts are acknowledged."""
         with self._progress:
             goal = len(self.answered) + 3
@@ -103,13 +103,13 @@ def test_a_cluster_grows_to_five_and_shrinks_to_three_under_load(tmp_path):
                     node.start()
                 cluster.wait_ready()
                 promote_at_once(target, *[node.name for node in pair])
-                load.goes_on()
+                load.await_puts()
             assert "5 voters" in taskraft(target, "cluster", "status")
             for _ in range(2):
                 leader = cluster.wait_ready()
                 assert taskraft(target, "cluster", "remove", leader.name)
                 assert leader.wait() == 1
-                load.goes_on()
+                load.await_puts()
             last = cluster.wait_ready()
             assert "3 voters" in taskraft(target, "cluster", "status")
         finally:

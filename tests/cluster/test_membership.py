@@ -46,7 +46,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert added.startswith("added n4 as member 4")
     assert "learner, not joined" in taskraft(cluster, "cluster", "status")
     new.start()
-    # It waits until the node has caught up.
+    # The command waits until the node has caught up.
     taskraft(cluster, "cluster", "promote", new.name)
     cluster.wait_ready()
     assert taskraft(cluster, "cluster", "transfer", new.name) == "leader n4\n"
@@ -54,11 +54,11 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert leader is new
     assert "4 voters" in taskraft(cluster, "cluster", "status")
     taskraft(cluster, "put", "work", "after")
-    # The leader hands over, is removed by its successor, and its process ends.
+    # The leader transfers leadership, the new leader removes it, and its process ends.
     assert taskraft(cluster, "cluster", "remove", new.name) == "removed n4\n"
     assert new.wait() == 1
     assert "member 4 was removed" in last_words(new)
-    # It refuses to start again with its data.
+    # The removed node refuses to start again with its data.
     new.start()
     assert new.wait() == 1
     assert "it must join again, with an empty data directory" in last_words(new)
@@ -67,7 +67,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert json.loads(taskraft(cluster, "stats", "work", "-o", "jsonl"))["tasks"]["ready"] == "2"
 
 
-def test_a_wiped_node_comes_back_only_as_another_member(cluster):
+def test_a_wiped_node_can_join_only_as_a_new_member(cluster):
     taskraft(cluster, "put", "work", "kept")
     leader = cluster.leader()
     wiped = next(node for node in cluster.nodes if node is not leader)
@@ -76,7 +76,7 @@ def test_a_wiped_node_comes_back_only_as_another_member(cluster):
     wiped.start()
     assert wiped.wait() == 1
     assert "the directory was wiped or replaced" in last_words(wiped)
-    # While its name is taken it cannot join either.
+    # The node cannot join while its name belongs to the old member.
     shutil.rmtree(wiped.folder / "data")
     wiped.environment = {**wiped.environment, "TASKRAFT_JOIN": leader.address}
     wiped.start()

@@ -47,14 +47,14 @@ ScheduleStub = schedule_service_pb2_grpc.ScheduleServiceStub
 
 @dataclass
 class Record:
-    """Observed times by schedule, in the order of their acknowledgement."""
+    """The scheduled times of the acknowledged tasks, with their schedule, in order."""
 
     ticks: list[tuple[bytes, bytes]] = field(default_factory=list)
     busy: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Nodes:
-    """A client that sends the same request to one node after another until one answers."""
+    """A client that tries each node in turn until one answers."""
 
     def __init__(self, addresses):
         options = (("grpc.max_reconnect_backoff_ms", 200),)
@@ -159,7 +159,7 @@ async def put_and_wait(nodes):
     return await nodes.call(TaskStub, "PutTasks", request, seconds=WAIT_MS / 1_000)
 
 
-async def test_one_task_for_each_time_and_an_answer_for_each_who_waits(tmp_path):
+async def test_a_killed_leader_costs_no_scheduled_task_and_no_awaited_outcome(tmp_path):
     with LocalCluster(3, tmp_path) as cluster:
         nodes = Nodes([node.address for node in cluster.nodes])
         at_ms = await schedule_all(nodes)

@@ -72,7 +72,7 @@ def node_address(tmp_path_factory):
         yield cluster.target
 
 
-# The first two stand alone also because each may take minutes where Go has an empty cache.
+# The first two steps are separate tests, because each can take minutes while Go's cache is empty.
 
 
 def test_the_contract_generates_stubs_for_go(go_stubs):

@@ -1,4 +1,4 @@
-"""Check that the manifests agree with each other and keep data safe; schemas cannot check it."""
+"""Check that the manifests agree with each other and protect data; a schema cannot check this."""
 
 import pytest
 
@@ -88,11 +88,11 @@ def test_a_misspelt_field_is_found(stateful_set):
     assert len(manifests.faults(broken)) == len(manifests.VERSIONS)
 
 
-def test_nothing_is_missing(rendered):
+def test_every_kind_of_manifest_exists(rendered):
     assert {manifest["kind"] for manifest in rendered} >= KINDS
 
 
-def test_all_nodes_start_together_and_none_loses_its_volume(stateful_set):
+def test_all_nodes_start_in_parallel_and_keep_their_volumes(stateful_set):
     spec = stateful_set["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["persistentVolumeClaimRetentionPolicy"] == {
@@ -102,7 +102,7 @@ def test_all_nodes_start_together_and_none_loses_its_volume(stateful_set):
     assert spec["minReadySeconds"] > 0
 
 
-def test_every_node_accepts_its_settings_and_they_name_all_nodes(stateful_set, environments):
+def test_the_settings_of_each_node_are_valid_and_name_all_nodes(stateful_set, environments):
     service, name = stateful_set["spec"]["serviceName"], stateful_set["metadata"]["name"]
     replicas = range(stateful_set["spec"]["replicas"])
     for ordinal, environment in zip(replicas, environments, strict=True):
@@ -114,28 +114,28 @@ def test_every_node_accepts_its_settings_and_they_name_all_nodes(stateful_set, e
         assert config.client_address == f"{name}-{ordinal}.{service}.somewhere.svc:7401"
 
 
-def test_every_setting_is_one_that_the_node_knows(environments):
+def test_every_setting_is_known_to_the_node(environments):
     known = {f"TASKRAFT_{name}".upper() for name in ServerConfig.model_fields}
     assert {name for name in environments[0] if name.startswith("TASKRAFT_")} <= known
 
 
-def test_the_history_leaves_half_of_the_volume(stateful_set, environments):
+def test_the_change_feed_may_use_at_most_half_of_the_volume(stateful_set, environments):
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
     volume_gib = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
     assert node_config(environments[0]).feed_bytes_max <= volume_gib * 2**30 / 2
 
 
-def test_the_number_of_replicas_has_a_majority(stateful_set):
+def test_the_number_of_replicas_is_3_or_5(stateful_set):
     assert stateful_set["spec"]["replicas"] in {3, 5}
 
 
-def test_nodes_find_each_other_before_any_is_ready(rendered, stateful_set):
+def test_nodes_resolve_each_other_before_they_are_ready(rendered, stateful_set):
     peers = one(rendered, "Service", stateful_set["spec"]["serviceName"])["spec"]
     assert peers["clusterIP"] == "None"
     assert peers["publishNotReadyAddresses"] is True
 
 
-def test_ports_of_settings_container_and_services_agree(rendered, container, settings):
+def test_ports_in_settings_container_and_services_agree(rendered, container, settings):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     listening = {
         "client": settings["TASKRAFT_LISTEN"],
@@ -164,7 +164,7 @@ def test_every_selector_matches_the_pods(rendered, stateful_set):
         assert selector.items() <= labels, manifest["metadata"]["name"]
 
 
-def test_the_settings_in_use_are_the_generated_ones(rendered, container):
+def test_the_container_uses_the_generated_settings(rendered, container):
     (source,) = container["envFrom"]
     assert source["configMapRef"]["name"] == one(rendered, "ConfigMap")["metadata"]["name"]
 
@@ -174,17 +174,17 @@ def test_service_links_cannot_shadow_settings(pod):
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_probes_ask_the_http_port(container, probe):
+def test_probes_use_the_http_port(container, probe):
     assert container[probe]["httpGet"] == {"path": PROBES[probe], "port": "http"}
 
 
-def test_a_node_that_is_stopped_has_time_to_hand_over(pod, container, environments):
+def test_the_grace_period_covers_a_leadership_transfer(pod, container, environments):
     assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 3}}
     grace_ms = node_config(environments[0]).stop_grace_ms + 3_000
     assert pod["terminationGracePeriodSeconds"] * 1000 >= 2 * grace_ms
 
 
-def test_the_pod_is_restricted(pod, container):
+def test_the_pod_runs_with_restricted_privileges(pod, container):
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -196,7 +196,7 @@ def test_the_pod_is_restricted(pod, container):
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
 
 
-def test_everything_written_has_a_volume(pod, container, stateful_set, settings):
+def test_every_written_path_has_a_volume(pod, container, stateful_set, settings):
     claims = {claim["metadata"]["name"] for claim in stateful_set["spec"]["volumeClaimTemplates"]}
     volumes = claims | {volume["name"] for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -204,7 +204,7 @@ def test_everything_written_has_a_volume(pod, container, stateful_set, settings)
     assert mounts[settings["TASKRAFT_DATA_DIR"]] in claims
 
 
-def test_memory_is_reserved_and_the_processor_not_throttled(container):
+def test_memory_is_reserved_and_cpu_is_not_limited(container):
     requests, limits = container["resources"]["requests"], container["resources"]["limits"]
     assert requests["memory"] == limits["memory"]
     assert "cpu" in requests

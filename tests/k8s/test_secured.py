@@ -51,7 +51,7 @@ def certificate(rendered, secret):
 
 
 @pytest.mark.parametrize("node", ["taskraft-0", "taskraft-1", "taskraft-2"])
-def test_each_node_has_the_certificate_that_names_it(rendered, pod, node):
+def test_each_node_mounts_the_certificate_with_its_name(rendered, pod, node):
     config, files = settings_of(rendered, pod, node), files_of(pod)
     secret, key = files[str(config.peer_tls_cert)]
     assert (key, files[str(config.peer_tls_key)]) == ("tls.crt", (secret, "tls.key"))
@@ -64,7 +64,7 @@ def test_each_node_has_the_certificate_that_names_it(rendered, pod, node):
     assert {"server auth", "client auth"} <= set(spec["usages"])
 
 
-def test_clients_find_the_addresses_that_they_are_told_in_the_certificate(rendered, pod):
+def test_the_client_certificate_covers_the_advertised_addresses(rendered, pod):
     config = settings_of(rendered, pod, "taskraft-0")
     names = certificate(rendered, "taskraft-client-tls")["dnsNames"]
     namespace = one(rendered, "StatefulSet")["metadata"]["namespace"]
@@ -75,7 +75,7 @@ def test_clients_find_the_addresses_that_they_are_told_in_the_certificate(render
     assert f"taskraft.{namespace}.svc" in names
 
 
-def test_nodes_and_clients_have_authorities_of_their_own(rendered):
+def test_peers_and_clients_use_different_cas(rendered):
     authorities = {
         manifest["metadata"]["name"]: manifest["spec"]["ca"]["secretName"]
         for manifest in rendered
@@ -91,7 +91,7 @@ def test_nodes_and_clients_have_authorities_of_their_own(rendered):
     assert {issuers[f"taskraft-{node}-peer-tls"] for node in range(3)} == {"taskraft-peer"}
 
 
-def test_rights_come_from_a_secret_and_nothing_secret_is_in_the_settings(rendered, pod):
+def test_the_access_file_comes_from_a_secret_and_no_secret_is_in_the_manifests(rendered, pod):
     config = settings_of(rendered, pod, "taskraft-0")
     mounts = {one["mountPath"]: one["name"] for one in pod["containers"][0]["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -100,7 +100,7 @@ def test_rights_come_from_a_secret_and_nothing_secret_is_in_the_settings(rendere
     assert not any(manifest["kind"] == "Secret" for manifest in rendered)
 
 
-def test_no_service_says_that_the_port_is_plain(rendered):
+def test_no_service_declares_the_client_port_as_plain_http2(rendered):
     ports = [
         port
         for manifest in rendered

@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage]:
-    """Return what to try: the test that killed it the last time, its suite, and then all seeds."""
+    """Return the tests to run in order: the killer of the last run, the suite, then all seeds."""
     if options.reach:
         reach = read_reach(options.reach)
         return [lambda mutant: reach.groups_for(mutant, (ROOT / mutant.file).read_text())]
@@ -86,7 +86,7 @@ def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage
 
 
 def _prove(workshop: Workshop, tests: Sequence[str]) -> None:
-    """Make sure that ``tests`` pass without any mutant, or else they prove nothing."""
+    """Exit unless ``tests`` pass on the unchanged code."""
     if not tests:
         return
     answer = workshop.unchanged({*tests} - {NO_TEST})

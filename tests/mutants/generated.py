@@ -1,4 +1,4 @@
-"""Generate mutants from the code itself: one typical slip at each place.
+"""Generate mutants from the code itself: one typical mistake at each place.
 
 The table contains mistakes of people who understand Raft. The generated mutants are mistakes that
 anyone can make: a comparison off by one, a reversed condition, a missing statement. Assertions and
@@ -29,7 +29,7 @@ SUITE_OF: Final = (
     ("service/taskraft_service/storage/", "state"),
     ("service/", "service"),
 )
-"""Which suite should notice, by the beginning of the file's name; the first that fits counts."""
+"""Test suite by the prefix of a file's path; the first match applies."""
 
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
     ast.Lt: ("<=", ">="),
@@ -59,33 +59,33 @@ class Edit:
     file: str
     suite: str
     number: int
-    """Which of the mutants of this file it is."""
+    """Number of the mutant in its file."""
     line: int
     begin: int
-    """Where the stretch begins and ends, in bytes."""
+    """Offset of the first replaced byte; ``end`` is the offset after the last one."""
     end: int
     old: str
     new: str
 
     @property
     def name(self) -> str:
-        """Where it is, and which of those there."""
+        """The file, the line, and the number of the mutant in the file."""
         return f"{self.file}:{self.line}#{self.number}"
 
     @property
     def breaks(self) -> str:
-        """What it does."""
+        """Old and new text."""
         old, new = (" ".join(text.split())[:80] for text in (self.old, self.new))
         return f"`{old}` became `{new}`"
 
     def changed(self, text: str) -> str:
-        """Return ``text``, which is that of the file, with the change."""
+        """Return the file's ``text`` with the change."""
         raw = text.encode()
         return (raw[: self.begin] + self.new.encode() + raw[self.end :]).decode()
 
 
 def generate(root: Path, paths: Iterable[str]) -> list[Edit]:
-    """Return all mutants of the files, or of those in the folders, ``paths``."""
+    """Return all mutants of the files in ``paths``; a folder stands for all its modules."""
     files: list[Path] = []
     for path in paths:
         whole = root / path
@@ -114,7 +114,7 @@ class _Source:
             self._lines.append(self._lines[-1] + len(line))
 
     def extent(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Return where ``node`` begins and ends, in bytes."""
+        """Return the offsets of the first byte of ``node`` and of the byte after it."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         begin = self._lines[node.lineno - 1] + node.col_offset
@@ -127,7 +127,7 @@ class _Source:
 
 
 def _changes(tree: ast.Module, source: _Source) -> Iterator[tuple[_Node, str]]:
-    """Yield what can be replaced in the functions of a module, and by what."""
+    """Yield each node that can be replaced in a module's functions, with the replacement."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in _parts(function.body):
@@ -137,7 +137,7 @@ def _changes(tree: ast.Module, source: _Source) -> Iterator[tuple[_Node, str]]:
 
 
 def _parts(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield ``nodes`` and what they consist of; inner functions are found by themselves."""
+    """Yield ``nodes`` and their descendants, without inner functions (visited separately)."""
     for node in nodes:
         if isinstance(node, _LEFT_ALONE) or _is_guard(node):
             continue
@@ -147,7 +147,7 @@ def _parts(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """Tell whether a node only matters where the code is wrong elsewhere."""
+    """Return whether a node has an effect only when other code is wrong."""
     if isinstance(node, ast.keyword):
         return node.arg == "strict"
     call = node.value if isinstance(node, ast.Expr) else node
@@ -155,7 +155,7 @@ def _is_guard(node: ast.AST) -> bool:
     return isinstance(name, ast.Name) and name.id == "assert_never"
 
 
-def _forget(node: ast.stmt, _: _Source) -> Iterator[tuple[_Node, str]]:
+def _remove_statement(node: ast.stmt, _: _Source) -> Iterator[tuple[_Node, str]]:
     is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     is_local = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple)
     has_value = isinstance(node, ast.Return) and node.value is not None
@@ -163,25 +163,25 @@ def _forget(node: ast.stmt, _: _Source) -> Iterator[tuple[_Node, str]]:
         yield node, "pass"
 
 
-def _turn_round(
+def _negate_condition(
     node: ast.If | ast.While | ast.IfExp, source: _Source
 ) -> Iterator[tuple[_Node, str]]:
     yield node.test, f"not ({source.of(node.test)})"
 
 
-def _compare_otherwise(node: ast.Compare, source: _Source) -> Iterator[tuple[_Node, str]]:
+def _change_comparison(node: ast.Compare, source: _Source) -> Iterator[tuple[_Node, str]]:
     if len(node.ops) == 1:
         left, right = source.of(node.left), source.of(node.comparators[0])
         for operator in _COMPARISONS[type(node.ops[0])]:
             yield node, f"({left} {operator} {right})"
 
 
-def _join_otherwise(node: ast.BoolOp, source: _Source) -> Iterator[tuple[_Node, str]]:
+def _swap_and_or(node: ast.BoolOp, source: _Source) -> Iterator[tuple[_Node, str]]:
     word = " or " if isinstance(node.op, ast.And) else " and "
     yield node, f"({word.join(f'({source.of(each)})' for each in node.values)})"
 
 
-def _calculate_otherwise(node: ast.BinOp, source: _Source) -> Iterator[tuple[_Node, str]]:
+def _change_operator(node: ast.BinOp, source: _Source) -> Iterator[tuple[_Node, str]]:
     operator = _ARITHMETIC.get(type(node.op))
     if operator is not None:
         yield node, f"({source.of(node.left)} {operator} {source.of(node.right)})"
@@ -194,7 +194,7 @@ def _change_constant(node: ast.Constant, _: _Source) -> Iterator[tuple[_Node, st
         yield node, str(node.value + 1)
 
 
-def _take_the_other(node: ast.Call, _: _Source) -> Iterator[tuple[_Node, str]]:
+def _swap_min_max(node: ast.Call, _: _Source) -> Iterator[tuple[_Node, str]]:
     if isinstance(node.func, ast.Name) and node.func.id in _OPPOSITES:
         yield node.func, _OPPOSITES[node.func.id]
 
@@ -209,18 +209,18 @@ _LEFT_ALONE: Final = (
     ast.JoinedStr,
 )
 _CHANGES: Final[Mapping[type[ast.AST], Callable[..., Iterator[tuple[_Node, str]]]]] = {
-    ast.Expr: _forget,
-    ast.Assign: _forget,
-    ast.AugAssign: _forget,
-    ast.Return: _forget,
-    ast.Continue: _forget,
-    ast.Break: _forget,
-    ast.If: _turn_round,
-    ast.While: _turn_round,
-    ast.IfExp: _turn_round,
-    ast.Compare: _compare_otherwise,
-    ast.BoolOp: _join_otherwise,
-    ast.BinOp: _calculate_otherwise,
+    ast.Expr: _remove_statement,
+    ast.Assign: _remove_statement,
+    ast.AugAssign: _remove_statement,
+    ast.Return: _remove_statement,
+    ast.Continue: _remove_statement,
+    ast.Break: _remove_statement,
+    ast.If: _negate_condition,
+    ast.While: _negate_condition,
+    ast.IfExp: _negate_condition,
+    ast.Compare: _change_comparison,
+    ast.BoolOp: _swap_and_or,
+    ast.BinOp: _change_operator,
     ast.Constant: _change_constant,
-    ast.Call: _take_the_other,
+    ast.Call: _swap_min_max,
 }

@@ -1,4 +1,4 @@
-"""Store which test killed which mutant; that test runs first the next time."""
+"""Store which test killed each mutant; that test runs first in the next run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KILLERS: Final = Path(__file__).parent / "killers.txt"
 
 
 def read_killers() -> dict[str, str]:
-    """Return the killer of each mutant that was ever killed."""
+    """Return the last killer of each mutant that was ever killed."""
     if not KILLERS.exists():
         return {}
     lines = KILLERS.read_text().splitlines()
@@ -18,5 +18,5 @@ def read_killers() -> dict[str, str]:
 
 
 def write_killers(killers: Mapping[str, str]) -> None:
-    """Write what ``read_killers`` reads."""
+    """Write the file that ``read_killers`` reads."""
     KILLERS.write_text("".join(f"{name} {killers[name]}\n" for name in sorted(killers)))

@@ -10,16 +10,16 @@ from typing import Final, Protocol
 TABLE: Final = Path(__file__).parent / "table"
 
 _SEEDS: Final = tuple(
-    f"tests/sim/test_seeds.py::test_no_invariant_breaks_and_the_group_recovers[{first}]"
+    f"tests/sim/test_seeds.py::test_fixed_seeds_break_no_invariant_and_the_group_recovers[{first}]"
     for first in range(0, 200, 10)
 )
-"""The fixed seeds of the simulation; fresh ones would make the verdict a matter of luck."""
+"""Fixed seeds of the simulation, so that the verdict on a mutant repeats."""
 
 FEW_SEEDS: Final = _SEEDS[:5]
-"""These find nearly all that any find."""
+"""Seeds that detect almost every mutant that any seed detects."""
 
 REST: Final = _SEEDS[5:]
-"""What is run last, for what nothing else has killed."""
+"""Seeds that run last, for mutants that nothing else has killed."""
 
 SUITES: Final[Mapping[str, Sequence[str]]] = {
     "core": (
@@ -123,27 +123,27 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/service/machine/test_state_machine.py",
     ),
 }
-"""What is run for a mutant, in this order, up to the first failure."""
+"""Tests of each suite, in the order in which they run, up to the first failure."""
 
 
 class Changed(Protocol):
-    """One file with one change, from the table or generated."""
+    """One changed file, from the table or generated."""
 
     @property
     def name(self) -> str:
-        """Name it in reports."""
+        """The name in reports."""
 
     @property
     def file(self) -> str:
-        """Name the changed file."""
+        """Path of the changed file."""
 
     @property
     def breaks(self) -> str:
-        """Say what is wrong with it."""
+        """The rule that the change breaks."""
 
     @property
     def suite(self) -> str:
-        """Name the tests that should notice."""
+        """Name of the test suite that must detect the change."""
 
     def changed(self, text: str) -> str:
         """Return the text of the file with the change."""
@@ -155,21 +155,21 @@ class TableBroken(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Mutant:
-    """One change: the lines ``old``, which must stand exactly once in ``file``, become ``new``."""
+    """One change: the lines ``old``, which must occur exactly once in ``file``, become ``new``."""
 
     name: str
     file: str
     breaks: str
-    """What is wrong with the mutant: the rule that it breaks."""
+    """The rule that the mutant breaks."""
     old: str
     new: str
     suite: str
 
     def changed(self, text: str) -> str:
-        """Return ``text``, which is that of the file, with the change.
+        """Return the file's ``text`` with the change.
 
         Raises:
-            TableBroken: the place is not in the code any more, or not just once.
+            TableBroken: the old lines do not occur exactly once.
         """
         found = text.count(self.old)
         if found != 1:
@@ -178,10 +178,10 @@ class Mutant:
 
 
 def read_table(folder: Path = TABLE) -> list[Mutant]:
-    """Read all mutants.
+    """Return all mutants of the table.
 
     Raises:
-        TableBroken: a file of the table is not written as it should be.
+        TableBroken: a file of the table is malformed.
     """
     mutants = [each for path in sorted(folder.glob("*.txt")) for each in _read_file(path)]
     names = [each.name for each in mutants]
@@ -192,7 +192,7 @@ def read_table(folder: Path = TABLE) -> list[Mutant]:
 
 
 def _read_file(path: Path) -> Iterator[Mutant]:
-    """Read a file: a comment, the suite, then mutants between empty lines."""
+    """Return the mutants of a file: a comment, the suite, then mutants between empty lines."""
     head, *blocks = path.read_text().rstrip("\n").split("\n\n[")
     suite = head.splitlines()[-1].removeprefix("suite: ")
     if suite not in SUITES:

@@ -4,7 +4,7 @@ Run ``python -m tests.mutants.reach FILE tests/service/api ...``: it runs the te
 coverage, and writes to FILE which tests ran each line and how long each test took. Then ``python -m
 tests.mutants --generated service/taskraft_service/api --reach FILE`` runs for each mutant the tests
 that reach its line, the fastest first, up to a time budget. Use it for code that ``screen`` cannot
-fork: with gRPC, threads and real nodes. A line that no test reaches is reported at once.
+fork: code with gRPC, threads and real nodes. A line that no test reaches is reported at once.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from tests.mutants.mutant import Changed
 from tests.mutants.trial import ROOT
 
 QUICK_SECONDS: Final = 8.0
-"""How long the first tests of a mutant may take, if they pass; nearly all that die, die then."""
+"""Maximum duration of the first group of tests; it kills almost every mutant that dies."""
 QUICK_TESTS_MAX: Final = 25
 BUDGET_SECONDS: Final = 50.0
-"""How long all tests of a mutant may take."""
+"""Maximum duration of all tests of one mutant."""
 REACHED_SECONDS_MAX: Final = 20
-"""A test that waits longer hangs: most of those chosen take a tenth of a second."""
+"""Time limit of one test; most tests take a tenth of a second."""
 SOURCES: Final = ("service", "replication")
 
 
 @dataclass(slots=True, frozen=True)
 class Reach:
-    """The tests that run each line, with their duration."""
+    """The tests that run each line, with the duration of each test in seconds."""
 
     tests: Sequence[str]
     seconds: Sequence[float]
-    """How long each test takes."""
+    """Duration of each test."""
     lines: Mapping[str, Mapping[str, Sequence[int]]]
-    """Which of the tests run each line (a number, as text) of each file."""
+    """By file and line number (as text), the indexes of the tests that run the line."""
 
     def groups_for(self, mutant: Changed, text: str) -> list[list[str]]:
-        """Return who can notice a mutant of a file with ``text``, the quickest first, if any."""
+        """Return groups of tests that reach the changed lines of ``text``, the fastest first."""
         known = self.lines.get(mutant.file, {})
         reached = {test for line in _changed_lines(mutant, text) for test in known.get(line, ())}
         quick: list[str] = []
@@ -62,7 +62,7 @@ class Reach:
 
 
 def read_reach(path: Path) -> Reach:
-    """Return what a run of this module has written."""
+    """Return the data that a run of this module has written."""
     return Reach(**json.loads(path.read_text()))
 
 
@@ -90,7 +90,7 @@ class _Learner:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Learn from one test, with what its fixtures do."""
+        """Record one test, including its fixtures."""
         self._coverage.start()
         self._coverage.switch_context(item.nodeid)
         begun = time.monotonic()
@@ -101,7 +101,7 @@ class _Learner:
             self._coverage.stop()
 
     def reach(self) -> dict[str, Any]:
-        """Return what a ``Reach`` consists of."""
+        """Return the recorded data in the form of a ``Reach``."""
         data = self._coverage.get_data()
         numbers = {test: number for number, test in enumerate(self.seconds)}
         lines = {
@@ -115,7 +115,7 @@ class _Learner:
 
 
 def main() -> int:
-    """Learn from the tests named on the command line; return the exit status."""
+    """Record the tests named on the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.reach", description=__doc__)
     parser.add_argument("file", type=Path, help="where to write what is learned")
     parser.add_argument("tests", nargs="+", help="what to run")

@@ -8,7 +8,7 @@ most mutants are killed within a tenth of a second. Tests with random input come
 out with ``--brief``. ``--table queue`` uses the mutants of that suite of the table and stores their
 killers.
 
-Use it for code without threads and servers, which do not survive a fork. It does not see values
+Use it for code without threads and servers, which do not survive a fork. It does not change values
 that were computed during an import: check the survivors with ``python -m tests.mutants``.
 """
 
@@ -42,20 +42,20 @@ Place: TypeAlias = tuple[str, str, int]
 """A function: its file, its qualified name and its first line."""
 
 CPU_SECONDS_MAX: Final = 20
-"""Whoever computes longer at one test hangs."""
+"""CPU time limit of one test."""
 
 MEMORY_BYTES_MAX: Final = 4 << 30
 
 
 @dataclass(slots=True)
 class Course:
-    """A collected test, its duration, and the functions it calls."""
+    """A collected test, its duration in seconds, and the functions that it calls."""
 
     item: pytest.Item
     seconds: float
     called: frozenset[Place]
     is_drawn: bool
-    """It draws what it does; then it may call anything."""
+    """Whether the test has random input; such a test can call any function."""
 
 
 class Screen:
@@ -70,7 +70,7 @@ class Screen:
         self.killers: dict[str, str] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Learn what the tests do, then try the mutants; pytest has nothing left to run."""
+        """Record all tests, then try the mutants; pytest itself runs no test."""
         courses = [_learned(item) for item in session.items]
         if self._is_brief:
             courses = [course for course in courses if not course.is_drawn]
@@ -109,7 +109,7 @@ class Screen:
 
 
 def _learned(item: pytest.Item) -> Course:
-    """Run a test on the code as it is; return what it costs, and what it calls."""
+    """Run a test on the unchanged code; return its duration and the functions that it calls."""
     function = getattr(item, "function", None)
     if hasattr(function, "hypothesis") or getattr(item, "name", "") == "runTest":
         return Course(item, 0, frozenset(), is_drawn=True)
@@ -144,14 +144,14 @@ def _functions() -> Mapping[Place, list[FunctionType]]:
 
 
 def _end_with(writer: int, notes: Iterator[Mapping[str, str]]) -> None:
-    """Write what is found in a fork, and end it."""
+    """Write the result of a fork to its pipe, and end the fork."""
     status = 1
     try:
         with os.fdopen(writer, "w") as pipe:
             for note in notes:
                 pipe.write(json.dumps(note) + "\n")
         status = 0
-    except BaseException:  # noqa: BLE001 - whatever it is, the fork must end here
+    except BaseException:  # noqa: BLE001 - the fork must end here after any exception
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -163,7 +163,7 @@ def _tried(
     courses: Iterable[Course],
     functions: Mapping[Place, list[FunctionType]],
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the first failure on a mutant, if there is any; in the fork."""
+    """Yield the first failure on a mutant, if any; runs in the fork."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
@@ -219,7 +219,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def main() -> int:
-    """Screen what is named on the command line; return the exit status."""
+    """Screen the files named on the command line; return the exit status."""
     options = _options()
     mutants: Sequence[Changed] = generate(ROOT, options.paths)
     if options.table:

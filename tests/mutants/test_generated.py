@@ -38,7 +38,7 @@ class Log:
         ("assert_never(a)", []),
     ],
 )
-def test_a_mistake_is_made_at_each_place_where_one_can_be(tmp_path, statement, mutated):
+def test_each_possible_mistake_is_generated_at_each_place(tmp_path, statement, mutated):
     file = tmp_path / "replication/taskraft_replication/core/log.py"
     file.parent.mkdir(parents=True)
     text = SOURCE.format(statement=statement)
@@ -47,7 +47,7 @@ def test_a_mistake_is_made_at_each_place_where_one_can_be(tmp_path, statement, m
     assert found == [SOURCE.format(statement=each) for each in mutated]
 
 
-def test_mutants_of_our_code_are_python_have_names_of_their_own_and_tests():
+def test_generated_mutants_parse_and_have_unique_names_and_a_suite():
     mutants = generate(ROOT, ["replication/taskraft_replication/core"])
     assert len(mutants) > 1000
     assert len({each.name for each in mutants}) == len(mutants)

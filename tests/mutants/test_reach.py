@@ -36,17 +36,17 @@ def mutant(old, new):
         ("        4,", "        5,", ["quick"]),
     ],
 )
-def test_the_tests_of_the_changed_statement_are_chosen_without_those_of_its_body(old, new, chosen):
+def test_a_mutant_gets_the_tests_of_its_statement_without_those_of_the_body(old, new, chosen):
     known = reach(line2=[0], line3=[1], line5=[3], line6=[1])
     assert known.groups_for(mutant(old, new), TEXT) == [chosen]
 
 
-def test_what_takes_long_comes_second_and_what_takes_too_long_only_where_nothing_else_does():
+def test_slow_tests_are_a_second_group_and_tests_above_the_budget_run_only_alone():
     change = mutant("first()", "pass")
     groups = reach(line5=[0, 1, 2, 4]).groups_for(change, TEXT)
     assert groups == [["quick", "slow"], ["long"]]
     assert reach(line5=[4]).groups_for(change, TEXT) == [["longer"]]
 
 
-def test_a_line_that_no_test_reaches_has_none():
+def test_a_line_that_no_test_reaches_gets_no_tests():
     assert reach(line2=[0]).groups_for(mutant("first()", "pass"), TEXT) == []

@@ -9,7 +9,7 @@ BUCKET = "service/taskraft_service/queue/entities/token_bucket.py"
 TESTS = "tests/service/queue/entities/test_token_bucket.py"
 
 
-def test_what_a_test_notices_is_dead_and_nothing_of_it_is_left():
+def test_a_detected_mutant_is_killed_and_the_code_is_unchanged():
     text = (ROOT / BUCKET).read_text()
     words = ["-m", "tests.mutants.screen", BUCKET, "--brief", "--sample", "5", "--tests", TESTS]
     done = subprocess.run(

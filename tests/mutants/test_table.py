@@ -13,7 +13,7 @@ MUTANTS = read_table()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_mutant_finds_its_place_and_is_python(mutant):
+def test_each_mutant_applies_and_is_valid_python(mutant):
     text = (ROOT / mutant.file).read_text()
     changed = mutant.changed(text)
     assert changed != text
@@ -21,7 +21,7 @@ def test_each_mutant_finds_its_place_and_is_python(mutant):
 
 
 @pytest.mark.parametrize("killer", sorted(set(read_killers().values())))
-def test_each_killer_is_where_it_was(killer):
+def test_each_recorded_killer_exists(killer):
     file, _, function = killer.partition("::")
     name = function.partition("[")[0]
     assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
@@ -34,7 +34,7 @@ def test_each_suite_exists():
 
 
 @pytest.mark.parametrize("text", ["x = 1\n", "x = 2\nx = 2\n"])
-def test_a_mutant_that_does_not_find_its_one_place_is_an_error(text):
+def test_a_mutant_whose_old_lines_do_not_occur_exactly_once_is_an_error(text):
     with pytest.raises(TableBroken, match=r"stand [02] times"):
         Mutant("m", "a.py", "why", "x = 2\n", "x = 3\n", "core").changed(text)
 
@@ -47,7 +47,7 @@ def test_a_mutant_that_does_not_find_its_one_place_is_an_error(text):
         "# a\nsuite: core\n\n[m] x\n-a",
     ],
 )
-def test_a_table_that_says_too_little_is_an_error(tmp_path, text):
+def test_an_incomplete_table_is_an_error(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(TableBroken):
         read_table(tmp_path)

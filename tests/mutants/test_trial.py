@@ -21,7 +21,7 @@ def in_proposals(old, new):
     )
 
 
-def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was():
+def test_a_mutant_is_killed_by_the_failing_test_and_the_code_is_unchanged():
     path = ROOT / "replication/taskraft_replication/driver/proposals.py"
     text = path.read_text()
     broken = in_proposals("        if term != entry.term:", "        if False:")
@@ -37,7 +37,7 @@ def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was
     assert killers == {broken.name: TEST, harmless.name: "", nonsense.name: TEST}
 
 
-def test_nothing_is_left_when_the_program_is_killed(tmp_path):
+def test_a_killed_run_leaves_no_process_and_no_copy(tmp_path):
     words = ["--only", "proposal-by-index,proposals-off-by-one", "--workers", "1"]
     with subprocess.Popen(
         [sys.executable, "-m", "tests.mutants", *words],
@@ -51,6 +51,6 @@ def test_nothing_is_left_when_the_program_is_killed(tmp_path):
         assert program.stdout.readline().startswith("killed ")
         assert [*tmp_path.iterdir()]
         program.kill()
-        # The worker holds this open as long as it lives.
+        # The worker keeps this pipe open while it lives.
         assert not program.stderr.read()
     assert not [*tmp_path.iterdir()]

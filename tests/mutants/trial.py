@@ -35,18 +35,18 @@ COPIED: Final = (
 """Files and folders of the copy; the tests import the tools, the benches and the demo."""
 
 Stage: TypeAlias = Callable[[Changed], Sequence[Sequence[str]]]
-"""Chooses the tests that a mutant must pass next, perhaps none; some are collected together."""
+"""Returns the next groups of tests for a mutant, perhaps none; a group is collected together."""
 
 
 IMPORT_ROOTS: Final = ("service", "replication", "clients/python/src")
 """Folders of the repository that hold importable packages."""
 
 TEST_SECONDS_MAX: Final = 60
-"""A test that waits longer hangs."""
+"""Time limit of one test."""
 ACCIDENTS: Final = ("AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError")
-"""Exceptions of a mutant that is no working program."""
+"""Exceptions which show that a mutant is not a working program."""
 NO_TEST: Final = "pytest itself"
-"""Stands for the killer of a mutant that leaves no test to be run; see ``worker``."""
+"""Killer of a mutant for which pytest could run no test; see ``worker``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,11 +72,11 @@ class Verdict:
 
     @property
     def is_accident(self) -> bool:
-        """Whether the mutant broke as a program, so that no test noticed the broken rule."""
+        """Whether the mutant crashed as a program, so that no test detected the broken rule."""
         return self.answer.reason.lstrip().startswith(ACCIDENTS)
 
     def __str__(self) -> str:
-        """Return a line for people."""
+        """Return one line for the report."""
         name, seconds = self.mutant.name, self.answer.seconds
         if not self.killer:
             return f"SURVIVED {name} ({seconds:.1f} s): {self.mutant.breaks}"
@@ -102,7 +102,7 @@ class Worker:
         )
 
     def close(self) -> None:
-        """End the process, and whatever it runs; it removes the copy."""
+        """End the process and its children; the process removes its copy."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -110,7 +110,7 @@ class Worker:
         self._process.stdout.close()
 
     def attempt(self, mutant: Changed, groups: Sequence[Sequence[str]]) -> Verdict:
-        """Run groups of tests on ``mutant``, one after the other: to collect all takes long."""
+        """Run groups of tests on ``mutant`` in order; collecting all at once would take long."""
         module = module_name(mutant.file)
         source = mutant.changed((self._copy / mutant.file).read_text())
         answer = Answer("", "", 0)
@@ -146,9 +146,9 @@ class Workshop:
             self._free.put(each)
 
     def verdicts(self, mutants: Iterable[Changed], stages: Sequence[Stage]) -> Iterator[Verdict]:
-        """Yield what became of each mutant, as soon as it is known.
+        """Yield the verdict of each mutant as soon as it is known.
 
-        What one of the ``stages`` does not kill goes through the next one.
+        A mutant that survives one of the ``stages`` goes through the next stage.
         """
         alive = list(mutants)
         for number, stage in enumerate(stages, start=1):
@@ -170,11 +170,11 @@ class Workshop:
             for done in as_completed([pool.submit(attempt, each) for each in groups]):
                 yield done.result()
         finally:
-            # Whoever is at work ends when the workers are closed.
+            # Running workers end when they are closed.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def unchanged(self, tests: Iterable[str]) -> Answer:
-        """Run tests on the code as it is."""
+        """Run tests on the unchanged code."""
         with self._worker() as worker:
             return worker.run(tests)
 
@@ -188,7 +188,7 @@ class Workshop:
 
 
 def tests_for(mutant: Changed) -> list[str]:
-    """Return what should notice: the tests of the mutant's own module, then its suite."""
+    """Return the tests that should detect a mutant: those of its own module, then its suite."""
     top, _, *folders, name = Path(mutant.file).parts
     own = Path("tests", top, *folders, f"test_{name}")
     return [*([str(own)] if (ROOT / own).exists() else []), *SUITES[mutant.suite]]
@@ -196,7 +196,7 @@ def tests_for(mutant: Changed) -> list[str]:
 
 @contextmanager
 def open_workshop(count: int, test_seconds_max: int = TEST_SECONDS_MAX) -> Iterator[Workshop]:
-    """Copy the code and start workers; afterwards nothing of it is left, whatever happened."""
+    """Copy the code and start workers; remove the copy at the end, also after an exception."""
     folder = Path(tempfile.mkdtemp(prefix="taskraft-mutants-"))
     workers: list[Worker] = []
     try:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     import pytest
 
 LOOK_SECONDS: Final = 0.02
-"""How often the worker looks whether the fork has ended, or whoever asked."""
+"""Interval at which the worker checks for the end of the fork and of the input."""
 
 TEST_CPU_SECONDS_MAX: Final = 25
-"""A test that computes longer hangs; that is noticed, too. How long it may wait the order says."""
+"""CPU time limit of one test; the order contains its limit of elapsed time."""
 
 PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""Others are not loaded; this one is imported already, so pytest cannot rewrite its assertions."""
+"""The only plugin, with its warning disabled: it is imported before pytest could rewrite it."""
 
 IMPORTED: Final = (
     "cronsim",
@@ -70,7 +70,7 @@ MEMORY_BYTES_MAX: Final = 6 << 30
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a module from another text than that of its file."""
+    """Compiles a module from a text that differs from its file."""
 
     def __init__(self, name: str, path: str, source: str) -> None:
         super().__init__(name, path)
@@ -95,7 +95,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return how to load the mutant; anything else is for other finders."""
+        """Return how to load the mutant; return None for other modules."""
         if fullname != self._module:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -113,17 +113,17 @@ class _Reporter:
         self._test_seconds_max = test_seconds_max
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note the test, and give it its time."""
+        """Record the running test, and start its time limit."""
         self._note(started=nodeid)
         signal.setitimer(signal.ITIMER_PROF, TEST_CPU_SECONDS_MAX)
         signal.alarm(self._test_seconds_max)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure."""
+        """Record a failed test."""
         self._judge(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot even be read."""
+        """Record a file that cannot be collected."""
         self._judge(report)
 
     def _judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -138,7 +138,7 @@ class _Reporter:
 
 def _test(order: dict[str, Any], notes: IO[str], output: IO[str]) -> int:
     """Run pytest on the mutant, in the fork; return its exit status."""
-    import pytest  # noqa: PLC0415 - is imported already, before the fork
+    import pytest  # noqa: PLC0415 - already imported, before the fork
 
     os.setpgid(0, 0)
     for stream in (1, 2):
@@ -152,13 +152,13 @@ def _test(order: dict[str, Any], notes: IO[str], output: IO[str]) -> int:
 
 
 def _watch(child: int) -> int | None:
-    """Wait for the fork; return its exit status, None if nobody wants to know any more."""
+    """Wait for the fork; return its exit status, or None when the input has ended."""
     while True:
         ended, how = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(how)
         if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-            # Orders come one at a time: this is the end of the input.
+            # Orders come one at a time, so readable input means its end.
             _kill(child)
             os.waitpid(child, 0)
             return None
@@ -170,15 +170,18 @@ def _kill(group: int) -> None:
 
 
 def _answer(order: dict[str, Any]) -> dict[str, Any] | None:
-    """Carry out an order: say which test failed first, and why; None if nobody listens."""
+    """Carry out an order: return the first failed test and the reason.
+
+    Return None when the input ended.
+    """
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+") as notes, tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if not child:
-            status = 70  # an internal error of whatever kind
+            status = 70  # an internal error of pytest
             try:
                 status = _test(order, notes, output)
-            except BaseException:  # noqa: BLE001 - whatever it is, the fork must end here
+            except BaseException:  # noqa: BLE001 - the fork must end here after any exception
                 traceback.print_exc()
             finally:
                 sys.stdout.flush()
@@ -197,7 +200,7 @@ def _answer(order: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _killer(status: int, seen: Sequence[dict[str, str]], said: str) -> tuple[str, str]:
-    """Return the test that failed first and why; no test if none did."""
+    """Return the first failed test and the reason; the test is empty if all passed."""
     for note in seen:
         if "failed" in note:
             return note["failed"], note["reason"]
@@ -209,15 +212,15 @@ def _killer(status: int, seen: Sequence[dict[str, str]], said: str) -> tuple[str
 
 
 def _warm_up() -> None:
-    """Import what the tests need and no mutant can be in."""
+    """Import the modules that tests need and that no mutant changes."""
     for name in IMPORTED:
         importlib.import_module(name)
 
 
 def main() -> None:
-    """Serve until the input ends, then remove the copy."""
+    """Execute orders until the input ends, then remove the copy."""
     folder = Path(sys.argv[1])
-    # Whoever asked ends us by ending the input, also when it was interrupted itself.
+    # The caller stops this process by closing the input, also when the caller is interrupted.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _warm_up()
     while order := sys.stdin.readline():
@@ -229,6 +232,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # The folder of this script holds no packages; the copy of the code does.
+    # Replace the folder of this script, which holds no packages, with the copy of the code.
     sys.path[0] = str(Path.cwd())
     main()

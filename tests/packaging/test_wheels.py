@@ -82,7 +82,7 @@ def free_port():
 
 
 @pytest.mark.cluster
-def test_an_installed_server_starts_in_a_folder_with_folders_of_the_repository_s_names(
+def test_an_installed_server_starts_in_a_folder_that_has_folders_named_like_the_repository_s(
     built, tmp_path
 ):
     """``python -m`` puts the working directory first on the import path."""
@@ -115,7 +115,7 @@ def test_an_installed_server_starts_in_a_folder_with_folders_of_the_repository_s
     assert any(line.startswith("ready") for line in lines), "".join(lines)
 
 
-def test_the_image_is_built_from_what_exists_and_is_not_ignored():
+def test_the_image_copies_only_files_that_exist_and_are_not_ignored():
     copied = re.findall(
         r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DELAYS_US = (1, 1000, 5000, 50_000, 400_000)
 ROUNDS = (1, 1, 2, 3)
-"""Crashes in a row: each but the first comes soon after the start that follows the one before."""
+"""Number of crashes in a row; each later crash follows soon after the restart."""
 
 WAITING_MAX = 4
 MOMENTS_OF_A_RUN = 2
@@ -31,17 +31,17 @@ class Moment(enum.Enum):
 
 @dataclass(slots=True)
 class Ambush:
-    """Crashes that wait for the next event of one kind, on any member."""
+    """A planned crash at the next event of one kind, on any member."""
 
     moment: Moment
     rounds: int
     rng: Random
     victim: Member | None = None
-    """Whom it has met already."""
+    """The member that was crashed by the previous round."""
 
 
 class Ambushes:
-    """All ambushes of a run; each run uses only some kinds of events."""
+    """All planned crashes of a run; each run uses only some kinds of events."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
@@ -49,16 +49,16 @@ class Ambushes:
         self._waiting: list[Ambush] = []
 
     def lay(self, rng: Random) -> None:
-        """Wait for the next of one of the moments."""
+        """Plan a crash at the next event of one of the given kinds."""
         if len(self._waiting) < WAITING_MAX:
             self._waiting.append(Ambush(rng.choice(self._moments), rng.choice(ROUNDS), rng))
 
     def clear(self) -> None:
-        """Let everybody go."""
+        """Cancel all planned crashes."""
         self._waiting.clear()
 
     def met(self, member: Member, moment: Moment) -> None:
-        """Take the news of a moment; somebody may have waited for it."""
+        """Report a rare event, and crash the member if a crash is planned for it."""
         for ambush in self._waiting:
             if ambush.moment is moment and ambush.victim in (None, member):
                 self._waiting.remove(ambush)

@@ -1,8 +1,4 @@
-"""Derive from the seed what happens to the members and when, as a list that can be shortened.
-
-Each decision has a number and a seed of its own. Any decision can therefore be left out without
-changing the others, which is what shrinking relies on.
-"""
+"""Derive from the seed what happens to the members and when, as a list that can be shortened."""
 
 from __future__ import annotations
 
@@ -12,10 +8,10 @@ from itertools import count
 from random import Random
 
 GAPS_US = ((100, 5000), (1000, 80_000), (20_000, 200_000))
-"""Calls come in bursts and in calms."""
+"""Ranges of the pause between two calls: bursts, normal load, and idle times."""
 
 FAULT_SHARES = (0.5, 0.3, 0.15, 0.08)
-"""Some runs are storms, others have long calms."""
+"""Share of faults among the decisions: runs with many faults, and runs with few."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,7 +25,7 @@ class Decision:
 
     @property
     def rng(self) -> Random:
-        """A source of random numbers that belongs to this decision alone."""
+        """A source of random numbers for this decision alone."""
         return Random(self.seed)
 
 
@@ -43,7 +39,7 @@ def decisions_of(seed: int) -> Iterator[Decision]:
 
 
 def parse_numbers(text: str) -> frozenset[int]:
-    """Read ``3,17,40-52``."""
+    """Parse a list of numbers and ranges, such as ``3,17,40-52``."""
     if text == "none":
         return frozenset()
     numbers: set[int] = set()
@@ -54,7 +50,7 @@ def parse_numbers(text: str) -> frozenset[int]:
 
 
 def format_numbers(numbers: Collection[int]) -> str:
-    """Write what ``parse_numbers`` reads."""
+    """Format numbers for ``parse_numbers``."""
     parts: list[str] = []
     ordered = sorted(numbers)
     begin = 0

@@ -23,14 +23,14 @@ class Crashed(Exception):
 
 
 class Inode:
-    """The content of a file: as it is on the disk, and as programs read it."""
+    """The content of a file: the durable content, and the content that programs read."""
 
     def __init__(self) -> None:
         self.durable = bytearray()
         self.current = bytearray()
         self.writes: list[tuple[int, bytes]] = []
         self.sizes: list[int] = []
-        """Sizes set since the last sync, by truncating or growing."""
+        """Sizes set by truncation or growth since the last sync."""
 
     def write(self, offset: int, data: bytes) -> None:
         if len(self.current) < offset + len(data):
@@ -48,19 +48,19 @@ class Inode:
         self.sizes.clear()
 
     def fail_sync(self) -> None:
-        """Do what Linux does when a sync fails: pages are clean, the disk does not have them."""
+        """Model Linux after a failed fsync: pages count as clean, but are not on the disk."""
         self.writes.clear()
         self.sizes.clear()
 
     def copy(self) -> Inode:
-        """Return another one with the same content, synced as far."""
+        """Return a copy with the same content and the same synced part."""
         other = Inode()
         other.durable, other.current = bytearray(self.durable), bytearray(self.current)
         other.writes, other.sizes = list(self.writes), list(self.sizes)
         return other
 
     def lose_power(self, rng: Random) -> None:
-        """Keep what was synced and a random part of the rest."""
+        """Keep the synced content and a random part of the rest."""
         kept = self.durable
         luck = rng.choice((0.0, 0.5, 0.9, 1.0))
         for size in self.sizes[: rng.randrange(len(self.sizes) + 1)]:
@@ -84,7 +84,7 @@ class Change:
     is_removal: bool = False
 
     def make(self, names: dict[str, Inode]) -> None:
-        """Make the change to ``names``."""
+        """Apply the change to ``names``."""
         names.pop(self.old, None)
         if self.is_removal:
             names.pop(self.name, None)
@@ -131,7 +131,7 @@ class SimFile:
 
 
 class SimDisk:
-    """One member's disk."""
+    """The disk of one member."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -141,15 +141,15 @@ class SimDisk:
         self._directories: set[str] = {""}
         self.operations = 0
         self.crash_at: int | None = None
-        """Number of the operation at which the process ends instead."""
+        """Number of the operation at which the process ends; None: no crash."""
         self.failing_syncs = 0
-        """How many of the next syncs fail; later ones succeed and write nothing (fsyncgate)."""
+        """Number of the next syncs that fail; later syncs succeed but write nothing (fsyncgate)."""
         self.full_part: str | None = None
-        """The disk is full for files whose name contains this text; None: there is free space."""
+        """Files whose name contains this text get no disk space; None: there is free space."""
         self._watch: Callable[[], object] | None = None
 
     def copy(self, rng: Random) -> SimDisk:
-        """Return a disk that is the same now; what happens to one does not happen to the other."""
+        """Return an independent copy of the disk."""
         other = SimDisk(rng)
         copies = {
             inode: inode.copy()
@@ -171,16 +171,16 @@ class SimDisk:
         return other
 
     def watch(self, then: Callable[[], object] | None) -> None:
-        """Call ``then`` before each operation that changes something; None: nobody any more."""
+        """Call ``then`` before each operation that changes the disk; None removes the callback."""
         self._watch = then
 
     def need_room(self, name: str) -> None:
-        """Fail as a full disk does; part of what was written before may be there."""
+        """Fail with "disk full"; a part of the write may have taken effect."""
         if self.full_part is not None and self.full_part in name:
             raise OSError(errno.ENOSPC, "the simulated disk is full")
 
     def operate(self) -> None:
-        """Count an operation that changes something; the process may end here."""
+        """Count an operation that changes the disk; the process may end here."""
         self.operations += 1
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise Crashed
@@ -188,7 +188,7 @@ class SimDisk:
             self._watch()
 
     def lose_power(self) -> None:
-        """Keep only what is durable, and a random part of the rest."""
+        """Keep only durable data, and a random part of the rest."""
         for inode in dict.fromkeys([*self._names.values(), *self._durable_names.values()]):
             inode.lose_power(self._rng)
         for changes in self._changes.values():
@@ -198,7 +198,7 @@ class SimDisk:
         self._names = dict(self._durable_names)
 
     def recover(self) -> None:
-        """Let a new process use the disk."""
+        """Let a new process use the disk after a crash."""
         self.crash_at = None
         self.failing_syncs = 0
         self.full_part = None
@@ -230,7 +230,7 @@ class SimDisk:
             self._durable_names.pop(lost, None)
 
     def wipe(self, suffix: str, after: int) -> None:
-        """Lose what the files whose names end in ``suffix`` hold behind ``after``."""
+        """Lose the content behind offset ``after`` of the files whose names end in ``suffix``."""
         for name, inode in self._names.items():
             if name.endswith(suffix):
                 inode.current[after:] = bytes(len(inode.current) - after)
@@ -292,7 +292,7 @@ def _resize(content: bytearray, size: int) -> None:
 
 
 def _sectors(offset: int, size: int) -> list[tuple[int, int]]:
-    """Return the pieces of a write that a disk writes each as a whole."""
+    """Return the sectors of a write; a disk writes each sector as a whole."""
     first = offset // SECTOR_BYTES * SECTOR_BYTES
     return [
         (max(begin, offset), min(begin + SECTOR_BYTES, offset + size))

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
 _SHARES = {"reconfigure": 0.7, "lie_in_wait": 0.6, "orphan": 0.75}
-"""In how many of the runs a kind occurs: 0.4, and more for what finds most."""
+"""Share of the runs in which a kind of fault occurs: 0.4 by default, more for effective kinds."""
 
 LATE_SHARE = 0.2
-"""How often the next life of a member gets what was sent to the one before."""
+"""Share of restarts after which messages to the previous incarnation are still delivered."""
 
 
 class Faults:
     """All faults. A majority of disks stays undamaged, as every guarantee requires."""
 
     def __init__(self, world: World, rng: Random) -> None:
-        """``rng`` decides which faults this run will see.
+        """``rng`` chooses the kinds of faults of this run.
 
-        Runs with few kinds get deeper than runs in which every kind disturbs every other (Groce et
+        Runs with few kinds of faults get further than runs in which all kinds interfere (Groce et
         al., Swarm Testing, ISSTA 2012).
         """
         self._world = world
@@ -45,7 +45,7 @@ class Faults:
         ]
 
     def strike(self, rng: Random) -> None:
-        """Let one of the faults happen, or end some of them."""
+        """Start one of the faults, or end some of them."""
         (kind,) = rng.choices(self._kinds, self._weights)
         kind(self, rng)
 
@@ -53,7 +53,7 @@ class Faults:
         self._world.count(f"fault: {name}")
 
     def _some(self, rng: Random) -> Member | None:
-        """Choose a member that runs, often the leader: there it hurts most."""
+        """Choose a running member, often the leader, where faults have the largest effect."""
         leader = self._world.leader
         if leader is not None and rng.random() < LEADER_SHARE:
             return leader
@@ -61,7 +61,7 @@ class Faults:
         return rng.choice(running) if running else None
 
     def _any(self, rng: Random) -> Member:
-        """Choose a member, often the leader."""
+        """Choose any member, often the leader."""
         leader = self._world.leader
         if leader is not None and rng.random() < LEADER_SHARE:
             return leader
@@ -74,7 +74,7 @@ class Faults:
     # Processes
 
     def end_life(self, member: Member, name: str, *, power: bool, rng: Random) -> None:
-        """End a process; start it again after a while."""
+        """End a process, and start it again after a while."""
         self._count(name)
         self._world.note(f"{name} {member.id}")
         member.stop(power=power)
@@ -94,7 +94,7 @@ class Faults:
         return start
 
     def ended(self, member: Member, why: str) -> None:
-        """Take the news that a member stopped by itself, as it must when its disk fails."""
+        """Handle a member that stopped by itself, as it must when its disk fails."""
         if not member.is_damaged:
             rng = self._world.rng
             self.end_life(member, "stopped by itself", power=rng.random() < 0.5, rng=rng)
@@ -117,7 +117,7 @@ class Faults:
             self.end_life(member, "power loss of all", power=True, rng=rng)
 
     def lie_in_wait(self, rng: Random) -> None:
-        """End processes right behind something rare, once or several times."""
+        """Plan crashes right after rare events, once or several times."""
         self.ambushes.lay(rng)
 
     def pause(self, rng: Random) -> None:
@@ -158,7 +158,7 @@ class Faults:
         self._world.network.cut |= {(one, other), (other, one)}
 
     def orphan(self, rng: Random) -> None:
-        """Give a leader entries that no majority gets: others will lead and replace them."""
+        """Give a leader entries that reach no majority: other leaders will replace the entries."""
         leader = self._world.leader
         if leader is None or leader.is_paused:
             return
@@ -224,7 +224,7 @@ class Faults:
             member.storage_thread.crash_soon()
 
     def flip_bit(self, rng: Random) -> None:
-        """Damage a member's log for good; it finds out when it starts."""
+        """Damage a member's log permanently; the member detects it at the next start."""
         member = self._some(rng)
         if member is not None and self._world.can_lose(member):
             self._world.flipped.add(member.id)
@@ -232,7 +232,7 @@ class Faults:
             member.disk.flip_bit(".log")
 
     def wipe(self, rng: Random) -> None:
-        """Lose a member with all its data. Who takes its place is another member."""
+        """Lose a member with all its data. A replacement is a new member."""
         member = self._some(rng)
         if member is not None and self._world.can_lose(member):
             self._count("wiped disk")
@@ -274,7 +274,7 @@ class Faults:
     # The end
 
     def end(self) -> None:
-        """Mend everything."""
+        """End all faults."""
         self.ambushes.clear()
         self._world.network.heal()
         for member in self._world.members.values():

@@ -1,7 +1,4 @@
-"""Check the leader's view of its followers and the in-flight windows.
-
-Numbers in brackets are those of the list in docs/raft.md.
-"""
+"""Check the leader's view of its followers and the in-flight windows."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from tests.sim.member import Member
 
 _Place = tuple[LogIndex, LogIndex]
-"""What a leader knows to match, and what it sends next."""
+"""Match index and next index of a follower, as its leader knows them."""
 
 
 class Flow:
@@ -27,7 +24,7 @@ class Flow:
         self._places: dict[tuple[MemberId, Term], dict[MemberId, _Place]] = {}
 
     def check(self, leader: Member) -> None:
-        """Check the records of ``leader``: each when it has changed, and what nobody has yet."""
+        """Check the leader's records: every record that has changed, and all limits."""
         core = leader.driver.core
         self._check_uncommitted(leader)
         key = (leader.id, core.term)
@@ -45,7 +42,7 @@ class Flow:
     def _check_place(
         self, leader: Member, peer: MemberId, place: _Place, before: _Place | None
     ) -> None:
-        """``next`` lies behind ``match``, and ``match`` does not fall in a leadership. [4]"""
+        """Check that ``next`` is above ``match``, which never falls in a term. [4]"""
         match, following = place
         demand(following > match, f"next <= match for {peer} at {leader.id}")
         if before is None or before[0] != match:
@@ -56,7 +53,7 @@ class Flow:
             self._check_match(leader, peer, match)
 
     def _check_match(self, leader: Member, peer_id: MemberId, match: LogIndex) -> None:
-        """What a leader counts as stored somewhere is synced there, itself too. [3]"""
+        """Check that entries counted as stored are synced, on the leader too. [3]"""
         peer = self._members[peer_id]
         if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
             return
@@ -67,30 +64,30 @@ class Flow:
         )
 
     def _check_window(self, leader: Member, peer: MemberId, progress: Progress) -> None:
-        """What is on its way to a follower keeps to its limits. [8]
+        """Check the limits of the in-flight window of a follower. [8]
 
-        The message that crosses the limit of bytes is still sent. It may be a single large entry.
+        The message that crosses the byte limit is still sent. It may hold a single large entry.
         """
         config, window = leader.config, progress.inflights
         count = len(window)
         demand(
             count <= config.inflight_messages_max,
-            f"{leader.id} has {count} messages on their way to {peer}",
+            f"{leader.id} has {count} messages in flight to {peer}",
         )
         entries = self._between(leader, progress.match, progress.next)
         size = payload_bytes(entries)
         demand(
             size <= window.payload_bytes,
-            f"{leader.id} counts {window.payload_bytes} bytes on their way to {peer}, not {size}",
+            f"{leader.id} counts {window.payload_bytes} bytes in flight to {peer}, not {size}",
         )
         message_max = max([config.message_bytes_max, *(len(each.data) for each in entries)])
         demand(
             size < config.inflight_bytes_max + message_max,
-            f"{leader.id} has {size} bytes on their way to {peer}",
+            f"{leader.id} has {size} bytes in flight to {peer}",
         )
 
     def _check_uncommitted(self, leader: Member) -> None:
-        """What counts as not applied is really in the log, behind what is applied. [8]"""
+        """Check that entries counted as not applied are in the log behind the applied index. [8]"""
         core = leader.driver.core
         claimed = core._member.uncommitted_bytes
         if claimed:
@@ -99,7 +96,7 @@ class Flow:
             demand(claimed <= size, f"{leader.id} counts {claimed} uncommitted bytes, not {size}")
 
     def _between(self, member: Member, before: LogIndex, end: LogIndex) -> list[Entry]:
-        """Return the entries behind ``before`` and in front of ``end``, as far as they are here."""
+        """Return the entries behind ``before`` and in front of ``end`` that are in the log."""
         log = member.driver.core._member.log
         first = LogIndex(max(before + 1, log.first_index()))
         found: list[Entry] = []

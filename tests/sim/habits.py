@@ -16,25 +16,28 @@ TRIMMING = (
     ((NEVER_BYTES, 3000), (0, 50), (600, 4096)),
     ((NEVER_BYTES,), (0,), (600, 4096)),
 )
-"""Now and then; small segments; all the time, so that who is behind needs a snapshot; and never: a
-start applies the whole history again."""
+"""Trim policies: sometimes, with small segments, continuously, and never.
+
+With continuous trimming a lagging member needs a snapshot. Without trimming a start applies the
+whole log.
+"""
 
 
 @dataclass(slots=True, frozen=True)
 class Habits:
-    """Settings that all members of a run share; each start chooses among their values."""
+    """Settings that all members of a run share; each start chooses among the values."""
 
     flush_bytes: tuple[int, ...]
-    """Log written until the state becomes durable."""
+    """Bytes of log that are written until the state is made durable."""
     kept_entries: tuple[int, ...]
     segment_bytes: tuple[int, ...]
     newcomers_max: int
-    """Members that may join."""
+    """Maximum number of members that join."""
     idle_share: float
-    """Calls that only fill the log: they cost little, and a run sees more of everything else."""
+    """Share of calls without commands, which fill the log cheaply."""
 
     def trim_policy(self, rng: Random) -> TrimPolicy:
-        """Return when a life makes its state durable, and trims."""
+        """Return when a member makes its state durable and trims its log, for one start."""
         return TrimPolicy(rng.choice(self.flush_bytes), rng.choice(self.kept_entries))
 
 

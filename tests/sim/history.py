@@ -1,8 +1,4 @@
-"""Check the effects of the log and the answers to clients against a simple model.
-
-Each entry is checked once, in the order of the log, when the first member applies it; the other
-members must get the same result. The model knows only tasks and their holders.
-"""
+"""Check the effects of the log and the answers to clients against a simple model."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ Effect = PutResult | SettleResult | CountResult
 
 @dataclass(slots=True)
 class Holding:
-    """A lease as the model sees it."""
+    """A lease as the model knows it."""
 
     token: int
     session_id: str
@@ -46,19 +42,19 @@ class History:
 
     applied: dict[LogIndex, Applied] = field(default_factory=dict)
     tasks: dict[int, bytes] = field(default_factory=dict)
-    """Payload by id of each task that was put and not finished."""
+    """Payload of each task that was put and not finished, by id."""
     payloads: set[bytes] = field(default_factory=set)
-    """Everything that was ever put."""
+    """All payloads that were ever put."""
     holdings: dict[int, Holding] = field(default_factory=dict)
     token_max: int = 0
     effects: dict[str, Effect] = field(default_factory=dict)
-    """What each request id was answered when it had an effect."""
+    """By request id, the answer given when the request took effect."""
 
     def record(self, applied: Applied, content: Stamped | None) -> None:
-        """Take in an entry, as a member has applied it."""
+        """Record an entry that a member has applied."""
         known = self.applied.get(applied.index)
         if known is not None:
-            demand(known == applied, f"two members did not do the same at {applied.index}")
+            demand(known == applied, f"two members have different results at {applied.index}")
             return
         self.applied[applied.index] = applied
         if content is None:
@@ -68,9 +64,9 @@ class History:
             self._judge(command, result)
 
     def told(self, applied: Applied) -> None:
-        """Check that a client was told what happened."""
+        """Check that the answer to a client matches the effect of its command."""
         truth = self.applied.get(applied.index)
-        demand(truth == applied, f"a client was told of {applied.index} what did not happen")
+        demand(truth == applied, f"a client got a wrong answer for entry {applied.index}")
 
     def living(self) -> list[int]:
         """Return the ids of the tasks that must exist."""
@@ -100,10 +96,10 @@ class History:
             case CloseSession(), CountResult():
                 self._end_session(command.session_id)
             case _:
-                pass  # nothing that the model knows of
+                pass  # a command that the model does not cover
 
     def _is_repeated(self, command: Command, result: Result) -> bool:
-        """Tell whether a request id had its effect before; then the answer is the same."""
+        """Return whether a request id had its effect before; then the answer must be the same."""
         request_id = getattr(command, "request_id", "")
         if not request_id or not isinstance(result, Effect):
             return False
@@ -124,9 +120,12 @@ class History:
     def _take(self, task: TaskView) -> None:
         holding = self.holdings.get(task.id)
         if holding is not None and holding.token == task.token:
-            return  # told again
+            return  # the answer to a repeated request
         demand(holding is None, f"task {task.id} has two holders")
-        demand(self.tasks.get(task.id) == task.body, f"task {task.id} is not what was put")
+        demand(
+            self.tasks.get(task.id) == task.body,
+            f"task {task.id} does not have the payload of its put",
+        )
         demand(task.token > self.token_max, f"token {task.token} is not new")
         self.token_max = task.token
         self.holdings[task.id] = Holding(task.token, task.session_id, task.lease_until_ms)
@@ -145,7 +144,7 @@ class History:
         self, settlement: Ack | Release | BuryTaken | Touch, token: int, until_ms: dict[int, int]
     ) -> None:
         holders = [each for each, held in self.holdings.items() if held.token == token]
-        demand(bool(holders), f"the lease {token} was settled, but nobody holds it")
+        demand(bool(holders), f"the lease {token} was settled, but it does not exist")
         (task_id,) = holders
         match settlement:
             case Ack():
@@ -167,7 +166,7 @@ class History:
 
 
 def _facts(effect: Effect) -> tuple[object, ...]:
-    """Return what must be the same when an effect is told again."""
+    """Return the facts that the answers to a repeated request must have in common."""
     refused = [(each.item, each.refusal.reason) for each in effect.refused]
     match effect:
         case PutResult():

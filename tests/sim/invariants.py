@@ -48,52 +48,52 @@ class Invariants:
         self._seen: dict[MemberId, _Marks] = {}
         self._acted_by: dict[MemberId, ConfState] = {}
         self._in_force: list[ConfState] = []
-        """The configurations by the committed changes, computed here from their entries."""
+        """The configurations after each committed change, computed here from the entries."""
         self._flow = Flow(members)
         self._lasts: dict[tuple[MemberId, Term], LogIndex] = {}
         self._commit_of_term: dict[Term, LogIndex] = {}
-        """Up to where the leader of each term has committed."""
+        """The highest index that the leader of each term has committed."""
         self._last_changes: dict[MemberId, LogIndex] = {}
         self.promises = Promises()
         self.history = History()
         self.commit_max = LogIndex(1)
 
     def found(self, configuration: ConfState) -> None:
-        """Note the configuration that the group begins with."""
+        """Record the initial configuration of the group."""
         self._in_force = [configuration]
 
-    # What members do
+    # Events
 
     def applied(
         self, member: Member, entry: Entry, applied: Applied, content: Stamped | None
     ) -> None:
-        """Check that everybody applies the same, and only what is committed. [2, 9]"""
+        """Check that all members apply the same entries, and only committed ones. [2, 9]"""
         index = entry.index
         committed = self._committed.get(index, entry.term)
-        demand(committed == entry.term, f"{member.id} applies what is not committed at {index}")
+        demand(committed == entry.term, f"{member.id} applies the uncommitted entry {index}")
         demand(
             self._contents.setdefault(index, entry.data) == entry.data,
             f"two contents were applied at {index}",
         )
         demand(
             self._digests.setdefault(index, applied.digest) == applied.digest,
-            f"{member.id} has another state at {index} than others",
+            f"{member.id} has a state at {index} that differs from the other members",
         )
         self.history.record(applied, content)
 
     def installed(self, member: Member, index: LogIndex, digest: bytes) -> None:
-        """Check that a snapshot holds what others had at that index. [9]"""
+        """Check that a snapshot equals the state that other members had at its index. [9]"""
         demand(
             self._digests.get(index) == digest,
-            f"{member.id} installed a state at {index} that nobody had",
+            f"{member.id} installed a state at {index} that no member had",
         )
 
     def read(self, asked_at: LogIndex, answer: LogIndex) -> None:
-        """Check that a linearizable read saw everything committed before it was asked for. [7]"""
+        """Check that a linearizable read saw everything committed before its request. [7]"""
         demand(answer >= asked_at, f"a read was answered at {answer}, but {asked_at} was committed")
 
     def check_installable(self, meta: SnapshotMeta) -> None:
-        """Check that a snapshot stands for committed entries, and for their configuration."""
+        """Check that a snapshot stands for committed entries and has their configuration."""
         demand(
             self._committed.get(meta.index, meta.term) == meta.term,
             f"a snapshot of {meta.index} names term {meta.term}",
@@ -103,10 +103,10 @@ class Invariants:
             f"a snapshot of {meta.index} names another configuration than was in force",
         )
 
-    # What members are
+    # States
 
     def check(self, member: Member) -> None:
-        """Check a member after something happened to it."""
+        """Check a member after an event on it."""
         core = member.driver.core
         leads = core.role is RaftRole.LEADER
         applied = member.machine.applied_index
@@ -128,7 +128,7 @@ class Invariants:
         self._acted_by[member.id] = member.configuration
 
     def _check_marks(self, member: Member, marks: _Marks, before: _Marks) -> None:
-        """Nothing falls, and the marks are in order. [4]"""
+        """Check that indexes and terms never fall, and that the indexes are ordered. [4]"""
         for name, now, then in zip(
             ("term", "commit index", "applied index", "first index"), marks, before, strict=True
         ):
@@ -143,7 +143,7 @@ class Invariants:
         demand(first <= applied + 1, f"the log of {member.id} begins behind what is applied")
 
     def _check_configuration(self, member: Member, applied: LogIndex) -> None:
-        """The same configuration is in force at the same index, for everybody. [6]"""
+        """Check that all members use the same configuration at the same index. [6]"""
         configuration = member.membership_at(applied)
         known = self._configurations.setdefault(applied, configuration)
         demand(
@@ -170,7 +170,7 @@ class Invariants:
         self._flow.check(member)
 
     def _check_election(self, member: Member) -> None:
-        """Check a new leader's votes [1, 6], and that it has all that is committed [2]."""
+        """Check a new leader's votes [1, 6], and that it has all committed entries [2]."""
         core = member.driver.core
         votes = {
             voter: candidate == member.id
@@ -182,8 +182,10 @@ class Invariants:
             joint_vote(member.configuration, votes) is VoteResult.WON,
             f"{member.id} leads term {core.term} with the votes {votes}",
         )
-        # Logs that agree at an index agree before it, so the last entry proves all. Who learns late
-        # that it was elected need not have what a later term has committed since.
+        # Logs that agree at an index agree before it, so checking the last entry is enough. A
+        # candidate
+        # that gets its last vote late need not have entries that a later term has committed since
+        # then.
         earlier = (index for term, index in self._commit_of_term.items() if term < core.term)
         last = max(earlier, default=LogIndex(1))
         demand(
@@ -192,9 +194,9 @@ class Invariants:
         )
 
     def _check_committed(self, member: Member, index: LogIndex) -> None:
-        """What is committed never changes [2] and is synced on a quorum [3]."""
+        """Check that committed entries never change [2] and are synced on a quorum [3]."""
         term = member.term_at(index)
-        if term is None:  # A snapshot took its place.
+        if term is None:  # A snapshot has replaced the entry.
             return
         known = self._committed.get(index)
         if known is not None:
@@ -217,11 +219,11 @@ class Invariants:
         )
 
     def _check_in_force(self, member: Member) -> None:
-        """Who wins or commits acts by the last committed configuration or the one before. [6]"""
+        """Check that winners and leaders use one of the last two committed configurations. [6]"""
         last_two = [_voters(each) for each in self._in_force[-2:]]
         demand(
             _voters(member.configuration) in last_two,
-            f"{member.id} acts by {member.configuration}, but {self._in_force[-1]} is in force",
+            f"{member.id} uses {member.configuration}, but {self._in_force[-1]} is in force",
         )
 
     def _note_change(self, member: Member, index: LogIndex) -> None:
@@ -233,9 +235,9 @@ class Invariants:
             self._in_force.append(membership.change(self._in_force[-1], change))
 
     def began(self, member: Member, synced: tuple[LogIndex, Term] | None) -> None:
-        """Note a new life: commit and applied index may start lower, the term may not. [5]
+        """Record a restart: commit and applied index may start lower, the term may not. [5]
 
-        ``synced`` is the last entry that the life before had synced.
+        ``synced`` is the last entry that was synced before the restart.
         """
         if synced is not None:
             demand(
@@ -249,7 +251,7 @@ class Invariants:
         self.check_start(member, member.view)
         self._acted_by.pop(member.id, None)
         if member.id in self._seen:
-            # Only what was synced counts; a term that was never written may be forgotten.
+            # Only the synced term counts; a term that was never written may be lost.
             self._seen[member.id] = (member.durable_hard_state().term, 0, 0, 0)
 
     def change_stored(self, member: Member, last: LogIndex) -> None:
@@ -260,7 +262,7 @@ class Invariants:
         member.known_commit = max(member.known_commit, last)
 
     def check_start(self, member: Member, view: StoredLog) -> None:
-        """Check that a start of ``member`` takes nothing for committed that is not. [2]"""
+        """Check that a start of ``member`` treats only committed entries as committed. [2]"""
         commit = view.initial_state()[0].commit
         term = view.term(commit)
         demand(
@@ -269,11 +271,11 @@ class Invariants:
         )
 
     def configuration_at(self, index: LogIndex) -> ConfState | None:
-        """Return the configuration that held when ``index`` was applied, if somebody was seen."""
+        """Return the configuration that was in force at ``index``, if any member was seen there."""
         return self._configurations.get(index)
 
     def compare_logs(self) -> None:
-        """Check that logs which agree somewhere agree everywhere before. [2]"""
+        """Check that logs which agree at one index agree at all indexes before it. [2]"""
         whole = [each for each in self._members.values() if not each.is_damaged and each.has_lived]
         for position, one in enumerate(whole):
             for other in whole[position + 1 :]:
@@ -294,5 +296,5 @@ class Invariants:
 
 
 def _voters(configuration: ConfState) -> tuple[frozenset[MemberId], frozenset[MemberId]]:
-    """Return what decides who wins and what commits."""
+    """Return the members whose votes and acknowledgements count."""
     return frozenset(configuration.voters), frozenset(configuration.voters_outgoing)

@@ -15,10 +15,10 @@ from tests.sim.schedule import Event
 
 FULL_SHARE = 0.1
 FULL_US = (100, 5000)
-"""How often a connection is full after a frame, and for how long."""
+"""Range of the time for which a connection is full after a frame."""
 
 OUTBOXES = ((4, 1 << 20), (4096, 3000), (4096, 1 << 25))
-"""Messages and bytes that an outbox takes: in some runs few."""
+"""Limits of a send queue, in messages and bytes; some runs have small limits."""
 
 
 class Process(Protocol):
@@ -63,20 +63,20 @@ class Link:
 
 
 class Links:
-    """The links of one start of a member, with its preferred followers."""
+    """The links of a member between two restarts, with its preferred followers."""
 
     def __init__(self, process: Process, rng: Random, conf_state: ConfState) -> None:
         self._process = process
         self._rng = rng
         self._links: dict[MemberId, Link] = {}
         self._leaving: list[Link] = []
-        """Those with frames that leave at the end of this event."""
+        """Links with frames that are sent at the end of this event."""
         self._chosen: PreferredSet = None
         self._preferred = PreferredFollowers(process.id, self._choose)
         self.membership_changed(conf_state)
 
     def send(self, messages: Sequence[Message]) -> list[MemberId]:
-        """Queue messages; return to whom there was no room for one."""
+        """Queue messages; return the peers whose queue refused one."""
         lost = [message.to for message in messages if not self._to(message.to).batcher.put(message)]
         for link in self._links.values():
             link.batcher.flush_soon()
@@ -89,21 +89,21 @@ class Links:
         return self._links[to]
 
     def may_delay(self, to: MemberId) -> bool:
-        """Tell whether a peer gets entries a little later."""
+        """Return whether entries to a peer may be delayed."""
         return to in self._links and self._links[to].batcher.may_delay
 
     def depart(self) -> None:
-        """Let go what is to leave at the end of this event."""
+        """Send the frames that are due at the end of this event."""
         leaving, self._leaving = self._leaving, []
         for link in leaving:
             link.depart()
 
     def received(self, frame: Sequence[Message], commit: LogIndex) -> None:
-        """Take note of who has answered."""
+        """Record which peer has replied."""
         self._preferred.received(frame, commit)
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """Count by another membership from now on."""
+        """Use another membership from now on."""
         self._preferred.membership_changed(conf_state)
 
     def broke(self, to: MemberId) -> None:

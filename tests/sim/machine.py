@@ -16,7 +16,7 @@ from tests.service.queue.memory_store import MemoryStore
 
 NO_DIGEST = bytes(16)
 DIGEST_PERIOD = 64
-"""Every so many entries the whole state is digested, which takes longer than to apply them."""
+"""Interval of digests of the whole state; a digest takes longer than applying the entries."""
 
 _LENGTHS = Struct(">II")
 
@@ -46,7 +46,7 @@ class Durable:
     index: LogIndex = LogIndex(0)
     digest: bytes = NO_DIGEST
     store: MemoryStore = MemoryStore()
-    """Never written to: a new process begins with a copy."""
+    """The store as it was at the last flush; a new process begins with a copy."""
 
 
 NOTHING = Durable()
@@ -88,7 +88,7 @@ class QueueMachine:
         self.queue = Queue(store, self._limits)
         self.applied_index, self.digest = index, digest
         self.applied_term = Term(0)
-        """The term of the last entry applied in this life; 0 after a start or a snapshot."""
+        """Term of the last entry applied since the start; 0 after a start or a snapshot."""
         self._written = (index, digest)
         assert self.queue.applied_index == index
 
@@ -150,16 +150,16 @@ class QueueMachine:
         return StagedState(self, Durable(index, content[: len(NO_DIGEST)], MemoryStore(pairs)))
 
     def switched(self, state: Durable) -> None:
-        """Take note that a restart would find ``state``."""
+        """Record that a restart would find ``state``."""
         self._durable = state
 
     def adopted(self, state: Durable) -> None:
-        """Go on from ``state``."""
+        """Continue with ``state``."""
         self._open(state.store.copy(), state.index, state.digest)
 
 
 class StagedState:
-    """A state that is built beside the one of a ``QueueMachine``."""
+    """A state that is built beside the state of a ``QueueMachine``."""
 
     def __init__(self, machine: QueueMachine, state: Durable) -> None:
         self._machine = machine

@@ -49,14 +49,14 @@ T = TypeVar("T")
 TICK_US = 50_000
 
 PIECE_BYTES = 1024
-"""Snapshots travel in several pieces."""
+"""Size of one piece of a snapshot."""
 
 Piece = tuple[int, bytes, int]
-"""Offset, data and checksum of the content so far."""
+"""Offset, data, and checksum of all content up to the end of the piece."""
 
 
 def pieces_of(content: SnapshotReader) -> list[Piece]:
-    """Return a snapshot as it travels."""
+    """Return a snapshot split into pieces."""
     pieces: list[Piece] = []
     offset = crc = 0
     while data := content.read(offset, PIECE_BYTES):
@@ -113,7 +113,7 @@ class Member:
     def __init__(
         self, member: MemberId, world: World, config: RaftConfig, rng: Random, founders: ConfState
     ) -> None:
-        """``founders`` is empty for a member that joins a group that exists."""
+        """``founders`` is empty for a member that joins an existing group."""
         self.id = member
         self.world = world
         self.config = config
@@ -122,21 +122,21 @@ class Member:
         self.is_running = False
         self.has_lived = False
         self.is_damaged = False
-        """Its data is lost; it may never come back."""
+        """Whether the member's data is lost; then the member never starts again."""
         self.is_paused = False
         self.rate = 1.0
-        """How fast its clock runs."""
+        """Rate of its clock; 1.0 is real time."""
         self.clock_offset_ms = rng.randrange(1000)
         self.stamped_ms = 0
-        """The latest time that it has given to an entry in this life."""
+        """The latest timestamp that it has given to an entry since its start."""
         self.machine = CheckedMachine(world.workload.contents, rng)
         self.incarnation = 0
         self.heard: dict[MemberId, int] = {}
-        """Latest life of each peer that was heard of."""
+        """Highest incarnation of each peer that was seen."""
         self.driver: RaftDriver
         self.view: StoredLog
         self.known_commit = LogIndex(0)
-        """Up to here its disk has told a start, or would tell one, what is committed."""
+        """Commit index that a start finds, or would find, on the disk."""
         self.founders = founders
         self._rng = rng
         self._probe_rng = Random(f"{rng.random()} probes")
@@ -147,16 +147,16 @@ class Member:
         self.links: Links
         self._started_up = Term(0)
         self._transfers: list[Callable[[bool], None]] = []
-        """Who waits to hear that a snapshot was received."""
+        """Callbacks that wait for the end of a snapshot transfer."""
         self._synced: tuple[LogIndex, Term] | None = None
-        """The last entry that the life before had synced."""
+        """The last entry that was synced before the last restart."""
         self._hard_state = (-1, HardState())
         self._storage: GroupStorage
 
-    # Lives
+    # Starts and stops
 
     def start(self) -> None:
-        """Begin a life with what the disk has."""
+        """Start with the content of the disk."""
         self.disk.recover()
         self.disk.watch(None)
         durable = self.machine.durable
@@ -203,7 +203,7 @@ class Member:
         self.world.met(self, Moment.START)
 
     def stop(self, *, power: bool) -> None:
-        """End this life in the middle of whatever it did."""
+        """Stop the process in the middle of its work."""
         self.is_running = False
         for event in self._events:
             event.cancel()
@@ -222,18 +222,18 @@ class Member:
         self.driver.fail_all(SnapshotBroken("the process ended"))
 
     def failed(self, error: OSError) -> None:
-        """End because the disk has failed."""
+        """Stop because the disk has failed."""
         self.world.ended(self, f"failed: {error}")
 
     def crashed(self) -> None:
-        """End in the middle of a write."""
+        """Stop in the middle of a write."""
         self.world.crashed(self)
 
     # Facts
 
     @property
     def serves(self) -> bool:
-        """Tell whether it leads and has applied an entry of its own term."""
+        """Return whether the member leads and has applied an entry of its own term."""
         core = self.driver.core
         return core.role is RaftRole.LEADER and self.machine.applied_term == core.term
 
@@ -243,16 +243,16 @@ class Member:
 
     @property
     def is_installing(self) -> bool:
-        """Tell whether the state is ahead of what the storage knows, since it was replaced."""
+        """Return whether a new state was installed that the storage does not know yet."""
         return self.driver._installer.current is not None
 
     def clock_ms(self) -> int:
-        """Return what its own clock shows."""
+        """Return the time of the member's own clock."""
         return int(self.world.schedule.now_us * self.rate) // 1000 + self.clock_offset_ms
 
     @property
     def commit_found(self) -> LogIndex:
-        """What this life has found to be committed when it began."""
+        """The commit index that was found at the start."""
         return self.view.initial_state()[0].commit
 
     def durable_hard_state(self) -> HardState:
@@ -279,12 +279,12 @@ class Member:
         return self._storage.membership_at(index)
 
     def uncommitted_changes(self) -> list[LogIndex]:
-        """Return where its log has membership changes that it does not know to be committed."""
+        """Return the indexes of membership changes that it does not know to be committed."""
         log = self.driver.core._member.log
         first, end = LogIndex(log.commit_index + 1), LogIndex(log.last_index + 1)
         found: list[LogIndex] = []
         while first < end:
-            # Of the stored ones it gives those of one segment at a time.
+            # Of the stored changes, ``read`` returns those of one segment at a time.
             tail = log.entries(first, end, 1 << 30)
             found += [entry.index for entry in tail if of_entry(entry) is not None]
             first = LogIndex(tail[-1].index + 1)
@@ -293,7 +293,7 @@ class Member:
     # Input
 
     def receive(self, frame: list[Message], incarnation: int) -> None:
-        """Take what a peer has sent in one of its lives."""
+        """Handle a frame that an incarnation of a peer has sent."""
         sender = frame[0].sender
         if not self.is_running or incarnation < self.heard.get(sender, 0):
             return
@@ -306,14 +306,14 @@ class Member:
             self.driver.receive(frame)
 
     def lost(self, to: MemberId) -> None:
-        """Learn that the connection to a peer has broken."""
+        """Handle a broken connection to a peer."""
         self.links.broke(to)
         self.driver.unreachable(to)
 
     def receive_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None:
-        """Take a whole snapshot piece by piece, as the transport would."""
+        """Receive a whole snapshot piece by piece, as the transport would."""
         assert message.snapshot is not None
         try:
             incoming = self.driver.inbox.begin(f"t{self.world.schedule.now_us}")
@@ -395,7 +395,7 @@ class Member:
         self.storage_thread.store(begin, end)
 
     def _is_rare(self, work: Callable[[], object]) -> bool:
-        """Tell whether it is more than an append: an append that cuts, or has a new term, is."""
+        """Return whether a write is more than an append to the end in the same term."""
         if not isinstance(work, partial) or work.func != self._storage.store:
             return True
         hard_state, entries, _ = work.args
@@ -404,7 +404,7 @@ class Member:
         )
 
     def _note_change(self) -> None:
-        """Demand that the last stored change, which tells that it is committed, stays known."""
+        """Demand that the last stored change, which shows that it is committed, stays stored."""
         last, _ = self._storage.metadata.memberships()[-1]
         self.world.invariants.change_stored(self, last)
 
@@ -420,7 +420,7 @@ class Member:
         self.later(self._rng.randrange(1, 20_000), "flush", happen)
 
     def request_pump(self) -> None:
-        """Pump at the end of this event, as a node with nothing else to do; or a little later."""
+        """Pump at the end of this event, like an idle node, or a little later."""
         if self._pump is None and not self._pumps_at_once:
             if self.is_in_event and self._rng.random() < 0.7:
                 self._pumps_at_once = True
@@ -435,7 +435,7 @@ class Member:
         self.driver.pump()
 
     def later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event:
-        """Let this process do something, if it lives then."""
+        """Schedule a call for this process; it is dropped if the process ends before."""
 
         def happen() -> None:
             self._events.discard(event)
@@ -446,7 +446,7 @@ class Member:
         return event
 
     def act(self, run: Callable[[], None]) -> None:
-        """Do something as this process; then look whether all is well."""
+        """Run a call in this process, then check the invariants."""
         self.is_in_event = True
         run()
         if self._pumps_at_once and self.is_running:

@@ -15,8 +15,8 @@ Frame = list[Message]
 class Network:
     """The links between members, one per direction.
 
-    A link keeps the order of its frames unless ``reorder`` strikes, like a stream that is broken
-    and made anew. What is under way to a member that ends may be lost with its connections.
+    A link keeps the order of its frames unless ``reorder`` applies, like a stream that breaks and
+    reconnects. Frames in flight to a member that ends may be lost with its connections.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Network:
         self.messages = 0
 
     def send(self, link: Link, frame: Frame, incarnation: int) -> None:
-        """Take messages that travel together, of a member's life ``incarnation``."""
+        """Accept messages that travel together, from the given incarnation of a member."""
         self.frames += 1
         self.messages += len(frame)
         if link in self._stalled:
@@ -72,12 +72,12 @@ class Network:
             del under_way[:50]
 
     def reset(self, link: Link) -> None:
-        """Break a connection: what is under way is lost."""
+        """Break a connection: frames in flight are lost."""
         for event in self._under_way.pop(link, []):
             event.cancel()
 
     def forget(self, member: MemberId) -> None:
-        """Break all connections to a member that ended; what it sent may still arrive."""
+        """Break all connections to a member that ended; frames that it sent may still arrive."""
         for link in [*self._under_way]:
             if link[1] == member:
                 self.reset(link)
@@ -86,11 +86,11 @@ class Network:
                 self._stalled[link].clear()
 
     def stall(self, link: Link) -> None:
-        """Let a link hold everything back until it is released."""
+        """Hold back all frames of a link until it is released."""
         self._stalled.setdefault(link, [])
 
     def release(self) -> None:
-        """Deliver everything that stalled links held back."""
+        """Deliver all frames that were held back."""
         stalled, self._stalled = self._stalled, {}
         for link, held in stalled.items():
             for frame, incarnation in held:

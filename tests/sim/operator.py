@@ -1,4 +1,4 @@
-"""Change the membership like an operator: sensible and senseless changes at unsuitable moments."""
+"""Change the membership like an operator: valid and invalid changes at unsuitable moments."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Change:
 
 
 class Operator:
-    """Proposes changes on the leader; never one that would leave the group without a majority."""
+    """Proposes changes on the leader, but none that would leave the group without a majority."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def act(self, rng: Random) -> None:
-        """Propose a change, or take away a member that was removed."""
+        """Propose a change, or shut down a removed member."""
         leader = self._world.leader
         if leader is None:
             return
@@ -106,11 +106,11 @@ class Operator:
         try:
             after = membership.change(configuration, wanted)
         except ConfChangeInvalid:
-            return True  # the leader will refuse it
+            return True  # the leader will refuse the change
         return self._world.has_majority(after)
 
     def _take_away(self, leader: Member, rng: Random) -> None:
-        """End a member that is in nobody's configuration any more, for ever."""
+        """Shut down, for good, a member that is in no configuration any more."""
         in_use: set[MemberId] = set()
         for each in self._world.running:
             in_use.update(membership.members(each.configuration))
@@ -124,7 +124,7 @@ class Operator:
             self._end(rng.choice(removed))
 
     def take_all_away(self) -> None:
-        """End all members that the group has removed, when everybody has applied everything."""
+        """Shut down all removed members, once all members have applied everything."""
         leader = self._world.leader
         assert leader is not None
         members = membership.members(leader.configuration)

@@ -1,8 +1,8 @@
 """Check what a start would find if a process ended now: on a copy of its disk, without a crash.
 
-A crash costs a run many steps and shows one outcome of one moment. A probe costs no steps, so
-moments that a crash seldom hits are checked by the hundred: during a membership change, an
-installation or a trim, and during the recovery itself.
+A crash takes many steps of a run and shows one outcome of one moment. A probe takes no steps.
+Moments that crashes seldom hit are therefore checked by the hundred: during a membership change, an
+installation or a trim, and during recovery itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from tests.sim.member import Member
 
 PROBE_SHARE = 0.04
-"""How often a plain append is looked at; rarer work is each time."""
+"""Share of plain appends that are probed; rarer storage work is always probed."""
 
 DAMAGE_SHARE = 0.3
 OPERATIONS = 14
-"""Operations of a piece of work, or a few more: it is looked at before some of them."""
+"""Typical number of disk operations of one item of work; probes come before some of them."""
 
 MOMENTS_MAX = 4
 ROUNDS = (1, 1, 2, 3)
-"""Starts of which each but the last may end in its middle."""
+"""Number of starts; each but the last may end in the middle."""
 
 PLACES = 6
-"""Entries that are compared."""
+"""Number of entries that are compared."""
 
 REFUSALS = (LogDamaged, StateLost, DirectoryRefused)
 
@@ -47,13 +47,13 @@ class Facts:
 
     hard_state: HardState
     commit: LogIndex
-    """Up to here it has known entries to be committed, and so has its disk."""
+    """The highest commit index that the member and its disk have known."""
     entries: tuple[tuple[LogIndex, Term], ...]
-    """Some of the entries that it has synced, the last one among them."""
+    """Some of the entries that it has synced, including the last one."""
 
     @property
     def last(self) -> LogIndex:
-        """Index of the last entry that it has synced."""
+        """Index of the last entry that the member has synced."""
         return self.entries[-1][0]
 
 
@@ -66,10 +66,10 @@ class Copy:
 
 
 class Probe:
-    """One check of one item of storage work of ``member``."""
+    """A check of one item of storage work of ``member``."""
 
     def __init__(self, member: Member, rng: Random, moments: int) -> None:
-        """``moments`` is in how many places of the work to look, if it is long enough."""
+        """``moments`` is the number of places in the work at which to copy the disk."""
         member.world.count("probes")
         self._member = member
         self._rng = rng
@@ -78,7 +78,7 @@ class Probe:
         self._operations = 0
         self._copies: list[Copy] = []
         self._applied = LogIndex(0)
-        """Where the state machine of the copy stands that is being looked at."""
+        """Applied index of the state machine on the copy that is being checked."""
         member.disk.watch(self._operate)
 
     def _operate(self) -> None:
@@ -90,7 +90,7 @@ class Probe:
         return Copy(self._member.disk.copy(self._rng), self._member.machine.durable_index)
 
     def check(self) -> None:
-        """Look, now that the work is done and everybody knows."""
+        """Check all copies, now that the work is done."""
         kept = self._kept()
         for copy in self._copies:
             self._start(copy, lambda found: self._demand_kept(kept, found))
@@ -101,11 +101,11 @@ class Probe:
             self._start(self._copy(), lambda found: self._demand_same(facts, found))
 
     def _damage(self, copy: Copy) -> None:
-        """A start after damage either refuses, or finds all that is promised."""
+        """Check that a start after damage either refuses or finds all promised entries."""
         member, rng = self._member, self._rng
         facts, look = facts_of(member, rng), self._demand_same
         if rng.random() < 0.5 and member.view.last_index() > self._before.last:
-            # The mark may be lost with the power; but what is new vouches for all before it.
+            # A power loss can lose the mark; a new batch states what was durable before it.
             copy.disk.lose_power()
             copy.disk.flip_bit(".log")
             facts, look = self._kept(), self._demand_kept
@@ -118,12 +118,12 @@ class Probe:
             look(facts, _open(member, copy, rng))
 
     def _kept(self) -> Facts:
-        """Return what was promised before the work: what it has replaced is promised no more."""
+        """Return the entries promised before the work, without those that the work has replaced."""
         kept = tuple(each for each in self._before.entries if self._member.has_synced(*each))
         return replace(self._before, entries=kept)
 
     def _start(self, copy: Copy, look: Callable[[GroupStorage], None]) -> None:
-        """Start once or several times, the power gone in between or not."""
+        """Start once or several times, with or without a power loss in between."""
         rng, disk = self._rng, copy.disk
         self._applied = copy.applied
         for remaining in reversed(range(rng.choice(ROUNDS))):
@@ -148,11 +148,11 @@ class Probe:
         known = self._member.world.invariants.configuration_at(copy.applied)
         demand(
             known is None or was_removed(known.roster, self._member.id),
-            f"{self._member.id} would not start again, but nobody has removed it",
+            f"{self._member.id} would refuse to start as removed, but it was not removed",
         )
 
     def _demand_same(self, facts: Facts, found: GroupStorage) -> None:
-        """Nothing was at work: the log is what it was, to its ends."""
+        """Check that the log is unchanged, since no work was in progress."""
         self._demand_kept(facts, found)
         view, last = self._member.view, found.view.last_index()
         demand(
@@ -161,7 +161,7 @@ class Probe:
             f"not to {view.last_index()}",
         )
         if facts.entries:
-            # The first may be gone as soon as it is hidden.
+            # The first entry may be removed as soon as it is hidden.
             index, _ = self._rng.choice(facts.entries)
             if index >= max(found.view.first_index(), view.first_index()):
                 demand(
@@ -196,12 +196,12 @@ class Probe:
         known = self._member.world.invariants.configuration_at(at)
         demand(
             known is None or known == membership,
-            f"a start of {self._member.id} would go by {membership} at {at}, not by {known}",
+            f"a start of {self._member.id} would use {membership} at {at}, not {known}",
         )
 
 
 def facts_of(member: Member, rng: Random) -> Facts:
-    """Return what ``member`` has promised until now."""
+    """Return what ``member`` has promised so far."""
     view = member.view
     first, last = view.first_index() - 1, view.last_index()
     places = {last, *(rng.randint(first, last) for _ in range(PLACES))}

@@ -1,4 +1,4 @@
-"""Check each message when it is sent: its state must be durable, and its size bounded."""
+"""Check each message when it is sent: its promise must be durable, and its size bounded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Promises:
         self._votes: dict[Term, dict[MemberId, MemberId]] = defaultdict(dict)
 
     def votes_of(self, term: Term) -> dict[MemberId, MemberId]:
-        """Return who voted for whom in ``term``."""
+        """Return the votes of ``term``, by voter."""
         return self._votes[term]
 
     def sent(self, member: Member, message: Message) -> None:
-        """Check a message at the moment in which it leaves."""
+        """Check a message when the member hands it over for sending."""
         if message.kind in _BEFORE_A_TERM:
             return
         hard_state = member.durable_hard_state()
@@ -49,7 +49,7 @@ class Promises:
                 pass
 
     def _vote(self, member: Member, term: Term, candidate: MemberId) -> None:
-        """One vote per term and member, across restarts, and durable before it is sent. [5]"""
+        """Check that a member votes once per term, and stores the vote first. [5]"""
         hard_state = member.durable_hard_state()
         durable = hard_state.term > term or hard_state.vote == candidate
         demand(durable, f"{member.id} sent a vote that is not durable")
@@ -60,7 +60,7 @@ class Promises:
         )
 
     def _acknowledge(self, member: Member, message: Message) -> None:
-        """What is acknowledged is synced, unless a later term has replaced it already. [3]"""
+        """Check that acknowledged entries are synced, or already replaced by a later term. [3]"""
         synced = member.view.last_index()
         superseded = member.durable_hard_state().term > message.term
         demand(
@@ -69,9 +69,9 @@ class Promises:
         )
 
     def left(self, member: Member, message: Message) -> None:
-        """Check a message when it goes on its way, perhaps later and joined with others.
+        """Check a message when its frame is sent, perhaps later and merged with others.
 
-        What it promised when it was handed over must hold all the time.
+        The promise must hold from the hand-over to the sending.
         """
         if message.kind is MessageKind.APPEND:
             self._joined(member, message)
@@ -79,7 +79,7 @@ class Promises:
             self.sent(member, message)
 
     def _append(self, member: Member, message: Message) -> None:
-        """Messages keep to their limit, except for a single large entry. [8]"""
+        """Check that a message keeps its size limit, except for a single large entry. [8]"""
         size = payload_bytes(message.entries)
         demand(
             len(message.entries) <= 1 or size <= member.config.message_bytes_max,
@@ -92,13 +92,13 @@ class Promises:
         )
 
     def _joined(self, member: Member, message: Message) -> None:
-        """Joined appends keep to the limit of all, and are entries in their order. [8]"""
+        """Check that merged appends keep the size limit and the order of their entries. [8]"""
         entries = message.entries
         demand(
             len(entries) <= 1 or payload_bytes(entries) <= MESSAGE_BYTES_MAX,
-            f"{member.id} has joined too much in one message",
+            f"{member.id} has merged appends into a message above the size limit",
         )
         demand(
             [entry.index - message.index for entry in entries] == [*range(1, len(entries) + 1)],
-            f"{member.id} has joined entries that do not follow on each other",
+            f"{member.id} has merged appends whose entries are not consecutive",
         )

@@ -29,7 +29,7 @@ class Schedule:
         self._queue: list[tuple[int, int, Event]] = []
 
     def after(self, delay_us: int, name: str, run: Callable[[], None]) -> Event:
-        """Let ``run`` happen ``delay_us`` from now."""
+        """Run an event ``delay_us`` from now."""
         event = Event(name, run)
         self._sequence += 1
         heapq.heappush(self._queue, (self.now_us + delay_us, self._sequence, event))

@@ -28,13 +28,13 @@ class Run:
 def run_seed(
     seed: int, steps: int, chosen: Collection[int] | None = None, trace: Trace | None = None
 ) -> Run:
-    """Run a seed, following the ``chosen`` decisions, or all."""
+    """Run a seed with the ``chosen`` decisions; None means all of them."""
     world = World(seed, chosen=chosen)
     world.trace = trace
     failure = ""
     try:
         world.run(steps)
-    except Exception as error:  # noqa: BLE001 - an assertion of the product is a finding too
+    except Exception as error:  # noqa: BLE001 - a failed assertion of the product is a finding too
         place = _place_of(error)
         failure = f"{type(error).__name__}: {error}{place}"
     return Run(seed, world.steps, world.decided, world.counts, failure)
@@ -51,14 +51,14 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """What repeats the smallest run that fails."""
+        """The command that repeats the smallest failing run."""
         return (
             f"make sim SEEDS=1 SEED_BASE={self.run.seed} STEPS={self.steps} "
             f'ARGS="--decisions {format_numbers(self.decisions) or "none"} --trace"'
         )
 
     def __str__(self) -> str:
-        """Say what failed, and how to see it again."""
+        """Describe the failure and how to repeat it."""
         return (
             f"seed {self.run.seed}, step {self.run.steps}: {self.run.failure}\n"
             f"  shrunk from {self.run.decided} decisions to {len(self.decisions)}, "
@@ -68,11 +68,11 @@ class Finding:
 
 
 def shrink_run(run: Run, steps: int, steps_max: int = STEPS_MAX) -> Finding:
-    """Cut down a run that failed within ``steps``; any failure will do.
+    """Reduce a run that failed within ``steps``; any failure counts.
 
-    ``steps_max`` bounds the steps simulated for it.
+    ``steps_max`` limits the steps that the search simulates.
     """
-    # A run that failed before its end needs no more steps; later ones may need as many.
+    # A run that failed early needs no more steps; a run with fewer decisions may need as many.
     steps = min(steps, run.steps)
     smallest = run
 

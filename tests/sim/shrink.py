@@ -15,17 +15,17 @@ class Trial:
 
 
 Try = Callable[[Sequence[int]], Trial]
-"""Runs with only these decisions."""
+"""Runs with the given decisions only."""
 
 STEPS_MAX = 300_000
-"""Steps simulated in search of a smaller run: about a minute."""
+"""Maximum number of steps that the search simulates: about one minute."""
 
 
 def shrink(decisions: Sequence[int], run: Try, steps_max: int = STEPS_MAX) -> list[int]:
-    """Return a part of ``decisions`` with which the run still fails.
+    """Return a subset of ``decisions`` with which the run still fails.
 
-    No decision can be left out any more, or ``steps_max`` steps were not enough to find out; the
-    last run may take more.
+    The result is minimal: no decision can be left out. The search ends earlier after ``steps_max``
+    steps; the last run may exceed this limit.
     """
     kept = list(decisions)
     parts = 2

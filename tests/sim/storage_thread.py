@@ -37,15 +37,15 @@ class StorageThread:
 
     def __init__(self, process: Process, disk: SimDisk, rng: Random) -> None:
         self.sync_us = SYNC_US
-        """How long a piece of work takes."""
+        """Range of the duration of one item of work."""
         self.is_whole = True
-        """No write of this life was broken off, which may have cut a suffix already."""
+        """Whether no write since the start was interrupted; such a write may have cut a suffix."""
         self._process = process
         self._disk = disk
         self._rng = rng
         self._work: deque[_Work] = deque()
         self._crash_within = 0
-        """Number of disk operations after which the process ends; 0: it goes on."""
+        """Number of disk operations after which the process ends; 0: no crash is planned."""
 
     def begin_life(self) -> None:
         self._work.clear()
@@ -58,11 +58,11 @@ class StorageThread:
             self._begin()
 
     def crash_soon(self) -> None:
-        """End the process in the middle of the next piece of work, or right behind it."""
+        """End the process during the next item of work, or right after it."""
         self._crash_within = self._rng.randrange(1, 8)
 
     def mend(self) -> None:
-        """Work well from now on."""
+        """End all faults of this thread."""
         self.sync_us = SYNC_US
         self._crash_within = 0
 
@@ -88,7 +88,7 @@ class StorageThread:
             self._process.pump()
 
     def _crash(self, work: Callable[[], object]) -> None:
-        """Do some of the work; what is durable then is told to nobody."""
+        """Do a part of the work; nobody learns that it is durable."""
         self.is_whole = False
         self._disk.crash_at = self._disk.operations + self._crash_within
         with contextlib.suppress(Crashed, OSError):

@@ -15,7 +15,7 @@ from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import Read
 
 
-def test_clients_of_a_deposed_leader_are_told_that_the_outcome_is_unknown():
+def test_clients_of_a_deposed_leader_get_an_unknown_outcome():
     world, leader, followers = scripted()
     done = world.propose(leader, 1)
     world.until(done[0].done)
@@ -25,8 +25,8 @@ def test_clients_of_a_deposed_leader_are_told_that_the_outcome_is_unknown():
     assert [type(each.error) for each in orphans] == [ProposalLost] * 3
 
 
-def test_clients_of_a_deposed_leader_hear_of_what_it_has_committed():
-    """It commits, loses leadership in the same moment, and applies only then."""
+def test_clients_of_a_deposed_leader_learn_the_result_of_committed_entries():
+    """The leader commits, loses leadership at the same moment, and applies the entry later."""
     world, leader, (near, far) = scripted()
     world.elapse(1000)
     core = leader.driver.core
@@ -43,8 +43,8 @@ def test_clients_of_a_deposed_leader_hear_of_what_it_has_committed():
     assert proposals[0].done()
 
 
-def test_clients_whose_entries_a_snapshot_took_are_told_that_the_outcome_is_unknown():
-    """The entry may be in the snapshot; its result is known to nobody here."""
+def test_clients_get_an_unknown_outcome_if_a_snapshot_replaces_their_entries():
+    """The entry may be in the snapshot, but this member does not know its result."""
     world, leader, followers = scripted()
     cut(world, leader, *followers)
     (orphan,) = world.propose(leader, 1)
@@ -53,7 +53,7 @@ def test_clients_whose_entries_a_snapshot_took_are_told_that_the_outcome_is_unkn
     assert isinstance(orphan.error, ProposalLost)
 
 
-def test_a_read_of_an_idle_group_is_answered_though_nothing_is_applied_after_it():
+def test_a_read_of_an_idle_group_is_answered_without_a_new_entry():
     world, leader, followers = scripted()
     world.elapse(1000)
     for member in (leader, *followers):
@@ -64,7 +64,7 @@ def test_a_read_of_an_idle_group_is_answered_though_nothing_is_applied_after_it(
         assert world.counts["client: reads"] == before + 1
 
 
-def test_clients_of_a_process_that_ends_are_told():
+def test_clients_of_a_stopped_process_get_an_unknown_outcome():
     world, leader, followers = scripted()
     cut(world, leader, *followers)
     (orphan,) = world.propose(leader, 1)

@@ -18,7 +18,7 @@ SEEDS = range(5)
 
 
 def commit_ms(world: World, leader: Member) -> float:
-    """Propose an entry; return how long it took until its client was told."""
+    """Propose an entry; return the time until its client got the result."""
     begun_us = world.schedule.now_us
     (proposal,) = world.propose(leader, 1)
     world.until(proposal.done)
@@ -26,7 +26,7 @@ def commit_ms(world: World, leader: Member) -> float:
 
 
 def settled(seed: int, members: int = 3) -> tuple[World, Member, list[Member]]:
-    """Return a group in which everybody has everything."""
+    """Return a group in which all members have all entries."""
     world, leader, followers = scripted(members, seed)
     commit_ms(world, leader)
     world.elapse(500)
@@ -34,13 +34,13 @@ def settled(seed: int, members: int = 3) -> tuple[World, Member, list[Member]]:
 
 
 def preferred(leader: Member, followers: list[Member]) -> list[Member]:
-    """Return who gets entries at once."""
+    """Return the followers that get entries at once."""
     return [each for each in followers if not leader.links.may_delay(each.id)]
 
 
 @pytest.mark.parametrize("members", [3, 5])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_commit_waits_for_nobody_who_is_patient(seed, members):
+def test_a_commit_does_not_wait_for_delayed_followers(seed, members):
     world, leader, followers = settled(seed, members)
     assert len(preferred(leader, followers)) == members // 2
     for _ in range(20):
@@ -49,7 +49,7 @@ def test_a_commit_waits_for_nobody_who_is_patient(seed, members):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_other_gets_several_entries_in_a_frame_but_soon(seed):
+def test_a_delayed_follower_gets_several_entries_in_one_frame(seed):
     world, leader, followers = settled(seed)
     frames: list[int] = []
     carry = leader.carry
@@ -70,7 +70,7 @@ def test_the_other_gets_several_entries_in_a_frame_but_soon(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_when_the_first_is_silent_the_other_takes_its_place_after_one_delay(seed):
+def test_a_silent_preferred_follower_is_replaced_after_one_delay(seed):
     world, leader, followers = settled(seed)
     (first,) = preferred(leader, followers)
     cut(world, first, leader)
@@ -81,7 +81,7 @@ def test_when_the_first_is_silent_the_other_takes_its_place_after_one_delay(seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_everybody_hears_of_a_commit_within_a_delay_though_nothing_follows_it(seed):
+def test_all_members_learn_of_the_last_commit_within_one_delay(seed):
     world, leader, followers = settled(seed)
     commit_ms(world, leader)
     last = leader.machine.applied_index
@@ -89,7 +89,7 @@ def test_everybody_hears_of_a_commit_within_a_delay_though_nothing_follows_it(se
     assert [each.machine.applied_index for each in followers] == [last] * 2
 
 
-def test_an_idle_group_sends_no_frames_but_heartbeats_and_answers():
+def test_an_idle_group_sends_only_heartbeats_and_replies():
     world, _, _ = settled(1)
     before = world.network.frames
     world.elapse(1000)

@@ -1,7 +1,7 @@
 """Replay failures that were reproduced in PySyncObj 0.3.17 or took long to find in taskraft.
 
-None of them may happen. The invariants are checked after each step; the assertions here check the
-answers to the clients.
+None of these failures may occur. The invariants are checked after each step; the assertions here
+check the answers to clients.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def cut(world: World, one: Member, *others: Member) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_repeated_range_does_not_shorten_an_acknowledged_log(seed):
-    """A: after a reset the leader sends a range twice; in the middle of it the leader dies."""
+def test_a_repeated_append_does_not_shorten_an_acknowledged_log(seed):
+    """A: after a reset the leader sends a range twice, and dies in the middle of it."""
     world, leader, (near, far) = scripted(seed=seed)
     cut(world, leader, far)
     cut(world, near, far)
@@ -47,7 +47,7 @@ def test_a_repeated_range_does_not_shorten_an_acknowledged_log(seed):
     world.until(lambda: sum(each.done() for each in proposals) >= 3)
     world.network.reset((leader.id, near.id))
     leader.driver.unreachable(near.id)
-    world.until(lambda: all(each.done() for each in proposals))
+    world.until_done(proposals)
     last = leader.machine.applied_index
     world.faults.end_life(leader, "kill", power=True, rng=world.rng)
     world.network.heal()
@@ -65,7 +65,7 @@ def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
     successor = world.elect()
     for _ in range(12):
         proposals = world.propose(successor, 30)
-        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+        world.until_done(proposals)
     successor.machine.flush_durably()
     trimmer = successor.driver._trimmer
     trimmer._policy, trimmer.flush_at = type(trimmer._policy)(1, 0), 0
@@ -90,7 +90,7 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     world.until(lambda: world.leader in set(others))
     successor = world.elect()
     proposals = world.propose(successor, 3)
-    world.until(lambda: all(each.done() for each in proposals))
+    world.until_done(proposals)
     world.network.cut.clear()
     cut(world, near, *others)
     world.until(lambda: leader.view.last_index() >= successor.view.last_index())
@@ -104,7 +104,7 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     world.settle()
 
 
-def test_a_cut_off_leader_cannot_shrink_its_group_to_itself():
+def test_a_cut_off_leader_cannot_remove_the_other_members():
     """D: five members; the leader without a quorum is asked to remove all others."""
     world, leader, followers = scripted(5)
     cut(world, leader, *followers)
@@ -122,8 +122,8 @@ def test_a_cut_off_leader_cannot_shrink_its_group_to_itself():
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_while_the_log_is_trimmed_loses_nothing(power):
-    """E: the process ends at each operation of a compaction."""
+def test_a_crash_during_a_trim_loses_nothing(power):
+    """E: the process ends at each operation of a trim."""
     for crash_at in range(1, 12):
         disk = SimDisk(Random(crash_at))
         promises = Promises(disk)
@@ -149,8 +149,8 @@ def change(world: World, leader: Member, kind: MemberChangeKind, member: Member)
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_who_was_left_alone_leads_after_two_crashes_in_a_row(power):
-    """F: the second crash comes when a part of the changes is applied again; nobody else is left.
+def test_the_last_remaining_member_leads_after_two_crashes_in_a_row(power):
+    """F: the second crash comes while a part of the changes is replayed; no other member is left.
 
     The random runs needed three million steps to find it.
     """

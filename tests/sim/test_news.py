@@ -1,4 +1,4 @@
-"""Check that the core is told what the driver learns of the network."""
+"""Check that the driver reports network events to the core."""
 
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import RaftRole
@@ -9,7 +9,7 @@ def state_of(leader, follower):
     return leader.driver.core.status().progress[follower.id].state
 
 
-def test_a_leader_whose_messages_were_lost_stops_sending_ahead_and_begins_again():
+def test_a_leader_probes_a_follower_after_lost_messages_and_then_replicates_again():
     world, leader, (near, _) = scripted()
     world.until(lambda: state_of(leader, near) is ProgressState.REPLICATE)
     leader.driver.unreachable(near.id)
@@ -18,7 +18,7 @@ def test_a_leader_whose_messages_were_lost_stops_sending_ahead_and_begins_again(
     world.settle()
 
 
-def test_a_follower_forgets_the_leader_whose_stream_has_ended_but_nobody_else():
+def test_a_follower_forgets_its_leader_only_when_that_leaders_stream_ends():
     world, leader, (near, far) = scripted()
     cut(world, leader, near, far)
     core = near.driver.core

@@ -14,20 +14,20 @@ from tests.sim.world import World
 
 
 def probed(rounds=40):
-    """Write entries at a follower, and look each time."""
+    """Write entries at a follower, and probe each write."""
     world = World(1, 3, is_scripted=True)
     leader = world.elect()
     for number in range(rounds):
         probe = Probe(leader, Random(number), number % 3)
         proposals = world.propose(leader, 2)
-        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+        world.until_done(proposals)
         world.elapse(20)
         leader.disk.watch(None)
         probe.check()
     world.settle()
 
 
-def test_nothing_is_found_where_nothing_is_wrong(monkeypatch):
+def test_a_correct_member_has_no_findings(monkeypatch):
     starts = []
 
     open_storage = GroupStorage.open
@@ -54,8 +54,8 @@ def test_a_start_that_forgets_entries_is_found(monkeypatch):
         probed()
 
 
-def test_a_change_that_is_forgotten_is_found(monkeypatch):
-    """The defect that once took the simulation millions of steps, see ``test_stored_commit``."""
+def test_a_forgotten_membership_change_is_found(monkeypatch):
+    """The error that once took the simulation millions of steps, see ``test_stored_commit``."""
     add = GroupStorage.add_membership
 
     def forgetful(storage, index, conf_state, durable):
@@ -68,7 +68,7 @@ def test_a_change_that_is_forgotten_is_found(monkeypatch):
     assert "has forgotten that it has stored the change" in next(filter(None, failures))
 
 
-def test_a_copy_of_a_disk_is_another_disk():
+def test_a_copy_of_a_disk_is_independent():
     disk = SimDisk(Random(1))
     disk.make_directory("d")
     disk.create("d/a").write(0, b"abc")

@@ -10,13 +10,13 @@ CELL = re.compile(r"`(\w+\.\w+)`")
 
 
 def places() -> set[str]:
-    """Return what the tables of rules, invariants and faults name, in their last column."""
+    """Return the names in the last column of the tables of rules, invariants and faults."""
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return {name for row in rows for name in CELL.findall(row.rsplit("|", 2)[1])}
 
 
 def definitions() -> set[str]:
-    """Return each function of ``replication`` and of the simulation, after its class or module."""
+    """Return the functions of ``replication`` and of the simulation, with their class or module."""
     found = set()
     for folder in ("replication", "tests/sim"):
         for path in (ROOT / folder).rglob("[a-z]*.py"):
@@ -29,7 +29,7 @@ def definitions() -> set[str]:
     return found
 
 
-def test_each_place_that_the_page_names_exists():
+def test_each_function_that_the_page_names_exists():
     named = places()
     assert len(named) > 50
     assert not named - definitions()

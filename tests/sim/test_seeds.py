@@ -12,13 +12,13 @@ from tests.sim.world import World
 STEPS = 800
 FIXED = 200
 FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(50)]
-"""Each run of the suite tries seeds of its own; what fails says which it was."""
+"""New seeds in each run of the suite; the report of a failure contains the seed."""
 GROUP = 10
-"""Seeds in one test."""
+"""Number of seeds per test."""
 
 
 def failures(seeds):
-    """Yield what broke, each with the command that repeats it."""
+    """Yield each failure with the command that repeats it."""
     for seed in seeds:
         run = run_seed(seed, STEPS)
         if run.failure:
@@ -26,22 +26,22 @@ def failures(seeds):
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, GROUP))
-def test_no_invariant_breaks_and_the_group_recovers(first):
+def test_fixed_seeds_break_no_invariant_and_the_group_recovers(first):
     assert next(failures(range(first, first + GROUP)), None) is None
 
 
 @pytest.mark.parametrize("first", range(0, len(FRESH), GROUP))
-def test_nor_with_seeds_that_nobody_has_tried(first):
+def test_new_seeds_break_no_invariant_and_the_group_recovers(first):
     assert next(failures(FRESH[first : first + GROUP]), None) is None
 
 
-def test_who_learns_late_that_it_was_elected_need_not_have_what_is_committed_since():
-    """A follower was paused with a vote on its way, and a later term went on without it."""
+def test_a_member_elected_by_a_late_vote_may_lack_later_commits():
+    """The candidate is paused with a vote in flight while a later term commits entries."""
     assert not run_seed(770_001, 2000).failure
 
 
 def test_a_slow_follower_may_catch_up_after_the_clients_have_stopped():
-    """A new member receives a few entries a message, fewer than the clients put meanwhile."""
+    """A new member receives fewer entries per message than the clients put in the same time."""
     assert not run_seed(7_730_424, 5000).failure
 
 
@@ -51,13 +51,13 @@ def trace_of(seed: int) -> bytes:
     return digest.digest()
 
 
-def test_a_seed_decides_everything():
+def test_a_seed_determines_the_whole_run():
     assert trace_of(7) == trace_of(7)
     assert trace_of(7) != trace_of(8)
 
 
-def test_the_faults_strike():
-    """A simulation in which nothing breaks proves nothing."""
+def test_every_kind_of_fault_occurs():
+    """A simulation without faults would detect nothing."""
     counts: Counter[str] = Counter()
     for seed in range(24):
         counts += run_seed(seed, 2000).counts
@@ -69,7 +69,7 @@ def test_the_faults_strike():
     assert counts["client: reads"] > 200
 
 
-def test_the_queue_is_really_used():
+def test_clients_use_the_queue():
     worlds = (World(seed, members=3) for seed in range(3, 20))
     world = next(each for each in worlds if not each.habits.idle_share)
     world.run(6000)

@@ -14,17 +14,17 @@ from tests.sim.shrink import Trial, shrink
 STEPS = 800
 
 
-def test_what_is_left_takes_every_decision_that_is_left():
+def test_the_result_needs_each_of_its_decisions():
     needed = {3, 40, 77}
     assert shrink(range(100), lambda chosen: Trial(needed <= set(chosen), 1)) == sorted(needed)
 
 
-def test_nothing_is_left_of_what_fails_anyway():
+def test_the_result_is_empty_if_every_run_fails():
     assert shrink(range(100), lambda _: Trial(True, 1)) == []
 
 
-def test_shrinking_ends_after_the_steps_it_is_given():
-    """Long runs cost as much as many short ones."""
+def test_shrinking_stops_at_its_limit_of_steps():
+    """A long run uses up as many steps as many short ones."""
     steps = []
 
     def run(chosen):
@@ -37,13 +37,13 @@ def test_shrinking_ends_after_the_steps_it_is_given():
 
 
 @pytest.mark.parametrize("text", ["none", "5", "3,17,40-52", "1-2"])
-def test_numbers_are_read_as_they_are_written(text):
+def test_formatted_numbers_are_parsed_back(text):
     assert (format_numbers(parse_numbers(text)) or "none") == text
 
 
 @pytest.fixture(scope="module")
 def broken():
-    """Let disks lie: what they say is synced gets lost with the power."""
+    """Let disks lie: content reported as synced is lost in a power loss."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimFile, "sync", lambda file: file._disk.operate())
         yield
@@ -51,12 +51,12 @@ def broken():
 
 @pytest.fixture(scope="module")
 def found(broken):
-    """Return the first run that fails."""
+    """Return the first failing run."""
     runs = (run_seed(seed, STEPS) for seed in range(200))
     return next(run for run in runs if run.failure)
 
 
-def test_what_is_broken_is_found_and_the_failure_repeats_and_shrinks(found):
+def test_an_injected_error_is_found_repeats_and_shrinks(found):
     assert run_seed(found.seed, STEPS).failure == found.failure
     finding = shrink_run(found, STEPS, steps_max=48_000)
     assert len(finding.decisions) < found.decided / 2
@@ -66,7 +66,7 @@ def test_what_is_broken_is_found_and_the_failure_repeats_and_shrinks(found):
     assert format_numbers(finding.decisions) in finding.command
 
 
-def test_the_program_says_how_to_repeat_what_it_found(found, monkeypatch, capsys):
+def test_the_program_prints_the_command_that_repeats_a_failure(found, monkeypatch, capsys):
     words = ["sim", "--seeds", "1", "--steps", f"{STEPS}", "--seed-base", f"{found.seed}"]
     monkeypatch.setattr(sys, "argv", [*words, "--shrink-steps", "4000"])
     assert program.main() == 1

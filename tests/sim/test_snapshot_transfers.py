@@ -11,11 +11,11 @@ from tests.sim.world import World
 
 
 def leave_behind(world, leader, far):
-    """Trim the leader's log beyond what ``far`` has, which is cut off meanwhile."""
+    """Trim the leader's log beyond the entries of ``far``, which is cut off meanwhile."""
     cut(world, far, *(each for each in world.members.values() if each is not far))
     for _ in range(12):
         proposals = world.propose(leader, 30)
-        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+        world.until_done(proposals)
     leader.machine.flush_durably()
     trimmer = leader.driver._trimmer
     trimmer._policy, trimmer.flush_at = type(trimmer._policy)(1, 0), 0
@@ -24,7 +24,7 @@ def leave_behind(world, leader, far):
     world.network.heal()
 
 
-def test_a_leader_may_lead_again_while_its_snapshot_is_still_on_its_way():
+def test_a_leader_may_be_elected_again_during_its_own_snapshot_transfer():
     world, leader, (far, near) = scripted()
     deliver = world.send_snapshot
     held = []
@@ -57,8 +57,8 @@ def test_a_voter_that_joins_an_idle_group_gets_a_snapshot_that_names_it():
     world.settle()
 
 
-def test_who_is_left_alone_by_a_change_needs_nobody_after_a_restart():
-    """The commit index of the change is on no other disk than that of its membership."""
+def test_the_only_remaining_voter_restarts_without_the_removed_members():
+    """Only this member's stored membership shows that the change is committed."""
     world, leader, followers = scripted()
     change = ConfChange(tuple(MemberChange(MemberChangeKind.REMOVE, each.id) for each in followers))
     assert leader.driver.core.propose_conf_change(change) is None

@@ -42,7 +42,7 @@ OPENING: tuple[Command, ...] = (
     CreateTube(TUBE, TubeKind.FIFOTTL, TubeOptions(), if_not_exists=True),
     *(OpenSession(each, ttr_ms=FOREVER_MS) for each in SESSIONS[1:]),
 )
-"""Sessions end only when they are closed, so that the model can tell who holds what."""
+"""Sessions end only when they are closed, so that the model knows the holder of each lease."""
 
 TRIES_MAX = 4
 TAKE_TTR_MS = (20, 400, 5000)
@@ -71,10 +71,10 @@ class Answer:
     workload: Workload
     call: Call
     committed_before: LogIndex
-    """What was committed when the client asked: the effect must come later in the log."""
+    """Commit index at the time of the request; the effect must come later in the log."""
     _is_done: bool = False
     error: BaseException | None = None
-    """Why there is no result."""
+    """The error, if there is no result."""
 
     def done(self) -> bool:
         return self._is_done
@@ -97,19 +97,19 @@ class Workload:
     counts: Counter[str]
     invariants: Invariants
     idle_share: float = 0.0
-    """Calls in which nothing is asked for."""
+    """Share of calls without commands."""
     contents: dict[bytes, Stamped] = field(default_factory=dict)
-    """What each entry says, by its data."""
+    """Decoded commands of each entry, by its data."""
     awaited: list[Awaited] = field(default_factory=list)
-    """In the end all of it must be done, one way or another: nobody is left to wait."""
+    """All results that clients wait for; at the end of a run each must be done."""
     _unanswered: list[Call] = field(default_factory=list)
     _tokens: list[int] = field(default_factory=list)
-    """Leases that somebody was told of."""
+    """Leases that a client was told of."""
     _number: int = 0
     _stamped_ms: int = 0
 
     def call(self, member: Member, rng: Random) -> None:
-        """Ask ``member`` for something new, or for something that was not answered, again."""
+        """Send ``member`` a new call, or repeat an unanswered call."""
         if member.driver.core.role is RaftRole.LEADER and not member.serves:
             self.counts["client: leader does not serve yet"] += 1
             return
@@ -125,7 +125,7 @@ class Workload:
         self._propose(member, Call((command, *OPENING), TRIES_MAX))
 
     def answered(self, answer: Answer, applied: Applied) -> None:
-        """Take the news that a call was done."""
+        """Record the result of a call."""
         self.counts["client: acknowledged"] += 1
         demand(
             applied.index > answer.committed_before,
@@ -140,7 +140,7 @@ class Workload:
     def _ask(self, member: Member, call: Call, rng: Random) -> None:
         call.tries += 1
         if call.tries < TRIES_MAX and rng.random() < 0.5:
-            # Also asked again while the first try may still come: the answer gets lost.
+            # A call is also repeated while its first attempt is pending: the answer got lost.
             self._unanswered.append(call)
             del self._unanswered[:-50]
         self._propose(member, call, bytes(rng.randrange(600)) if rng.random() < 0.1 else b"")
@@ -149,8 +149,8 @@ class Workload:
         self._number += 1
         data = b"%d:%d %s" % (self._number, member.id, padding)
         if member.serves:
-            # By its own clock, but never before what it has applied or proposed. Who does not lead
-            # gives no time: should it lead in a moment, the entry says nothing.
+            # The timestamp is never below the last one that the member has applied or proposed. If
+            # the member does not serve, the entry has no commands, even if the member then leads.
             now_ms = member.machine.queue.now_ms
             member.stamped_ms = max(member.clock_ms(), member.stamped_ms, now_ms)
             self.contents[data] = Stamped(member.stamped_ms, call.commands)
@@ -212,7 +212,7 @@ class Workload:
         return Settle([Touch(tokens, increment_ms=100)], request_id=self._request_id())
 
     def _tidy(self, member: Member, rng: Random) -> Command:
-        """Kick, delete, close a session, or forget events."""
+        """Kick, delete, close a session, or trim events."""
         choice = rng.randrange(4)
         if choice == 0:
             return Kick(TUBE, count=5, request_id=self._request_id())

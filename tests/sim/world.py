@@ -35,10 +35,10 @@ QUIET_ELECTIONS = 12
 """Election timeouts without faults within which the group must make progress again."""
 
 SIZES = (3, 3, 3, 3, 5, 5, 4, 2, 1)
-"""How many members a run may begin with."""
+"""Number of members at the start of a run; one is drawn."""
 
 AGAIN_SHARE = 0.3
-"""How often the power of all is lost after the end, too."""
+"""Share of the runs that also lose the power of all members at the end."""
 
 COMPARE_PERIOD = 500
 """Steps after which whole logs are compared."""
@@ -79,16 +79,16 @@ class World:
         is_scripted: bool = False,
         chosen: Collection[int] | None = None,
     ) -> None:
-        """Make the world; in a scripted one nothing breaks and nobody asks by itself.
+        """Create the members. A scripted world has no faults and no client calls of its own.
 
-        ``chosen`` are the decisions to follow, all if it is None.
+        ``chosen`` are the numbers of the decisions to follow; None means all.
         """
         self.rng = Random(f"{seed} world")
         self.schedule = Schedule()
         self.counts: Counter[str] = Counter()
         self.steps = 0
         self.decided = 0
-        """How many decisions were made, or left out."""
+        """Number of decisions so far, with those that were left out."""
         self.trace: Callable[[str], None] | None = None
         self.network = Network(self.schedule, Random(f"{seed} network"), self._deliver, self._lost)
         self.members: dict[MemberId, Member] = {}
@@ -132,7 +132,7 @@ class World:
         self.members[member] = Member(member, self, config, rng, founders)
         self.members[member].start()
 
-    # What is
+    # State
 
     @property
     def running(self) -> list[Member]:
@@ -145,9 +145,9 @@ class World:
         return max(leaders, key=lambda each: each.driver.core.term, default=None)
 
     def has_majority(self, configuration: ConfState, but: Member | None = None) -> bool:
-        """Tell whether enough members of ``configuration`` have their data, also without one.
+        """Return whether a majority of ``configuration`` has its data, also without ``but``.
 
-        Whose log was damaged counts as lost, also while it has not found out.
+        A member with a damaged log counts as lost, even before it detects the damage.
         """
         whole = {
             each.id: not each.is_damaged and each.id not in self.flipped and each is not but
@@ -156,7 +156,7 @@ class World:
         return joint_vote(configuration, whole) is VoteResult.WON
 
     def has_pending_changes(self) -> bool:
-        """Tell whether the membership may be about to change: not everybody knows where it is."""
+        """Return whether the membership may change because a member has not applied everything."""
         whole = [each for each in self.members.values() if not each.is_damaged]
         return any(
             not each.is_running
@@ -166,12 +166,12 @@ class World:
         )
 
     def can_lose(self, member: Member) -> bool:
-        """Tell whether the group would outlive ``member``."""
+        """Return whether the group survives the loss of ``member``."""
         return not self.has_pending_changes() and all(
             self.has_majority(each.configuration, member) for each in self.running
         )
 
-    # What happens
+    # Events
 
     def count(self, name: str) -> None:
         self.counts[name] += 1
@@ -182,7 +182,7 @@ class World:
             self.trace(f"{'':>10} *** {text}")
 
     def join(self) -> MemberId | None:
-        """Start a member that nobody has told the group of; None if there were enough of them."""
+        """Start a member that the group does not know; return None at the limit of new members."""
         if not self._newcomers_left:
             return None
         self._newcomers_left -= 1
@@ -191,7 +191,7 @@ class World:
         return newcomer
 
     def step(self) -> None:
-        """Let the next event happen."""
+        """Execute the next event."""
         event = self.schedule.next()
         self.steps += 1
         if self.trace is not None:
@@ -201,7 +201,7 @@ class World:
             self.invariants.compare_logs()
 
     def run(self, steps: int) -> None:
-        """Run with faults, then without, and look whether the group recovers."""
+        """Run with faults, then without, and check that the group recovers."""
         for _ in range(steps):
             self.step()
         self.settle()
@@ -238,12 +238,12 @@ class World:
         else:
             self.workload.call(member, rng)
 
-    # The end
+    # The end of a run
 
     def settle(self) -> None:
-        """End all faults; demand that the group recovers, and often that it does so once more.
+        """End all faults; demand that the group recovers, in some runs twice.
 
-        Who was removed is gone before the second time, as its operator may take it away.
+        Removed members are shut down before the second recovery, as an operator may do.
         """
         self.note("settle")
         self.is_over = True
@@ -256,10 +256,10 @@ class World:
             self._recover()
 
     def _recover(self) -> None:
-        """Demand a leader, a commit, and equal states within some elections.
+        """Demand a leader, a commit, and equal states within some election timeouts.
 
-        The clients stop once a new entry is applied. A member that receives a few entries a
-        message could otherwise follow the log for ever without reaching its end.
+        The clients stop once a new entry is applied. A member that receives a few entries a message
+        could otherwise follow the log for ever without reaching its end.
         """
         self.faults.end()
         before = self.invariants.commit_max
@@ -293,7 +293,7 @@ class World:
         )
 
     def _reachable(self, leader: Member) -> list[Member]:
-        """Return those who get the leader's log."""
+        """Return the members that receive the leader's log."""
         return [
             self.members[peer]
             for peer in leader.driver.core._member.tracker.progress
@@ -310,27 +310,31 @@ class World:
         history = self.invariants.history
         demand(
             {task.id: task.body for task in found} == history.tasks,
-            "the tasks are not those that were put and not finished",
+            "the remaining tasks differ from the tasks that were put and not finished",
         )
 
     # Scripts
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Let things happen until ``condition`` holds, within a minute of virtual time."""
+        """Execute events until ``condition`` holds, for at most one minute of virtual time."""
         deadline = self.schedule.now_us + 60_000_000
         while not condition():
             self.step()
-            demand(self.schedule.now_us < deadline, "what was expected did not happen")
+            demand(self.schedule.now_us < deadline, "the expected condition did not occur")
+
+    def until_done(self, proposals: Collection[Answer]) -> None:
+        """Execute events until each proposal has its outcome."""
+        self.until(lambda: all(each.done() for each in proposals))
 
     def elapse(self, milliseconds: int) -> None:
-        """Let some virtual time pass."""
+        """Execute events for some virtual time."""
         deadline = self.schedule.now_us + 1000 * milliseconds
         self.schedule.after(1000 * milliseconds, "elapse", lambda: None)
         while self.schedule.now_us < deadline:
             self.step()
 
     def elect(self) -> Member:
-        """Wait for a leader whose first entry everybody within reach has applied."""
+        """Wait for a leader whose first entry all reachable members have applied."""
         self.until(lambda: self.leader is not None and self.leader.machine.applied_index > 1)
         assert self.leader is not None
         return self.leader
@@ -346,7 +350,7 @@ class World:
             member.driver.pump()
         return proposals
 
-    # What members need
+    # Interface of the members
 
     def send(self, to: MemberId, frame: Frame, sender: Member) -> None:
         self.network.send((sender.id, to), frame, sender.incarnation)
@@ -357,7 +361,7 @@ class World:
             member.act(lambda: member.receive(frame, incarnation))
 
     def _lost(self, sender: MemberId, to: MemberId) -> None:
-        """Tell a sender later that something was lost, as a stream does that breaks."""
+        """Tell a sender after a delay that frames were lost, as a broken stream does."""
 
         def tell() -> None:
             member = self.members[sender]
@@ -387,15 +391,15 @@ class World:
         self.schedule.after(delay_us, f"snapshot to {message.to}", arrive)
 
     def met(self, member: Member, moment: Moment) -> None:
-        """Take the news of something rare."""
+        """Report a rare event."""
         if not self.is_over:
             self.faults.ambushes.met(member, moment)
 
     def ended(self, member: Member, why: str) -> None:
-        """Take the news that a member ended by itself."""
+        """Report that a member stopped by itself."""
         self.faults.ended(member, why)
 
     def crashed(self, member: Member) -> None:
-        """Take the news that a member ended in the middle of a write, as it was told to."""
+        """Report that a member stopped in the middle of a write, as planned."""
         power = self.rng.random() < 0.7
         self.faults.end_life(member, "crash inside a write", power=power, rng=self.rng)

@@ -30,7 +30,7 @@ REGISTRIES = tuple(
         ("ubuntu", "com"),
     )
 )
-"""Where packages come from is the business of whoever installs them."""
+"""Names of package registries; users choose the registry that they install from."""
 
 MUTUAL_TYPES = frozenset({"task.py", "refusal.py", "choosing.py"})
 """Modules of the queue whose types name each other: a task, its tube and its session."""

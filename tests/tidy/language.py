@@ -18,7 +18,7 @@ _SENTENCE_ENDS = re.compile(r"[.!?][\"”)]?\s+(?=[A-Z`])")
 _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|no|nos|sec)\.\s", re.IGNORECASE)
 
 _BEGIN = r"(?:^|[.:;!?]\s+|\n\s*\n\s*)"
-"""Where a sentence or a clause of its own begins."""
+"""The beginning of a sentence, or of a clause after a colon or semicolon."""
 
 _OLD_WORDS = re.compile(r"\b(anew|hitherto|whence|thereof|ere)\b")
 
@@ -30,7 +30,7 @@ RIDDLES = {
     "an inversion": r"\b[Ss]o (may|is|are|do(es)?|has|have|can|will) (the|an?|it|they|each|all)\b",
     "what for a noun": r"\bwhat (it|they|comes|goes|came|went|stands|lies|follows)\b",
 }
-"""Patterns of sentences that a reader has to read twice, each with the name of its fault."""
+"""Patterns of sentences that readers have to read twice, by the name of the fault."""
 
 
 def long_first_lines() -> list[str]:
@@ -78,7 +78,7 @@ def _texts() -> Iterator[tuple[Path, str, int]]:
 
 
 def riddles() -> list[str]:
-    """Find sentences of a form that a reader has to read twice."""
+    """Find sentences of a form that readers have to read twice."""
     return [
         f"{place(path, line + text[: match.start()].count(chr(10)))} {fault}: "
         + " ".join(text[max(0, match.start() - 20) : match.start() + 70].split())

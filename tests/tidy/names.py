@@ -11,17 +11,17 @@ SHAPELESS_NAMES = frozenset(
     {"utils", "util", "helpers", "helper", "common", "manager", "managers", "base", "misc"}
 )
 SYNONYMS = frozenset({"job", "jobs", "workerid"})
-"""Words for which the glossary has another: task, session."""
+"""Synonyms of glossary terms: of task and session."""
 
 STEM_CHARACTERS_MIN = 4
-"""Words that begin with the same characters, at least so many, count as one: proposer, proposal."""
+"""Words with this many equal first characters count as one word: proposer, proposal."""
 
 
 MAIN_CLASS_SHARE_MIN = 1 / 4
-"""A shorter class is an accessory of the functions of its module, which may name the module."""
+"""A class with a smaller share of its module's lines need not give the module its name."""
 
 TOPICS = frozenset({"contract", "handshake", "offers"})
-"""Modules of several classes that are named after their topic."""
+"""Modules with several classes that are named after their topic."""
 
 
 def _lines_of(node: ast.ClassDef) -> int:
@@ -49,7 +49,7 @@ def share_a_word(module: str, name: str) -> bool:
 
 
 def shapeless_modules() -> list[str]:
-    """Find modules and folders whose name says nothing."""
+    """Find modules and folders with a name that says nothing."""
     return [
         place(path)
         for path, _ in modules()
@@ -58,7 +58,7 @@ def shapeless_modules() -> list[str]:
 
 
 def synonyms() -> list[str]:
-    """Find identifiers that call a task or a session something else."""
+    """Find identifiers that use a synonym for task or session."""
     found = []
     for path, tree in modules():
         for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Rule for references in docstrings: what stands between double backticks exists."""
+"""Rule for references in docstrings: each name between double backticks exists."""
 
 import ast
 import importlib
@@ -33,7 +33,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @cache
 def _words_of_code() -> frozenset[str]:
-    """Return each word that occurs in code, in the contract or in a script; not in docstrings."""
+    """Return each word that occurs in code, in the contract or in a script, without docstrings."""
     words: set[str] = set(dir(__import__("builtins")))
     for path in project_files():
         if path.suffix in {".proto", ".toml", ".go", ".yaml", ".pyi"} or path.name == "Makefile":
@@ -57,7 +57,7 @@ def _words_of_code() -> frozenset[str]:
 
 @cache
 def _members_of_classes() -> dict[str, set[str]]:
-    """Return the names that each class of the project has: methods, fields, attributes of self."""
+    """Return the names that each class has: methods, fields, and attributes of self."""
     members: dict[str, set[str]] = defaultdict(set)
     bases: dict[str, set[str]] = defaultdict(set)
     for _, tree in modules():
@@ -96,7 +96,7 @@ def _names_in(node: ast.ClassDef) -> Iterator[str]:
 
 @cache
 def _names_of_modules() -> dict[str, set[str]]:
-    """Return what each installed module defines at its top, by the module's full name."""
+    """Return the names that each installed module defines at its top level, by full module name."""
     found: dict[str, set[str]] = defaultdict(set)
     for package, path, tree in installed_modules():
         parts = path.relative_to(PACKAGES[package]).with_suffix("").parts
@@ -118,7 +118,7 @@ def _names_of_modules() -> dict[str, set[str]]:
 
 
 def _is_in_library(name: str) -> bool:
-    """Tell whether the standard library or a package that is imported has a name."""
+    """Return whether the standard library or an imported package defines a name."""
     first, *rest = name.split(".")
     value: object = importlib.import_module(first)
     for index, part in enumerate(rest, start=1):
@@ -133,7 +133,7 @@ def _is_in_library(name: str) -> bool:
 
 
 def _is_below_a_module(name: str) -> bool:
-    """Tell whether a module whose full name ends with the beginning has the rest."""
+    """Return whether a module whose full name ends with the first part defines the rest."""
     head, _, tail = name.rpartition(".")
     for module, names in _names_of_modules().items():
         if module == name or module.endswith("." + name):
@@ -147,7 +147,7 @@ def _is_below_a_module(name: str) -> bool:
 
 
 def resolves(name: str) -> bool:
-    """Tell whether a name between double backticks exists in the project or in a library."""
+    """Return whether a name between double backticks exists in the project or in a library."""
     if _FILE.fullmatch(name):
         return any(str(path).endswith("/" + name) for path in project_files())
     if name in _FOREIGN or not _NAME.fullmatch(name):

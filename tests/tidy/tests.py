@@ -1,4 +1,4 @@
-"""Rules for tests: no sleep, an assertion in each, a place that mirrors the code."""
+"""Rules for tests: no sleep, an assertion in each test, and folders that mirror the code."""
 
 import ast
 
@@ -22,14 +22,14 @@ def sleeping_tests() -> list[str]:
 
 
 def asserts(node: ast.AST) -> bool:
-    """Tell whether a test fails here if something is not as it should be."""
+    """Return whether a node of a test can fail the test."""
     return isinstance(node, ast.Assert) or (
         isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises"
     )
 
 
 def assertionless_tests() -> list[str]:
-    """Find tests that leave it to others to fail, or to nobody."""
+    """Find tests without an assertion."""
     return [
         f"{place(path, function.lineno)} {function.name}"
         for path, tree in modules()

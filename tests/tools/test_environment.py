@@ -1,4 +1,4 @@
-"""Check what decides whether something is installed."""
+"""Check how the setup decides whether a tool is installed."""
 
 import stat
 
@@ -9,7 +9,7 @@ from tools import environment
 
 @pytest.fixture
 def java(tmp_path, monkeypatch):
-    """Return a function that puts a Java which answers with the given text on the PATH."""
+    """Return a function that puts a fake Java, which prints the given text, on the PATH."""
 
     def put(answer):
         program = tmp_path / "bin" / "java"
@@ -51,7 +51,7 @@ def test_a_step_is_current_only_with_the_same_inputs(tmp_path):
     assert not environment.is_current(stamp, environment.digest([locked]))
 
 
-def test_without_java_spark_is_left_out_and_the_reader_told(tmp_path, monkeypatch, capsys):
+def test_without_java_spark_is_left_out_and_the_user_is_told(tmp_path, monkeypatch, capsys):
     steps = []
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(environment, "install", lambda _, constraints: steps.append(constraints))

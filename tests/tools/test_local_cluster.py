@@ -25,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def test_two_processes_draw_no_address_twice(monkeypatch):
+def test_two_processes_never_draw_the_same_address(monkeypatch):
     begin = int(free_addresses(1)[0].partition(":")[2]) % 20_000 + 10_000
     ports = range(begin, begin + 60)
     monkeypatch.setattr(local_cluster, "PORTS", ports)
@@ -45,7 +45,7 @@ def test_two_processes_draw_no_address_twice(monkeypatch):
 
 
 @pytest.mark.cluster
-def test_a_node_that_cannot_start_is_reported_with_what_it_printed(tmp_path):
+def test_a_node_that_cannot_start_is_reported_with_its_output(tmp_path):
     cluster = LocalCluster(1, tmp_path, {"TASKRAFT_TICK_MS": "seldom"})
     with pytest.raises(NodeFailed, match=r"n1 exited during the start:\n.*tick_ms"), cluster:
         pass

@@ -7,10 +7,11 @@ import pytest
 from tools.trace import VERBS, Step, Trace, trace
 
 PUT_CALLS_MAX = 262
-"""Most Python calls of one put."""
+"""Maximum number of Python calls of one put."""
 
 PUT_FILES_MAX = 70
-"""Most files that one put may run through. The goal is 70; lower it with each improvement."""
+"""Maximum number of files that one put runs through; the goal is 70. Lower it when you can.
+"""
 
 
 @pytest.fixture(scope="module")
