@@ -1,4 +1,4 @@
-"""Define the effects that the driver requests, for the node or the simulator to perform."""
+"""Define what the driver needs from the node or the simulator: effects, and futures for results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from taskraft_replication.core.types import Message, SnapshotMeta
 from taskraft_replication.machine import SnapshotReader
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Effects(Protocol):
@@ -31,3 +32,16 @@ class Effects(Protocol):
 
     def request_pump(self) -> None:
         """Call ``RaftDriver.pump`` soon; one call may serve several requests."""
+
+
+class ResultFuture(Protocol[T_contra]):
+    """The result of a request: an ``asyncio.Future``, or the simulator's own class."""
+
+    def done(self) -> bool:
+        """Tell whether the result is set, or the request was cancelled."""
+
+    def set_result(self, result: T_contra, /) -> None:
+        """Set the result."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Set the failure."""

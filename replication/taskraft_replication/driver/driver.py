@@ -33,9 +33,8 @@ from taskraft_replication.core.types import (
 from taskraft_replication.driver.applier import Applier
 from taskraft_replication.driver.proposals import PendingProposals
 from taskraft_replication.driver.reads import LinearizableReads
-from taskraft_replication.driver.result_future import ResultFuture
 from taskraft_replication.driver.trimmer import Trimmer, TrimPolicy
-from taskraft_replication.effects import Effects
+from taskraft_replication.effects import Effects, ResultFuture
 from taskraft_replication.errors import ReplicationError
 from taskraft_replication.machine import StateMachine
 from taskraft_replication.observer import Observer, RaftCounters

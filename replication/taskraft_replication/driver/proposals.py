@@ -6,7 +6,7 @@ from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import Entry, LogIndex, RaftRole, Term
-from taskraft_replication.driver.result_future import ResultFuture
+from taskraft_replication.effects import ResultFuture
 from taskraft_replication.errors import ChangeRefused, NotRaftLeader, ProposalLost
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import LogIndex, ReadState
-from taskraft_replication.driver.result_future import ResultFuture
+from taskraft_replication.effects import ResultFuture
 from taskraft_replication.errors import ReadUnconfirmed, ReplicationError
 
 _CONTEXT: Final = Struct("<QQ")  # incarnation, number of the round

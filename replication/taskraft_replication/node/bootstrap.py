@@ -1,4 +1,4 @@
-"""Collect the data directory ids of all founders before a new group starts.
+"""Start a new group after the data directory ids of all founders are known and stored.
 
 No founder votes or acknowledges entries before all founders have connected once and each has stored
 the directory ids of the others. A founder whose disk was wiped is therefore recognized, and cannot
@@ -7,15 +7,22 @@ found the group a second time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from taskraft_replication.core.types import MemberId, Roster
+from taskraft_replication.driver.driver import RaftDriver
+from taskraft_replication.effects import Effects
 from taskraft_replication.membership.roster import members_without_directory
+from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 
+_log = logging.getLogger(__name__)
 
-class ClusterBootstrap:
+
+class FounderDirectories:
     """The founders known to this member; complete at once if the group was founded before."""
 
     def __init__(self, own: MemberId, storage: GroupStorage) -> None:
@@ -74,3 +81,85 @@ class ClusterBootstrap:
         ]
         self._roster = replace(self._roster, members=tuple(infos))
         self.is_complete = not self.missing
+
+
+class ClusterBootstrap:
+    """Starts the member at once, or after it has connected to all founders of its new group.
+
+    Args:
+        config: the settings of the member.
+        storage: the stored data of the member.
+        driver: gets the founders as the first membership.
+        effects: stores the directory ids.
+        start: starts the member; has no effect after a failure.
+        has_failed: tells whether the member has stopped because of a failure.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        storage: GroupStorage,
+        driver: RaftDriver,
+        effects: Effects,
+        start: Callable[[], None],
+        has_failed: Callable[[], bool],
+    ) -> None:
+        self._group_id = config.group_id
+        self._storage = storage
+        self._driver = driver
+        self._effects = effects
+        self._start = start
+        self._has_failed = has_failed
+        self._founders = FounderDirectories(config.member_id, storage)
+        self._is_storing = False
+
+    @property
+    def missing(self) -> tuple[MemberId, ...]:
+        """The founders whose directory is not known yet."""
+        return self._founders.missing
+
+    def begin(self) -> None:
+        """Start the member unless it has to wait for founders; the peers are connected."""
+        roster = self._driver.membership.roster
+        if not members_without_directory(roster) or not self._storage.is_at_its_beginning:
+            self._start()
+        elif self._founders.is_complete:
+            self._store_founders()
+        else:
+            _log.info("group %d: waiting for founders %s to connect", self._group_id, self.missing)
+
+    def handshake_done(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``.
+
+        The handshake with the last founder starts the group.
+        """
+        founders = self._founders
+        if founders.is_complete:
+            return
+        before = founders.directories
+        is_complete = founders.handshake_done(member, directory_id)
+        if founders.directories != before:
+            history = self._storage.beginning
+            note = partial(self._storage.save_memberships, history, founders.directories)
+            self._effects.store(note, lambda _: None)
+        if is_complete:
+            self._store_founders()
+
+    def others_seen_running(self) -> None:
+        """Use the stored directory ids of the founders, because another member already runs."""
+        if not self._has_failed() and self._founders.others_are_running():
+            self._store_founders()
+
+    def _store_founders(self) -> None:
+        """Store the founders, once: the last handshake may come during ``begin``."""
+        if self._is_storing:
+            return
+        self._is_storing = True
+        history = self._storage.begin_with(self._founders.roster)
+        self._effects.store(
+            partial(self._storage.save_memberships, history), lambda _: self._founders_stored()
+        )
+
+    def _founders_stored(self) -> None:
+        self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
+        self._start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from functools import partial
 
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Roster
@@ -13,18 +12,13 @@ from taskraft_replication.driver.driver import build_driver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import (
     DirectoryRefused,
-    DirectoryUnwritable,
     MemberRemoved,
     ReplicationError,
     Stopped,
     reason_of,
 )
 from taskraft_replication.machine import StateMachine
-from taskraft_replication.membership.roster import (
-    members_without_directory,
-    was_removed,
-    with_configured,
-)
+from taskraft_replication.membership.roster import was_removed, with_configured
 from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
@@ -39,7 +33,7 @@ from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.peers.contract import Membership, Transport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failing_machine import machine_with_failpoints
-from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
+from taskraft_replication.storage.group_storage import GroupStorage
 
 _log = logging.getLogger(__name__)
 
@@ -98,9 +92,10 @@ class Node:
         self._leader_loss = LeaderLossCampaign(
             self._driver, config.tick_ms, self._random.random, lambda: self.is_running
         )
-        self._bootstrap = ClusterBootstrap(config.member_id, storage)
+        self._bootstrap = ClusterBootstrap(
+            config, storage, self._driver, self._effects, self._begin, self.failed.done
+        )
         self._was_started = False
-        self._is_bootstrapping = False
 
     @classmethod
     async def open(
@@ -125,12 +120,6 @@ class Node:
         try:
             storage = await open_storage(config, machine.applied_index)
             return cls(config, machine, transport, storage, own)
-        except OSError as error:
-            _release(own)
-            raise DirectoryUnwritable(
-                f"cannot use data directory {config.data_directory}: {error.strerror}; "
-                f"check the path, its permissions and the free disk space"
-            ) from error
         except BaseException:
             _release(own)
             raise
@@ -151,62 +140,13 @@ class Node:
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
         )
-        receiver = PeerReceiver(self._driver, self._effects, self._preferred, self)
-        roster = self._driver.membership.roster
-        self._effects.peers = self._transport.join(
-            membership, with_configured(roster, config.members), receiver
+        receiver = PeerReceiver(
+            self._driver, self._effects, self._preferred, self._bootstrap, self._leader_loss, self
         )
+        roster = with_configured(self._driver.membership.roster, config.members)
+        self._effects.peers = self._transport.join(membership, roster, receiver)
         self._preferred.membership_changed(self._driver.membership)
-        if not members_without_directory(roster) or not self._storage.is_at_its_beginning:
-            self._begin()
-        elif self._bootstrap.is_complete:
-            self._begin_bootstrap()
-        else:
-            _log.info(
-                "group %d: waiting for founders %s to connect",
-                config.group_id,
-                self._bootstrap.missing,
-            )
-
-    def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``.
-
-        The handshake with the last founder starts the group.
-        """
-        bootstrap = self._bootstrap
-        if bootstrap.is_complete:
-            return
-        before = bootstrap.directories
-        is_complete = bootstrap.handshake_done(member, directory_id)
-        if bootstrap.directories != before:
-            history = self._storage.beginning
-            note = partial(self._storage.save_memberships, history, bootstrap.directories)
-            self._effects.store(note, lambda _: None)
-        if is_complete:
-            self._begin_bootstrap()
-
-    def others_seen_running(self) -> None:
-        """Use the stored directory ids of the founders, because another member already runs."""
-        if not self.failed.done() and self._bootstrap.others_are_running():
-            self._begin_bootstrap()
-
-    def stream_ended(self, member: MemberId) -> None:
-        """See ``Receiver``."""
-        self._leader_loss.stream_ended(member)
-
-    def _begin_bootstrap(self) -> None:
-        """Store the founders, once: the last handshake may come during ``start``."""
-        if self._is_bootstrapping:
-            return
-        self._is_bootstrapping = True
-        history = self._storage.begin_with(self._bootstrap.roster)
-        self._effects.store(
-            partial(self._storage.save_memberships, history), lambda _: self._bootstrap_stored()
-        )
-
-    def _bootstrap_stored(self) -> None:
-        self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
-        self._begin()
+        self._bootstrap.begin()
 
     def _begin(self) -> None:
         if self.failed.done():

@@ -14,6 +14,8 @@ from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.node.bootstrap import ClusterBootstrap
+from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.storage_worker import StorageWorker
 from taskraft_replication.peers.contract import Peers, PreferredSet
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot
@@ -32,15 +34,6 @@ class EffectsHost(Protocol):
 
     def pump(self) -> None:
         """Run the driver's pump."""
-
-    def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``."""
-
-    def others_seen_running(self) -> None:
-        """Report that another member of the group already runs, while this one does not."""
-
-    def stream_ended(self, member: MemberId) -> None:
-        """Report that the stream from a member has ended."""
 
     def fail(self, error: Exception) -> None:
         """Stop the node."""
@@ -143,11 +136,15 @@ class PeerReceiver:
         driver: RaftDriver,
         effects: NodeEffects,
         preferred: PreferredFollowers,
+        bootstrap: ClusterBootstrap,
+        leader_loss: LeaderLossCampaign,
         host: EffectsHost,
     ) -> None:
         self._driver = driver
         self._effects = effects
         self._preferred = preferred
+        self._bootstrap = bootstrap
+        self._leader_loss = leader_loss
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
@@ -156,7 +153,7 @@ class PeerReceiver:
         Before this member runs, a message only shows that others run.
         """
         if not self._host.is_running:
-            self._host.others_seen_running()
+            self._bootstrap.others_seen_running()
             return
         self._preferred.received(messages, self._driver.core.commit_index)
         try:
@@ -172,11 +169,11 @@ class PeerReceiver:
     def stream_ended(self, member: MemberId) -> None:
         """See ``Receiver``."""
         if self._host.is_running:
-            self._host.stream_ended(member)
+            self._leader_loss.stream_ended(member)
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
-        self._host.handshake_done(member, directory_id)
+        self._bootstrap.handshake_done(member, directory_id)
 
     def refused(self, error: DirectoryRefused) -> None:
         """See ``Receiver``."""

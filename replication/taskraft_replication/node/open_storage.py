@@ -6,6 +6,7 @@ import asyncio
 import secrets
 
 from taskraft_replication.core.types import ConfState, LogIndex
+from taskraft_replication.errors import DirectoryUnwritable
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.storage.failing_filesystem import with_failpoints
@@ -21,6 +22,7 @@ async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
     the directory before.
 
     Raises:
+        DirectoryUnwritable: the operating system refused to read or write the directory.
         DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.
     """
     work = asyncio.ensure_future(asyncio.to_thread(_open, config, applied))
@@ -29,6 +31,11 @@ async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
     except asyncio.CancelledError:
         await asyncio.wait((work,))
         raise
+    except OSError as error:
+        raise DirectoryUnwritable(
+            f"cannot use data directory {config.data_directory}: {error.strerror}; "
+            f"check the path, its permissions and the free disk space"
+        ) from error
 
 
 def _open(config: NodeConfig, applied: LogIndex) -> GroupStorage:

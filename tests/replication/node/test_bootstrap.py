@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from taskraft_replication.core.types import ConfState, MemberId, MemberInfo
 from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.node.bootstrap import ClusterBootstrap
+from taskraft_replication.node.bootstrap import FounderDirectories
 from taskraft_replication.storage.metadata import NO_DIRECTORIES
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
@@ -33,12 +33,12 @@ def storage_of(
     )
 
 
-def directories(bootstrap: ClusterBootstrap) -> list[str]:
+def directories(bootstrap: FounderDirectories) -> list[str]:
     return [info.directory_id for info in bootstrap.roster.members]
 
 
 def test_the_last_founder_that_is_met_completes_the_group():
-    bootstrap = ClusterBootstrap(ONE, storage_of("", "", ""))
+    bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     assert bootstrap.missing == (2, 3)
     assert not bootstrap.handshake_done(THREE, "d3")
     assert not bootstrap.is_complete
@@ -49,7 +49,7 @@ def test_the_last_founder_that_is_met_completes_the_group():
 
 
 def test_what_a_founder_said_last_counts_until_all_are_known():
-    bootstrap = ClusterBootstrap(ONE, storage_of("", "", ""))
+    bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     bootstrap.handshake_done(TWO, "wiped since")
     assert not bootstrap.handshake_done(TWO, "d2")
     assert bootstrap.handshake_done(THREE, "d3")
@@ -58,33 +58,33 @@ def test_what_a_founder_said_last_counts_until_all_are_known():
 
 
 def test_who_does_not_name_a_directory_is_not_met():
-    bootstrap = ClusterBootstrap(ONE, storage_of("", "", ""))
+    bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     bootstrap.handshake_done(TWO, "d2")
     assert not bootstrap.handshake_done(THREE, "")
     assert bootstrap.missing == (3,)
 
 
 def test_a_group_of_one_is_complete_at_once():
-    bootstrap = ClusterBootstrap(ONE, storage_of(""))
+    bootstrap = FounderDirectories(ONE, storage_of(""))
     assert bootstrap.is_complete
     assert directories(bootstrap) == ["d1"]
 
 
 def test_founders_that_are_known_durably_need_not_be_met_again():
-    bootstrap = ClusterBootstrap(ONE, storage_of("d1", "d2", "d3"))
+    bootstrap = FounderDirectories(ONE, storage_of("d1", "d2", "d3"))
     assert bootstrap.is_complete
     assert not bootstrap.handshake_done(TWO, "another")
     assert directories(bootstrap) == ["d1", "d2", "d3"]
 
 
 def test_a_group_that_was_founded_long_ago_asks_for_nobody():
-    bootstrap = ClusterBootstrap(ONE, storage_of("", "", "", is_at_its_beginning=False))
+    bootstrap = FounderDirectories(ONE, storage_of("", "", "", is_at_its_beginning=False))
     assert bootstrap.is_complete
     assert bootstrap.missing == ()
 
 
 def test_who_was_met_in_an_earlier_life_counts_when_another_takes_part():
-    bootstrap = ClusterBootstrap(
+    bootstrap = FounderDirectories(
         ONE, storage_of("", "", "", founder_directories={TWO: "d2", THREE: "d3"})
     )
     assert not bootstrap.is_complete
@@ -96,7 +96,7 @@ def test_who_was_met_in_an_earlier_life_counts_when_another_takes_part():
 
 
 def test_who_was_never_met_is_missing_whoever_takes_part():
-    bootstrap = ClusterBootstrap(ONE, storage_of("", "", "", founder_directories={TWO: "d2"}))
+    bootstrap = FounderDirectories(ONE, storage_of("", "", "", founder_directories={TWO: "d2"}))
     assert not bootstrap.others_are_running()
     assert not bootstrap.is_complete
     assert bootstrap.missing == (2, 3)
@@ -106,7 +106,7 @@ def test_who_was_never_met_is_missing_whoever_takes_part():
 
 
 def test_a_directory_of_this_life_outweighs_one_of_an_earlier_life():
-    bootstrap = ClusterBootstrap(
+    bootstrap = FounderDirectories(
         ONE, storage_of("", "", "", founder_directories={TWO: "wiped since", THREE: "d3"})
     )
     bootstrap.handshake_done(TWO, "d2")

@@ -33,7 +33,8 @@ class Host:
         self.work: list[tuple] = []
         self.core = SimpleNamespace(commit_index=LogIndex(5))
         self.effects = NodeEffects(self, self)
-        self.receiver = PeerReceiver(self, self.effects, SimpleNamespace(received=self._seen), self)
+        preferred = SimpleNamespace(received=self._seen)
+        self.receiver = PeerReceiver(self, self.effects, preferred, self, self, self)
 
     def _seen(self, messages, commit) -> None:
         self.told.append(("seen", commit))
