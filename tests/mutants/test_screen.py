@@ -5,8 +5,8 @@ import sys
 
 from tests.mutants.trial import ROOT
 
-BUCKET = "service/taskraft_service/queue/entities/token_bucket.py"
-TESTS = "tests/service/queue/entities/test_token_bucket.py"
+BUCKET = "service/taskraft_service/queue/entities/rates.py"
+TESTS = "tests/service/queue/entities/test_rates.py"
 
 
 def test_a_detected_mutant_is_killed_and_the_code_is_unchanged():

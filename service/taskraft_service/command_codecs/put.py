@@ -23,7 +23,7 @@ from taskraft_service.queue.entities.new_task import (
     OnConflict,
     UniqueAmong,
 )
-from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.values import value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from taskraft.v1 import task_pb2, task_service_pb2
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.retry_policy import (
     BACKOFF_MS_MAX,
     NO_RETRY,
     Exhausted,
+    Position,
     RetryPolicy,
 )
 from taskraft_service.queue.entities.task_view import Failure

@@ -9,13 +9,13 @@ from taskraft.v1 import task_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
     RunSchedule,
     UpdateSchedule,
 )
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 
 SLOT_HEADER: Final = "taskraft-slot-ms"
 """Header with the scheduled time of a task, in ms as decimal digits."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_service.languages.cron import Cron, cron
-from taskraft_service.queue.entities.schedule_view import ScheduleView
+from taskraft_service.queue.state.schedule_registry import ScheduleView
 
 LATE_MS_MAX: Final = 60_000
 """Maximum delay of a time that does not count as missed; a change of leader takes about a

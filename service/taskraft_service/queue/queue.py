@@ -18,8 +18,7 @@ from taskraft_service.queue.operations.execution import execute, execute_togethe
 from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.tubes import clear_away
-from taskraft_service.queue.persistence.collect import collect
-from taskraft_service.queue.persistence.opening import bare_task, open_state
+from taskraft_service.queue.persistence.state_records import bare_task, collect, open_state
 from taskraft_service.queue.reading.readers import QueueReaders
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin
 from taskraft_service.queue.state.read_ahead import read_ahead

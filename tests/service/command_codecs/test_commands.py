@@ -59,9 +59,8 @@ from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.queue.entities.filter import ByFilter, ByKeys
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.schedule_view import ScheduledTime
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
@@ -93,6 +92,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from tests.service.command_codecs.examples import (
     BY_IDS,
     CHANGES,

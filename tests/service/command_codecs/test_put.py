@@ -3,8 +3,7 @@
 from taskraft.v1 import task_pb2
 from taskraft_service.command_codecs.put import payload_bytes
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 
 
 def test_a_retry_policy_has_its_defaults():

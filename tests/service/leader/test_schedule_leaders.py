@@ -12,13 +12,13 @@ from taskraft_service.command_codecs.put import new_task
 from taskraft_service.command_codecs.schedules import SLOT_HEADER, schedule_options, slot_mark
 from taskraft_service.languages.cron import cron
 from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_schedule
-from taskraft_service.queue.entities.schedule_view import ScheduledTime
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule, UpdateSchedule
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from tests.service.queue.memory_store import MemoryStore
 
 SECOND = 1_000

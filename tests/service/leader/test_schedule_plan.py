@@ -11,7 +11,7 @@ from taskraft_service.leader.schedule_plan import (
     jitter_of,
     plan_schedule,
 )
-from taskraft_service.queue.entities.schedule_view import ScheduleSpec, ScheduleView
+from taskraft_service.queue.state.schedule_registry import ScheduleSpec, ScheduleView
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)

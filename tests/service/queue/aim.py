@@ -11,7 +11,6 @@ from dataclasses import replace
 from taskraft_service.queue.entities.dependencies import ItemReference, TaskReference
 from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupState
-from taskraft_service.queue.entities.schedule_view import ScheduledTime
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
@@ -24,6 +23,7 @@ from taskraft_service.queue.operations.sessions import AttachSession, CloseSessi
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 UNTIMED = {

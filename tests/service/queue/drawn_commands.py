@@ -26,9 +26,8 @@ from taskraft_service.queue.entities.new_task import (
     OnConflict,
     UniqueAmong,
 )
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
 from taskraft_service.queue.entities.tube_options import (

@@ -13,8 +13,7 @@ from taskraft_service.queue.entities.dependencies import (
 from taskraft_service.queue.entities.filter import ByFilter, ByIds
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
@@ -42,6 +41,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 from tests.service.queue.drawn_commands import chosen_changes
 
 TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))

@@ -26,8 +26,8 @@ from itertools import groupby
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind

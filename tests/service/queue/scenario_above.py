@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 from taskraft_service.queue.entities.group import GroupTask
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
     CreateGroup,
@@ -30,6 +29,7 @@ from taskraft_service.queue.operations.schedules import (
     ScheduleResult,
     UpdateSchedule,
 )
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 
 EPOCH_MS = 1_000_000
 """The clock's time at the beginning; instants are shown relative to it."""

@@ -19,8 +19,8 @@ from __future__ import annotations
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import AMONG_UNFINISHED, OnConflict, UniqueAmong
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import CountResult
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick

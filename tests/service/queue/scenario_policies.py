@@ -21,8 +21,7 @@ from taskraft_service.queue.entities.dependencies import (
     OnDependencyFailure,
     TaskReference,
 )
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
 from taskraft_service.queue.entities.tube_options import Durability, OnAck, TtlPolicy, TtlScope

@@ -8,14 +8,13 @@ import pytest
 from hypothesis.stateful import invariant
 
 from taskraft_service.queue.entities.group import GroupTask
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.operations.groups import CreateGroup
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule
 from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 from tests.service.queue.drawn_compositions import composed_circulation, composed_command
 from tests.service.queue.test_queue_properties import (
     ENTRIES_MIN,

@@ -8,7 +8,6 @@ import pytest
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.schedule_view import ScheduleSpec
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
@@ -28,6 +27,7 @@ from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import Settle, Settlement
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.schedule_registry import ScheduleSpec
 from tests.service.queue.entities.test_life_cycle import COMMANDS, SESSION, Stage
 
 STATES = pytest.mark.parametrize("state", State, ids=lambda state: state.name)

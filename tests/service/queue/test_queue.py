@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_options import (
@@ -44,7 +43,7 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
-from taskraft_service.queue.persistence.opening import UnknownFormatError
+from taskraft_service.queue.persistence.state_records import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import META
 from tests.service.queue.memory_store import MemoryStore

@@ -18,7 +18,6 @@ from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.batch import ExecuteBatch
@@ -41,6 +40,7 @@ from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 from tests.service.queue.drawn_commands import (
     IDS,
     NEW_TASKS,

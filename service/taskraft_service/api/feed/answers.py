@@ -8,8 +8,8 @@ from typing import Final
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service import limits
-from taskraft_service.queue.feed.change_feed import PartitionView
 from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of
+from taskraft_service.queue.feed.feed_partition import PartitionView
 
 MESSAGE_ROW_BYTES: Final = 128
 """Approximate size of one encoded event, in bytes."""

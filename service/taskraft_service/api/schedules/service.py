@@ -31,8 +31,8 @@ from taskraft_service.languages.cron import CronMalformed, cron
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.refusal import CountResult
-from taskraft_service.queue.entities.schedule_view import ScheduleView
 from taskraft_service.queue.operations.schedules import ScheduleResult
+from taskraft_service.queue.state.schedule_registry import ScheduleView
 
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)

@@ -9,9 +9,9 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
-from taskraft_service.queue.entities.option_checks import retry_violations
-from taskraft_service.queue.entities.option_checks import violations as option_violations
+from taskraft_service.queue.entities.retry_policy import retry_violations
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.entities.tube_options import violations as option_violations
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 from taskraft_service.queue.operations.update_tube import UpdateTube
 

@@ -15,13 +15,13 @@ from taskraft_service.leader.command_submitter import AppliedCommand, CommandSub
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
-from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.operations.leadership import NoteCalls
 from taskraft_service.queue.operations.registry import DEFINITIONS, Command
 from taskraft_service.queue.operations.sessions import CloseSession
 from taskraft_service.queue.operations.settlements import Settle, SettleResult
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import DropTube
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
 
 Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 

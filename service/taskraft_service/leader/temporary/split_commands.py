@@ -9,9 +9,9 @@ from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.queue.entities.refusal import ItemRefusal
-from taskraft_service.queue.entities.side import TEMPORARY_TASKS, Side, SideLookup
 from taskraft_service.queue.operations.leadership import NoteCalls
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
+from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS, Side, SideLookup
 
 
 def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:

@@ -10,8 +10,7 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.dependencies import Awaited, OnDependencyFailure, Waiting
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_view import (
     Extras,
     Failure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task import EffectiveTaskOptions
 from taskraft_service.queue.entities.tube import QueueTube
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from taskraft_service.queue.entities.life_cycle import OPEN
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.store.task_sets import FIRST, SetMember
+from taskraft_service.queue.store.task_indexes import FIRST, SetMember
 from taskraft_service.queue.values import value
 
 

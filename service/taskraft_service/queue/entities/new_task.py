@@ -7,8 +7,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.dependencies import Dependencies
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.retry_policy import RetryPolicy
+from taskraft_service.queue.entities.retry_policy import Position, RetryPolicy
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.values import value
 

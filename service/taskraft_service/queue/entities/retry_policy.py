@@ -1,12 +1,20 @@
-"""The retry policy of a task or a tube."""
+"""Define the retry policy of a task or a tube, its checks, and the positions in the ready order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.values import value
+
+
+class Position(IntEnum):
+    """Position of a task; numbers are those of taskraft.v1.TaskSpec.Position."""
+
+    IN_ORDER = 0
+    FRONT = 1
+    BACK = 2
 
 
 class Exhausted(IntEnum):
@@ -41,3 +49,35 @@ class RetryPolicy:
 
 NO_RETRY: Final = RetryPolicy()
 """Unlimited attempts without a delay."""
+
+ATTEMPTS_MAX: Final = 1_000_000
+FACTOR_PERCENT_MAX: Final = 100_000
+
+
+def retry_violations(
+    policy: RetryPolicy, dead_letter_tube: str | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the invalid fields of a retry policy.
+
+    ``dead_letter_tube`` None: not known, as for the policy of a single task.
+    """
+    ranges = {
+        "attempts_max": ATTEMPTS_MAX,
+        "backoff_ms": None,
+        "backoff_ms_max": None,
+        "factor_percent": FACTOR_PERCENT_MAX,
+        "jitter_percent": 100,
+    }
+    for field, most in ranges.items():
+        number = getattr(policy, field)
+        if number < 0 or (most is not None and number > most):
+            yield field, f"{number} is not from 0 to {most}" if most else f"{number} is less than 0"
+    if 0 <= policy.factor_percent < 100:
+        yield "factor_percent", f"{policy.factor_percent} is less than 100: the delay would shrink"
+    if policy.backoff_ms_max < policy.backoff_ms:
+        yield (
+            "backoff_ms_max",
+            f"{policy.backoff_ms_max} is less than backoff_ms, {policy.backoff_ms}",
+        )
+    if policy.exhausted is Exhausted.DEAD_LETTER and dead_letter_tube == "":
+        yield "exhausted", "DEAD_LETTER needs a dead_letter_tube"

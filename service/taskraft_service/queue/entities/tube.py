@@ -11,18 +11,19 @@ from taskraft_service.queue.entities.life_cycle import (
     TAKEN,
     TTL_ENDS,
 )
-from taskraft_service.queue.entities.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
-from taskraft_service.queue.entities.position import Position
-from taskraft_service.queue.entities.ready_ages import ReadyAgeHistogram
-from taskraft_service.queue.entities.ready_order import ReadyOrder
+from taskraft_service.queue.entities.rates import SubqueueRates, TokenBucket
+from taskraft_service.queue.entities.ready_tasks import ReadyAgeHistogram, ReadyOrder
 from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid
-from taskraft_service.queue.entities.retry_policy import NO_RETRY
-from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, Position
 from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.token_bucket import TokenBucket
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_driver import TubeDriver
-from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import (
+    SUBQUEUE_KINDS,
+    TIMED_KINDS,
+    TubeOptions,
+    TubeView,
+)
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, order_scan

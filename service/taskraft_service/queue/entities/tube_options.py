@@ -1,12 +1,17 @@
-"""The options of a tube."""
+"""The options of a tube, and their checks: ranges, consistency, and support by the kind of tube."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import (
+    NO_RETRY,
+    RetryPolicy,
+    retry_violations,
+)
 from taskraft_service.queue.values import value
 
 
@@ -109,3 +114,147 @@ class TubeView:
     profile: str = ""
     driver: str = ""
     driver_version: int = 0
+
+
+TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
+"""Kinds whose tasks can have a priority, a delay, a time to live and a time to run."""
+
+SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL)
+"""Kinds whose tasks can have a sub-queue."""
+
+COUNT_MAX: Final = (1 << 31) - 1
+"""Maximum of a concurrency, a rate and a weight."""
+
+SUBQUEUE_WEIGHTS_MAX: Final = 1_000
+SUBQUEUE_BYTES_MAX: Final = 128
+TIMED_OPTIONS: Final = (
+    "higher_first",
+    "priority",
+    "priority_min",
+    "priority_max",
+    "delay_ms",
+    "ttl_ms",
+    "ttr_ms",
+    "ttl_scope",
+    "ttl_policy",
+)
+"""Options of kinds whose tasks can have a priority and times."""
+
+SUBQUEUE_OPTIONS: Final = (
+    "subqueue_concurrency",
+    "subqueue_weights",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
+"""Options of kinds with sub-queues."""
+
+_DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
+_COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max")
+_SMALL_COUNTS: Final = (
+    "concurrency",
+    "rate_per_second",
+    "rate_burst",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
+_NAMES: Final = {"higher_first": "priority_order"}
+"""Options that have another name in the contract."""
+
+_PLAIN: Final = TubeOptions()
+
+
+def violations(
+    name: str, kind: TubeKind, options: TubeOptions, *, needs_capacity: bool = True
+) -> list[tuple[str, str]]:
+    """Return the invalid options, by their names in the contract, each with what is wrong.
+
+    ``name`` is the name of the tube. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
+    capacity.
+    """
+    return [
+        *_unsupported_options(kind, options),
+        *_out_of_range(options),
+        *_contradictory(name, options),
+        *(_without_capacity(kind, options) if needs_capacity else ()),
+        *(
+            (f"retry.{field}", text)
+            for field, text in retry_violations(options.retry, options.dead_letter_tube)
+        ),
+    ]
+
+
+def is_period(retain_ms: int) -> bool:
+    """Return whether a retention period is valid for a ZOMBIE: greater than 0 ms and finite."""
+    return 0 < retain_ms < FOREVER_MS
+
+
+def _unsupported_options(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    """Yield options that the kind of the tube does not support."""
+    names: tuple[str, ...] = ()
+    if kind not in TIMED_KINDS:
+        names += TIMED_OPTIONS
+    if kind not in SUBQUEUE_KINDS:
+        names += SUBQUEUE_OPTIONS
+    for name in names:
+        given = getattr(options, name)
+        if given != getattr(_PLAIN, name):
+            text = f"{_shown(given)} is not supported in a tube of kind {kind.name}"
+            yield _NAMES.get(name, name), text
+
+
+def _shown(given: object) -> str:
+    """Return a value by its name in the contract."""
+    if given is True:  # only this bool option is not supported by every kind
+        return "HIGHER_FIRST"
+    if isinstance(given, tuple):  # weights: there can be many, with long names
+        (name, weight), *more = given
+        return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
+    return given.name if isinstance(given, IntEnum) else str(given)
+
+
+def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
+    for name in _DURATIONS + _COUNTS:
+        number = getattr(options, name)
+        if number < 0:
+            yield name, f"{number} is less than 0"
+    for name in _SMALL_COUNTS:
+        number = getattr(options, name)
+        if not 0 <= number <= COUNT_MAX:
+            yield name, f"{number} is not from 0 to {COUNT_MAX}"
+    if not 1 <= options.subqueue_concurrency <= COUNT_MAX:
+        yield (
+            "subqueue_concurrency",
+            f"{options.subqueue_concurrency} is not from 1 to {COUNT_MAX}",
+        )
+    if len(options.subqueue_weights) > SUBQUEUE_WEIGHTS_MAX:
+        count = len(options.subqueue_weights)
+        yield "subqueue_weights", f"{count} items, more than {SUBQUEUE_WEIGHTS_MAX}"
+    for subqueue, weight in options.subqueue_weights:
+        path = f"subqueue_weights[{subqueue[:32]}]"
+        if not 1 <= weight <= COUNT_MAX:
+            yield path, f"{weight} is not from 1 to {COUNT_MAX}"
+        if len(subqueue.encode()) > SUBQUEUE_BYTES_MAX:
+            yield path, f"{len(subqueue.encode())} bytes, more than {SUBQUEUE_BYTES_MAX}"
+
+
+def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    """Yield options that contradict other options."""
+    low, high = options.priority_min, options.priority_max
+    if low > high:
+        yield "priority_min", f"{low} is more than priority_max, {high}"
+    elif not low <= options.priority <= high:
+        yield "priority", f"{options.priority} is not from {low} to {high}"
+    is_given = options.retain_ms >= 0
+    if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
+        yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
+    if options.rate_burst and not options.rate_per_second:
+        yield "rate_burst", "needs rate_per_second as well"
+    if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
+        yield "subqueue_rate_burst", "needs subqueue_rate_per_second as well"
+    if name and options.dead_letter_tube == name:
+        yield "dead_letter_tube", "is the tube itself"
+
+
+def _without_capacity(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    if kind is TubeKind.LIMFIFOTTL and not (options.capacity_tasks or options.capacity_bytes):
+        yield "capacity_tasks", "a tube of kind LIMFIFOTTL needs capacity_tasks or capacity_bytes"

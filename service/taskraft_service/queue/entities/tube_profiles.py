@@ -12,14 +12,17 @@ from dataclasses import replace
 from typing import Final
 
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.option_checks import (
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import (
     SUBQUEUE_KINDS,
     SUBQUEUE_OPTIONS,
     TIMED_KINDS,
     TIMED_OPTIONS,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
 )
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.values import value
 
 DAY_MS: Final = 86_400_000

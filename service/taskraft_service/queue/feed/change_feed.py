@@ -16,89 +16,46 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.feed.chunk import (
-    AT_MS_COLUMN,
-    FIELDS,
     ChangeChunk,
-    cut,
-    encode,
+    Event,
     events_of,
     read_header,
 )
-from taskraft_service.queue.feed.event import EntryStamp, Event
+from taskraft_service.queue.feed.feed_partition import FeedPartition, PartitionView
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
-from taskraft_service.queue.values import value
+
+
+class EntryStamp:
+    """Revision and timestamp of the events of one log entry, and the number of events so far.
+
+    Attributes:
+        revision: index of the entry.
+        at_ms: timestamp of the entry.
+        place: number of events that the entry has made; the next event gets this place.
+    """
+
+    __slots__ = ("at_ms", "place", "revision")
+
+    def __init__(self, revision: int, at_ms: int) -> None:
+        self.revision = revision
+        self.at_ms = at_ms
+        self.place = 0
+
 
 TUBE_STRIDE: Final = 0x9E3779B1
 """Spreads the tubes over the partitions; the tasks of one tube go to all partitions in turn."""
+
 NO_OUTCOME: Final = TaskOutcome.NONE
 RETENTION_CHUNKS_MAX: Final = 64
 """Maximum number of chunks of a partition that one decision on retention reads."""
 
-_partition = Struct(">QQqQ")
 _count = Struct(">HH")
 
 
 def _forget(_row: tuple[int | str, ...]) -> None:
     """Drop an event: there is no feed before the first Startup."""
-
-
-@value
-class PartitionView:
-    """A partition as a value; ``bytes`` and ``oldest_ms`` (0: no event) differ between nodes."""
-
-    partition: int
-    low_seq: int
-    high_seq: int
-    high_ms: int
-    bytes: int
-    oldest_ms: int
-
-
-class FeedPartition:
-    """One partition of the feed.
-
-    ``stored_seq`` is the first sequence number that the store does not have. ``fresh`` has the
-    fields of the events from there on, one event after the other.
-    """
-
-    __slots__ = (
-        "bytes_floor",
-        "bytes_written",
-        "fresh",
-        "high_ms",
-        "low_seq",
-        "number",
-        "oldest_ms",
-        "stored_seq",
-    )
-
-    def __init__(self, number: int) -> None:
-        """Make an empty partition."""
-        self.number = number
-        self.low_seq = 0
-        self.stored_seq = 0
-        self.fresh: list[int | str] = []
-        self.high_ms = 0
-        self.bytes_written = 0
-        self.bytes_floor = 0
-        self.oldest_ms = 0
-
-    @property
-    def high_seq(self) -> int:
-        """Return the sequence number that the next event gets."""
-        return self.stored_seq + len(self.fresh) // FIELDS
-
-    def view(self) -> PartitionView:
-        """Return the partition as a value."""
-        fresh = self.fresh
-        high_ms = fresh[AT_MS_COLUMN - FIELDS] if fresh else self.high_ms
-        oldest_ms = self.oldest_ms or (fresh[AT_MS_COLUMN] if fresh else 0)
-        assert isinstance(high_ms, int)
-        assert isinstance(oldest_ms, int)
-        kept = self.bytes_written - self.bytes_floor
-        return PartitionView(self.number, self.low_seq, self.high_seq, high_ms, kept, oldest_ms)
 
 
 class ChangeFeed:
@@ -178,36 +135,13 @@ class ChangeFeed:
     def read(
         self, partition: int, from_seq: int, to_seq: int, rows_max: int
     ) -> Iterator[ChangeChunk]:
-        """Yield the events from ``from_seq`` to before ``to_seq`` in order, without trimmed ones.
+        """Return the events from ``from_seq`` to before ``to_seq`` in order, without trimmed ones.
 
         A chunk has at most ``rows_max`` rows and begins where the chunk before ended. The feed must
         not change during the iteration: take some chunks, then call again from the last
         ``next_seq``. The caller compares ``from_seq`` with ``low_seq``.
         """
-        part = self.partitions[partition]
-        at = max(from_seq, part.low_seq)
-        stop = min(to_seq, part.high_seq)
-        stored_stop = min(stop, part.stored_seq)
-        if at < stored_stop:
-            first_key = chunk_key(partition, at + 1)
-            for key, frame in self._store.scan(first_key, partition_stop(partition)):
-                end = int.from_bytes(key[-8:], "big")
-                start = end - read_header(frame).rows
-                assert start <= at < end, f"partition {partition} has no chunk with {at}"
-                for first in range(at, min(end, stored_stop), rows_max):
-                    last = min(first + rows_max, end, stored_stop)
-                    columns = cut(frame, first - start, last - start)
-                    yield ChangeChunk(partition, first, last, last - first, columns)
-                at = min(end, stored_stop)
-                if at == stored_stop:
-                    break
-            assert at == stored_stop, f"partition {partition} ends at {at}"
-        while at < stop:
-            first = at - part.stored_seq
-            last = min(first + rows_max, stop - part.stored_seq)
-            columns = cut(encode(part.fresh[first * FIELDS : last * FIELDS]), 0, last - first)
-            yield ChangeChunk(partition, at, at + last - first, last - first, columns)
-            at += last - first
+        return self.partitions[partition].read(self._store, from_seq, to_seq, rows_max)
 
     def events(self, partition: int, from_seq: int, to_seq: int) -> Iterator[tuple[int, Event]]:
         """Yield the events of a range with their sequence numbers."""
@@ -267,26 +201,13 @@ class ChangeFeed:
             removed += low - part.low_seq
             part.low_seq = low
             self._trimmed.append(RangeDeletion(chunk_key(number, 0), chunk_key(number, low + 1)))
-            self._measure(part)
+            part.measure(self._store)
         return removed
 
     def collect(self, writes: list[Write]) -> None:
         """Append the new events to ``writes`` as chunks, and drop their rows."""
         for part in self.partitions:
-            fresh = part.fresh
-            if not fresh:
-                continue
-            fields_max = self._rows_max * FIELDS
-            for first in range(0, len(fresh), fields_max):
-                piece = fresh[first : first + fields_max]
-                frame = encode(piece, part.bytes_written)
-                header = read_header(frame)
-                part.oldest_ms = part.oldest_ms or header.first_ms
-                part.high_ms = header.last_ms
-                part.bytes_written += len(frame)
-                part.stored_seq += header.rows
-                writes.append((chunk_key(part.number, part.stored_seq), frame))
-            fresh.clear()  # in place, because ``appends`` holds ``extend`` of this list
+            part.collect(writes, self._rows_max)
         writes.extend(self._trimmed)
         self._trimmed.clear()
 
@@ -294,10 +215,7 @@ class ChangeFeed:
         """Return the part of the feed in the meta record."""
         feed_id = self.feed_id.encode()
         parts = [_count.pack(len(self.partitions), len(feed_id)), feed_id]
-        parts.extend(
-            _partition.pack(part.low_seq, part.stored_seq, part.high_ms, part.bytes_written)
-            for part in self.partitions
-        )
+        parts.extend(part.record() for part in self.partitions)
         return b"".join(parts)
 
     def restore(self, record: bytes, at: int) -> int:
@@ -308,21 +226,9 @@ class ChangeFeed:
             self.begin(record[at : at + id_bytes].decode(), count)
         at += id_bytes
         for part in self.partitions:
-            part.low_seq, part.stored_seq, part.high_ms, part.bytes_written = (
-                _partition.unpack_from(record, at)
-            )
-            at += _partition.size
-            self._measure(part)
+            at = part.restore(record, at)
+            part.measure(self._store)
         return at
-
-    def _measure(self, part: FeedPartition) -> None:
-        """Read the size and age of the oldest chunk of a partition."""
-        part.bytes_floor, part.oldest_ms = part.bytes_written, 0
-        first = chunk_key(part.number, part.low_seq + 1)
-        for _, frame in self._store.scan(first, partition_stop(part.number)):
-            header = read_header(frame)
-            part.bytes_floor, part.oldest_ms = header.bytes_before, header.first_ms
-            return
 
 
 def low_and_high(feed: ChangeFeed) -> Sequence[tuple[int, int]]:

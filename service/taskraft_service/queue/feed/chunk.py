@@ -13,10 +13,33 @@ import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from taskraft_service.queue.feed.event import Event
 from taskraft_service.queue.values import value
+
+
+class Event(NamedTuple):
+    """One transition of one task; fields as in taskraft.v1.ChangeEvent, without its ``seq``."""
+
+    revision: int
+    place: int
+    at_ms: int
+    tube: str
+    task_id: int
+    kind: int
+    from_state: int
+    to_state: int
+    attempt: int
+    priority: int
+    created_ms: int
+    since_ms: int
+    subqueue: str
+    session: str
+    reason: str
+    type: str
+    payload_bytes: int
+    outcome: int
+
 
 COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("revision", "q", 8),
@@ -48,8 +71,12 @@ TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
 _FORMAT: Final = 2
 _SWAP: Final = sys.byteorder == "big"
 
+
 assert array("i").itemsize == 4
+
+
 assert array("q").itemsize == 8
+
 
 _header = Struct("<BIqqQII")
 _text = Struct("<H")

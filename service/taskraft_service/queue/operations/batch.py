@@ -12,7 +12,6 @@ from typing import Any, Final, assert_never
 
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
-from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
 from taskraft_service.queue.operations import kick_bury_delete
 from taskraft_service.queue.operations import move as move_module
 from taskraft_service.queue.operations import put as put_module
@@ -41,6 +40,7 @@ from taskraft_service.queue.operations.settle import settle_checked
 from taskraft_service.queue.operations.settlements import Settle, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, update_tasks
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides
 from taskraft_service.queue.values import value
 
 

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import READY, Operation
-from taskraft_service.queue.entities.ready_order import Offers
+from taskraft_service.queue.entities.ready_tasks import Offers
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from taskraft_service.queue.entities.life_cycle import READY
-from taskraft_service.queue.entities.ready_order import Offers, ReadyOrder
+from taskraft_service.queue.entities.ready_tasks import Offers, ReadyOrder
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.operations.candidates import Candidates, WeightedCandidates, expire

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.side import Side, SideLookup
 from taskraft_service.queue.operations.answer_codec import AnswerCodec
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
 
 C = TypeVar("C")
 R = TypeVar("R")

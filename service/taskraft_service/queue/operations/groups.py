@@ -29,7 +29,7 @@ from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
-from taskraft_service.queue.store.task_sets import FIRST
+from taskraft_service.queue.store.task_indexes import FIRST
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, unhold_if_clear
 from taskraft_service.queue.values import value

@@ -12,7 +12,6 @@ from typing import Final
 from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import (
     CountResult,
     Refusal,
@@ -20,7 +19,7 @@ from taskraft_service.queue.entities.refusal import (
     key_taken,
     wrong_state,
 )
-from taskraft_service.queue.entities.side import ACROSS, Side, SideLookup
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube import QueueTube
@@ -34,7 +33,7 @@ from taskraft_service.queue.operations.command_definition import (
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.selection import change_each
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
 from taskraft_service.queue.transitions.transition import leave_order
 from taskraft_service.queue.transitions.uniqueness import holder

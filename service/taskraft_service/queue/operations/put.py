@@ -11,9 +11,8 @@ from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, at_item, first_of
-from taskraft_service.queue.entities.side import Side, SideLookup
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
 from taskraft_service.queue.entities.tube import QueueTube
@@ -37,7 +36,7 @@ from taskraft_service.queue.operations.dependency_references import join_depende
 from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.temporary_tubes import out_of_reach
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, out_of_reach
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.uniqueness import claim
 from taskraft_service.queue.values import value

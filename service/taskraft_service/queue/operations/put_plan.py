@@ -13,7 +13,6 @@ from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.option_checks import retry_violations
 from taskraft_service.queue.entities.refusal import (
     ItemRefusal,
     Refusal,
@@ -24,6 +23,7 @@ from taskraft_service.queue.entities.refusal import (
     together,
     within,
 )
+from taskraft_service.queue.entities.retry_policy import retry_violations
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask

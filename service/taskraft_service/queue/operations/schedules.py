@@ -12,12 +12,6 @@ from typing import Final
 from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.life_cycle import OPEN
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
-from taskraft_service.queue.entities.schedule_view import (
-    Overlap,
-    ScheduledTime,
-    ScheduleSpec,
-    ScheduleView,
-)
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
@@ -31,7 +25,13 @@ from taskraft_service.queue.operations.put import Put, PutResult, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.schedule_registry import TaskSchedule
+from taskraft_service.queue.state.schedule_registry import (
+    Overlap,
+    ScheduledTime,
+    ScheduleSpec,
+    ScheduleView,
+    TaskSchedule,
+)
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.values import value
 

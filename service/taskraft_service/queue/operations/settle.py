@@ -18,13 +18,6 @@ from taskraft_service.queue.entities.instants import (
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
-from taskraft_service.queue.entities.side import (
-    ACROSS,
-    Side,
-    SideLookup,
-    side_of_tokens,
-    union_of_sides,
-)
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import CapacityEstimate
@@ -71,6 +64,13 @@ from taskraft_service.queue.operations.settlements import (
     TouchedLease,
 )
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.temporary_tubes import (
+    ACROSS,
+    Side,
+    SideLookup,
+    side_of_tokens,
+    union_of_sides,
+)
 from taskraft_service.queue.transitions.endings import bury
 from taskraft_service.queue.transitions.moving import move_to
 from taskraft_service.queue.transitions.transition import transition

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import ItemRefusal
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy

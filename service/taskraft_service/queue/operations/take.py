@@ -12,7 +12,6 @@ from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task, wrong_state
 from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.side import Side, SideLookup, union_of_sides
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
 from taskraft_service.queue.entities.tube import QueueTube
@@ -24,6 +23,7 @@ from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.operations.throttling import choose_within, open_tubes
 from taskraft_service.queue.orders.offers import ScanBudget
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides
 from taskraft_service.queue.state.working_set import by_tube
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition

@@ -8,12 +8,11 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
-from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView, violations
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
 from taskraft_service.queue.operations.command_definition import (

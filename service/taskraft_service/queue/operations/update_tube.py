@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.option_checks import violations
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_options import TubeOptions
+from taskraft_service.queue.entities.tube_options import TubeOptions, violations
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
-from taskraft_service.queue.entities.ready_order import Offers
+from taskraft_service.queue.entities.ready_tasks import Offers
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 
 LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.subqueue import Subqueue, stored_turn, write_offer

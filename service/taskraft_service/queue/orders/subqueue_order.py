@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import ClassVar, Final
 
-from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.ready_order import ReadyOrder
+from taskraft_service.queue.entities.ready_tasks import ReadyOrder
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.limits import Limits

@@ -17,7 +17,7 @@ from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.operations.registry import Command, predict_ready_tubes
 from taskraft_service.queue.operations.selection import named
-from taskraft_service.queue.persistence.digest import digest_of
+from taskraft_service.queue.persistence.state_records import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
 from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan
 from taskraft_service.queue.state.queue_state import QueueState

@@ -19,7 +19,7 @@ from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_sets import FIRST, SetMember, TaskSetIndex
+from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex
 from taskraft_service.queue.values import value
 
 _meta: Final = Struct(">QQQ")

@@ -16,7 +16,7 @@ from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_sets import FIRST, TaskSetIndex
+from taskraft_service.queue.store.task_indexes import FIRST, TaskSetIndex
 
 _FLAGS: Final = (
     (1, "end_task"),

@@ -18,8 +18,7 @@ from taskraft_service.queue.entities.task_update import Editor
 from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver
-from taskraft_service.queue.feed.change_feed import ChangeFeed
-from taskraft_service.queue.feed.event import EntryStamp
+from taskraft_service.queue.feed.change_feed import ChangeFeed, EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.dependents import DependentsIndex
@@ -34,7 +33,7 @@ from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
 from taskraft_service.queue.store.idempotency import IdempotencyTable
 from taskraft_service.queue.store.store import Store
-from taskraft_service.queue.store.unique_keys import UniqueKeys
+from taskraft_service.queue.store.task_indexes import UniqueKeys
 from taskraft_service.queue.values import value
 
 

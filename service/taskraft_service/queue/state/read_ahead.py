@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from taskraft_service.queue.entities.ready_order import Offers
+from taskraft_service.queue.entities.ready_tasks import Offers
 from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState

@@ -1,4 +1,4 @@
-"""Keep replicated operations away from the tasks of temporary tubes.
+"""Tell where the tasks of a command are: in the replicated log, or in temporary tubes in memory.
 
 The log and the store have only the definition of a temporary tube. Its tasks are in a separate
 queue in the memory of the leader, so no applied entry may put tasks into it.
@@ -6,12 +6,51 @@ queue in the memory of the leader, so no applied entry may put tasks into it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Flag
+from functools import reduce
+from operator import or_
+from typing import Final, TypeAlias
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions
 from taskraft_service.queue.state.queue_state import QueueState
+
+TEMPORARY_TUBES: Final = 1 << 31
+"""Smallest number of a temporary tube."""
+
+TEMPORARY_TASKS: Final = 1 << 62
+"""Smallest task id and smallest lease token in a temporary tube."""
+
+
+class Side(Flag):
+    """Where the tasks are that a command addresses."""
+
+    LOG = 1
+    MEMORY = 2
+    BOTH = 3
+
+
+NOWHERE: Final = Side(0)
+ACROSS: Final = (
+    "names a tube of the other kind; a task cannot move between a temporary and a replicated tube"
+)
+SideLookup: TypeAlias = Callable[[str], Side]
+"""Returns the side of a tube by its name; ``NOWHERE`` if the tube does not exist."""
+
+
+def side_of_tokens(tokens: Sequence[int]) -> Side:
+    """Return the side of leases; a token of a temporary tube is at least ``TEMPORARY_TASKS``."""
+    if not tokens:
+        return NOWHERE
+    memory = Side.MEMORY if max(tokens) >= TEMPORARY_TASKS else NOWHERE
+    return memory | (Side.LOG if min(tokens) < TEMPORARY_TASKS else NOWHERE)
+
+
+def union_of_sides(sides: Iterable[Side]) -> Side:
+    """Return all given sides together; ``Side.LOG`` if there are none."""
+    return reduce(or_, sides, NOWHERE) or Side.LOG
 
 
 def out_of_reach(tube: QueueTube) -> Refusal:

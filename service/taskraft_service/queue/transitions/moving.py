@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import GONE, LIFE_CYCLE, TAKEN, EventKind, Operation
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason, Refusal, refusal_of_driver
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task import EffectiveTaskOptions, QueueTask
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTube

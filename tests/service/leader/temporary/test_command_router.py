@@ -23,7 +23,6 @@ from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.entities.side import TEMPORARY_TASKS
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
@@ -31,6 +30,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS
 from taskraft_service.storage.memory import MemoryStore
 
 TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)

@@ -14,7 +14,7 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.queue.entities.side import TEMPORARY_TASKS
+from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 from tests.service.leader.temporary.calls import (
     Options,

@@ -7,8 +7,8 @@ import dataclasses
 from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import OnConflict
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted, Position
 from taskraft_service.queue.entities.task_view import Failure, State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope

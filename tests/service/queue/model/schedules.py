@@ -6,7 +6,6 @@ from copy import deepcopy
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleView
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import (
@@ -16,6 +15,7 @@ from taskraft_service.queue.operations.schedules import (
     ScheduleResult,
     UpdateSchedule,
 )
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleView
 from tests.service.queue.model.groups import OPEN
 
 

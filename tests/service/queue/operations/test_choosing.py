@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.tube_driver import Placement
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

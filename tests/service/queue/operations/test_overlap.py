@@ -6,7 +6,6 @@ from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
@@ -18,6 +17,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
 
 SKIP, CANCEL_BEFORE = Overlap.SKIP, Overlap.CANCEL_BEFORE

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.retry_policy import BACKOFF_MS_MAX, Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import (
+    ATTEMPTS_MAX,
+    BACKOFF_MS_MAX,
+    FACTOR_PERCENT_MAX,
+    Exhausted,
+    RetryPolicy,
+)
 from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule, UpdateSchedule
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
 
 PLAN = ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b"x")

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.entities.subqueue_rates import SubqueueRates
+from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.offers import OfTypes

@@ -5,22 +5,23 @@ from dataclasses import replace
 import pytest
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.option_checks import (
+from taskraft_service.queue.entities.retry_policy import (
     ATTEMPTS_MAX,
-    COUNT_MAX,
     FACTOR_PERCENT_MAX,
+    Exhausted,
+    RetryPolicy,
+    retry_violations,
+)
+from taskraft_service.queue.entities.tube_options import (
+    COUNT_MAX,
     SUBQUEUE_BYTES_MAX,
     SUBQUEUE_WEIGHTS_MAX,
-    retry_violations,
-    violations,
-)
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.tube_options import (
     OnAck,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
+    violations,
 )
 
 FIFO, FIFOTTL, LIM, UTUBE = TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL

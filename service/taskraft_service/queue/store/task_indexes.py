@@ -1,16 +1,17 @@
-"""Keep numbered sets of tasks in the store, with the changes since the last batch in memory.
+"""Index tasks in the store by numbered sets and by unique keys.
 
-Examples are the open tasks of a group, and the tasks that depend on one task. A member that is
-added and removed between two batches of writes is never written.
+Memory holds only the changes since the last batch of writes. A change that is undone between two
+batches is never written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import merge
-from typing import TypeAlias
+from struct import Struct
+from typing import Final, TypeAlias
 
-from taskraft_service.queue.store.keys import member_key, member_of, prefix_stop
+from taskraft_service.queue.store.keys import UNIQUE, member_key, member_of, prefix_stop, unique_key
 from taskraft_service.queue.store.store import Store, Write
 
 SetMember: TypeAlias = tuple[int, int]
@@ -21,6 +22,8 @@ FIRST: SetMember = (0, 0)
 
 class TaskSetIndex:
     """Hold the members of all sets of one kind, by the number of the set.
+
+    Examples are the open tasks of a group, and the tasks that depend on one task.
 
     Add a member only to a set without it. Discarding a member that is not in the set is allowed.
     """
@@ -74,4 +77,61 @@ class TaskSetIndex:
             for member, is_there in fresh.items():
                 key = member_key(self._prefix, number, member)
                 writes.append((key, b"" if is_there else None))
+        self._fresh.clear()
+
+
+_holder = Struct(">Q")
+NOBODY: Final = 0
+"""Task id of a unique key without a holder."""
+
+
+class UniqueKeys:
+    """Hold the unique keys in use in all tubes, each with the task that holds the key.
+
+    The holder is the last task that was put with the key, until that task is deleted. A finished
+    task that is retained still holds its key, so that a producer can restart the task. Stored keys
+    contain the tube number, so truncating a tube frees its keys at once; the records are deleted
+    later with the tasks.
+    """
+
+    __slots__ = ("_fresh", "_store")
+
+    def __init__(self, store: Store) -> None:
+        """Open the unique keys in ``store``."""
+        self._store = store
+        self._fresh: dict[bytes, int] = {}
+
+    def find(self, tube: int, key: tuple[str, ...]) -> int:
+        """Return the id of the task that holds a key, or ``NOBODY``."""
+        place = unique_key(tube, key)
+        task_id = self._fresh.get(place)
+        if task_id is not None:
+            return task_id
+        record = self._store.get(place)
+        if record is None:
+            return NOBODY
+        (stored,) = _holder.unpack(record)
+        return int(stored)
+
+    def claim(self, tube: int, key: tuple[str, ...], task_id: int) -> None:
+        """Make a task the holder of a key, instead of any previous holder."""
+        self._fresh[unique_key(tube, key)] = task_id
+
+    def free(self, tube: int, key: tuple[str, ...], task_id: int) -> None:
+        """Free the key of a deleted task, unless another task holds the key now."""
+        if self.find(tube, key) == task_id:
+            self._fresh[unique_key(tube, key)] = NOBODY
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Yield all keys in use with the ids of their tasks, in order; for digests."""
+        stored = self._store.scan(UNIQUE, prefix_stop(UNIQUE))
+        known = {place: int(_holder.unpack(record)[0]) for place, record in stored}
+        for place, task_id in sorted((known | self._fresh).items()):
+            if task_id != NOBODY:
+                yield place, task_id
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append the changes that are not in the store yet to ``writes``."""
+        for place, task_id in self._fresh.items():
+            writes.append((place, _holder.pack(task_id) if task_id != NOBODY else None))
         self._fresh.clear()

@@ -5,7 +5,6 @@ import pytest
 from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
@@ -22,6 +21,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
 
 OPENING = (

@@ -3,7 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.ready_ages import FRESH_SLOTS_MAX, PRECISION, ReadyAgeHistogram
+from taskraft_service.queue.entities.ready_tasks import (
+    FRESH_SLOTS_MAX,
+    PRECISION,
+    ReadyAgeHistogram,
+)
 
 HOUR_MS = 3_600_000
 STEPS = st.lists(

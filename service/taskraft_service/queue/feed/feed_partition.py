@@ -1,0 +1,145 @@
+"""One partition of the change feed: its sequence numbers, and the events not yet in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from taskraft_service.queue.feed.chunk import (
+    AT_MS_COLUMN,
+    FIELDS,
+    ChangeChunk,
+    cut,
+    encode,
+    read_header,
+)
+from taskraft_service.queue.store.keys import chunk_key, partition_stop
+from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.values import value
+
+_record: Final = Struct(">QQqQ")
+"""First and first unstored sequence number, instant of the last event, bytes written so far."""
+
+
+@value
+class PartitionView:
+    """A partition as a value; ``bytes`` and ``oldest_ms`` (0: no event) differ between nodes."""
+
+    partition: int
+    low_seq: int
+    high_seq: int
+    high_ms: int
+    bytes: int
+    oldest_ms: int
+
+
+class FeedPartition:
+    """One partition of the feed.
+
+    ``stored_seq`` is the first sequence number that the store does not have. ``fresh`` has the
+    fields of the events from there on, one event after the other.
+    """
+
+    __slots__ = (
+        "bytes_floor",
+        "bytes_written",
+        "fresh",
+        "high_ms",
+        "low_seq",
+        "number",
+        "oldest_ms",
+        "stored_seq",
+    )
+
+    def __init__(self, number: int) -> None:
+        """Make an empty partition."""
+        self.number = number
+        self.low_seq = 0
+        self.stored_seq = 0
+        self.fresh: list[int | str] = []
+        self.high_ms = 0
+        self.bytes_written = 0
+        self.bytes_floor = 0
+        self.oldest_ms = 0
+
+    @property
+    def high_seq(self) -> int:
+        """Return the sequence number that the next event gets."""
+        return self.stored_seq + len(self.fresh) // FIELDS
+
+    def view(self) -> PartitionView:
+        """Return the partition as a value."""
+        fresh = self.fresh
+        high_ms = fresh[AT_MS_COLUMN - FIELDS] if fresh else self.high_ms
+        oldest_ms = self.oldest_ms or (fresh[AT_MS_COLUMN] if fresh else 0)
+        assert isinstance(high_ms, int)
+        assert isinstance(oldest_ms, int)
+        kept = self.bytes_written - self.bytes_floor
+        return PartitionView(self.number, self.low_seq, self.high_seq, high_ms, kept, oldest_ms)
+
+    def read(
+        self, store: Store, from_seq: int, to_seq: int, rows_max: int
+    ) -> Iterator[ChangeChunk]:
+        """Yield the events of a range from the store and from memory; see ``ChangeFeed.read``."""
+        number = self.number
+        at = max(from_seq, self.low_seq)
+        stop = min(to_seq, self.high_seq)
+        stored_stop = min(stop, self.stored_seq)
+        if at < stored_stop:
+            first_key = chunk_key(number, at + 1)
+            for key, frame in store.scan(first_key, partition_stop(number)):
+                end = int.from_bytes(key[-8:], "big")
+                start = end - read_header(frame).rows
+                assert start <= at < end, f"partition {number} has no chunk with {at}"
+                for first in range(at, min(end, stored_stop), rows_max):
+                    last = min(first + rows_max, end, stored_stop)
+                    columns = cut(frame, first - start, last - start)
+                    yield ChangeChunk(number, first, last, last - first, columns)
+                at = min(end, stored_stop)
+                if at == stored_stop:
+                    break
+            assert at == stored_stop, f"partition {number} ends at {at}"
+        while at < stop:
+            first = at - self.stored_seq
+            last = min(first + rows_max, stop - self.stored_seq)
+            columns = cut(encode(self.fresh[first * FIELDS : last * FIELDS]), 0, last - first)
+            yield ChangeChunk(number, at, at + last - first, last - first, columns)
+            at += last - first
+
+    def collect(self, writes: list[Write], rows_max: int) -> None:
+        """Append the new events to ``writes`` as chunks of at most ``rows_max``; drop the rows."""
+        fresh = self.fresh
+        if not fresh:
+            return
+        fields_max = rows_max * FIELDS
+        for first in range(0, len(fresh), fields_max):
+            piece = fresh[first : first + fields_max]
+            frame = encode(piece, self.bytes_written)
+            header = read_header(frame)
+            self.oldest_ms = self.oldest_ms or header.first_ms
+            self.high_ms = header.last_ms
+            self.bytes_written += len(frame)
+            self.stored_seq += header.rows
+            writes.append((chunk_key(self.number, self.stored_seq), frame))
+        fresh.clear()  # in place, because ``ChangeFeed.appends`` holds ``extend`` of this list
+
+    def record(self) -> bytes:
+        """Return the part of the partition in the meta record."""
+        return _record.pack(self.low_seq, self.stored_seq, self.high_ms, self.bytes_written)
+
+    def restore(self, record: bytes, at: int) -> int:
+        """Read the part of the partition from the meta record; return where it ends."""
+        self.low_seq, self.stored_seq, self.high_ms, self.bytes_written = _record.unpack_from(
+            record, at
+        )
+        return at + _record.size
+
+    def measure(self, store: Store) -> None:
+        """Read the size and age of the oldest chunk."""
+        self.bytes_floor, self.oldest_ms = self.bytes_written, 0
+        first = chunk_key(self.number, self.low_seq + 1)
+        for _, frame in store.scan(first, partition_stop(self.number)):
+            header = read_header(frame)
+            self.bytes_floor, self.oldest_ms = header.bytes_before, header.first_ms
+            return

@@ -1,0 +1,284 @@
+"""Write the queue state to the store, load it from there, and hash it to compare replicas.
+
+The three walk over the same registries. ``collect`` writes the changes since its last call,
+``open_state`` loads small records and leased tasks but not the backlog, and ``digest_of`` reads
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+from taskraft_service.queue.codecs.settings_codec import read_settings, write_settings
+from taskraft_service.queue.codecs.task_codec import write_task
+from taskraft_service.queue.entities.life_cycle import GONE, READY, TAKEN
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_update import Editor, unchanged
+from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
+from taskraft_service.queue.feed.change_feed import low_and_high
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.persistence.task_writes import (
+    HOLDER,
+    TaskWrites,
+    delete_outside,
+    delete_tasks,
+)
+from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState
+from taskraft_service.queue.state.timers import Timers, write_timer
+from taskraft_service.queue.state.tube_codec import read_tube, write_tube
+from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
+from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.transitions.endings import note_surplus
+
+FORMAT: Final = 12
+"""Format version of the store; opening a store of another version fails."""
+
+META_HEAD: Final = Struct(">BQqQIQ")
+"""Format, applied index, clock in ms, last lease token, last tube number, last session number."""
+
+
+def collect(state: QueueState) -> list[Write]:
+    """Return the current values of the keys changed since the last call, and the meta record."""
+    writes: list[Write] = []
+    _collect_tasks(state, writes)
+    _collect_tubes(state, writes)
+    state.sessions.collect(writes)
+    state.requests.collect(writes)
+    state.consumers.collect(writes)
+    state.schedules.collect(writes)
+    state.groups.collect(writes)
+    state.dependents.collect(writes)
+    state.unique_keys.collect(writes)
+    state.failures.collect(writes)
+    state.feed.collect(writes)
+    state.timers.flushed()
+    writes.append((META, _meta(state)))
+    return writes
+
+
+def _collect_tasks(state: QueueState, writes: list[Write]) -> None:
+    gone: list[QueueTask] = []
+    living = TaskWrites()
+    add = living.add
+    outside: list[Write] = []
+    for task in state.dirty_tasks:
+        task.dirty = False
+        if task.state is not GONE:
+            add(task)
+            _let_go(state, task)
+        elif task.written is not None:
+            if _goes_alone(state, task):
+                gone.append(task)
+            else:
+                delete_outside(task, outside)
+            del task.tube.tasks[task.id]
+    state.dirty_tasks.clear()
+    living.append_to(writes)
+    writes += outside
+    delete_tasks(gone, writes)
+    state.removals.collect(writes)
+
+
+def _goes_alone(state: QueueState, task: QueueTask) -> bool:
+    """Return whether a deleted task needs its own deletions of all its keys.
+
+    True for a task of an existing tube. Also true for a task of a truncated or dropped tube that
+    the removal has not reached: the removal scans the store and must not find the task again.
+    """
+    number = task.tube.number
+    if number in state.tubes.by_number:
+        return True
+    removal = state.removals.get(number)
+    return removal is not None and task.id >= removal[1]
+
+
+def _let_go(state: QueueState, task: QueueTask) -> None:
+    """Evict a task or its content from memory, unless it may be needed soon."""
+    tube = task.tube
+    if tube.number not in state.tubes.by_number:
+        state.evict(task)
+    elif task.state is TAKEN:
+        if task.is_body_apart and task.body is not None:
+            state.resident_bytes -= len(task.body)
+            task.body = None
+    elif (
+        task.state is not READY
+        or state.resident_bytes > state.limits.resident_bytes_max
+        or not tube.ready.is_head(task)
+    ):
+        state.evict(task)
+
+
+def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
+    state.tubes.collect_ended(writes)
+    for tube in state.tubes.fetch_changed():
+        for entry in tube.ready.collect(writes, tube.counters.states[READY]):
+            task = tube.tasks.get(entry[-1])
+            if task is not None and task.state is READY and not tube.ready.is_head(task):
+                state.evict(task)
+        tube.buried.flushed()
+        writes.append((tube_key(tube.number), write_tube(tube)))
+        write_timer(tube, writes)
+
+
+def _meta(state: QueueState) -> bytes:
+    head = META_HEAD.pack(
+        FORMAT,
+        state.index,
+        state.now_ms,
+        state.token,
+        state.tubes.number,
+        state.sessions.number,
+    )
+    parts = (
+        state.removals.meta(),
+        write_settings(state.settings),
+        state.requests.record(),
+        state.feed.record(),
+        state.groups.meta(),
+        state.failures.meta(),
+        state.dependents.meta(),
+    )
+    return b"".join((head, *parts))
+
+
+class UnknownFormatError(Exception):
+    """Report a store in the format of another version.
+
+    The operator must start the matching version or use an empty data directory.
+    """
+
+
+def stored_index(store: Store) -> int:
+    """Return the applied index of the state in a store; 0 for an empty store."""
+    meta = store.get(META)
+    return 0 if meta is None else int(META_HEAD.unpack_from(meta)[1])
+
+
+def bare_task(body: bytes) -> NewTask:
+    """Return a new task with a body and default attributes."""
+    return NewTask(body, len(body))
+
+
+def open_state(
+    store: Store,
+    limits: Limits,
+    new_task: Callable[[bytes], NewTask] = bare_task,
+    editor: Editor = unchanged,
+    drivers: Mapping[str, TubeDriver] = NO_DRIVERS,
+    origin: CounterOrigin = BEGINNING,
+) -> QueueState:
+    """Return the state in a store; a store without a meta record gives an empty state.
+
+    Raises:
+        UnknownFormatError: the store has another format.
+        TubeDriverMissing: a tube needs a driver that is not installed on this node.
+    """
+    state = QueueState(store, limits, new_task, editor, drivers, origin)
+    meta = store.get(META)
+    if meta is None:
+        return state
+    if meta[0] != FORMAT:
+        raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
+    _open_meta(state, meta)
+    for _, record in store.scan(TUBE, prefix_stop(TUBE)):
+        tube = read_tube(record, store, limits)
+        state.tubes.admit(tube)
+        note_surplus(state, tube)
+    state.tubes.totals.restore()
+    state.sessions.restore(store)
+    state.consumers.restore(store)
+    state.schedules.restore(store)
+    state.groups.restore(store)
+    state.timers = Timers(store, limits, stored=True)
+    _open_leases(state)
+    return state
+
+
+def _open_meta(state: QueueState, meta: bytes) -> None:
+    """Restore the state from the meta record, in the order in which ``collect`` writes it."""
+    (
+        _,
+        state.index,
+        state.now_ms,
+        state.token,
+        state.tubes.number,
+        state.sessions.number,
+    ) = META_HEAD.unpack_from(meta)
+    at = META_HEAD.size
+    at = state.removals.restore_meta(meta, at, state.store, state.limits)
+    state.settings, at = read_settings(meta, at)
+    at = state.requests.restore(meta, at)
+    at = state.feed.restore(meta, at)
+    at = state.groups.restore_meta(meta, at)
+    at = state.failures.restore_meta(meta, at)
+    at = state.dependents.restore_meta(meta, at)
+    assert at == len(meta)
+
+
+def _open_leases(state: QueueState) -> None:
+    """Load all taken tasks into memory, in order of their lease tokens."""
+    for _, holder in state.store.scan(LEASE, prefix_stop(LEASE)):
+        number, task_id = HOLDER.unpack(holder)
+        tube = state.tubes.by_number.get(number)
+        if tube is None:
+            continue  # the tube was truncated or dropped, so the lease is stale
+        task = state.find(tube, task_id)
+        assert task is not None
+        assert task.state is TAKEN
+        tube.tasks[task_id] = task
+        tube.ready.reopen(task)
+        state.resident_bytes += len(task.body or b"")
+        state.leases[task.token] = task
+        if task.session is not None:
+            task.session.held[task.token] = task
+
+
+def digest_of(state: QueueState) -> bytes:
+    """Return a hash of the whole state; replicas with the same applied index have the same hash.
+
+    Reads the whole store, including the backlog and the events of the change feed.
+    """
+    whole = blake2b(digest_size=16)
+    for part in _parts(state):
+        whole.update(len(part).to_bytes(4, "big"))
+        whole.update(part)
+    for partition, (low, high) in enumerate(low_and_high(state.feed)):
+        for seq, event in state.feed.events(partition, low, high):
+            whole.update(repr((partition, seq, *event)).encode())
+    return whole.digest()
+
+
+def _parts(state: QueueState) -> Iterator[bytes]:
+    numbers = (state.index, state.now_ms, state.token, state.tubes.number)
+    yield repr((numbers, state.sessions.number, state.feed.feed_id)).encode()
+    yield repr(low_and_high(state.feed)).encode()
+    for number, (tube, next_id) in state.removals.items():
+        yield repr((number, tube.name, next_id)).encode()
+        for task in state.tasks(tube, next_id - 1):
+            # Do not hash the record: it may name an ended session, unlike the task in memory.
+            yield repr((task.id, task.state, task.attempt)).encode()
+    for _, tube in sorted(state.tubes.items()):
+        yield write_tube(tube)
+        yield from tube.subqueue_rates.digest_parts(state.now_ms)
+        for task in state.tasks(tube):
+            yield task.id.to_bytes(8, "big") + write_task(task)
+            yield state.body(task)
+    for _, session in sorted(state.sessions.items()):
+        yield session.record()
+        yield repr(list(session.held)).encode()
+    yield repr(list(state.leases)).encode()
+    yield from state.failures.digest_parts()
+    yield from (consumer.record() for consumer in state.consumers)
+    yield from (schedule.record() for schedule in state.schedules)
+    yield from state.groups.digest_parts()
+    yield from state.dependents.digest_parts()
+    for place, task_id in state.unique_keys.items():
+        yield place + task_id.to_bytes(8, "big")
+    yield state.requests.record()
+    for request_id, answer in sorted(state.requests.items()):
+        yield request_id.encode() + answer
