@@ -15,8 +15,10 @@ import grpc
 import grpc.aio
 
 from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import MemberId
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.caller import Caller, Unauthenticated
+from taskraft_service.api.rpc.calls_at_leader import CallsAtLeader, LeaderReplaced
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
     TraceContext,
@@ -111,11 +113,13 @@ class Forwarder:
         self._closing: set[asyncio.Task[None]] = set()
         self._leader_wait_seconds = 2 * election_ms / 1000
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._at_leader = CallsAtLeader(leadership)
         self.calls = 0
         """Unary calls forwarded since the process started."""
 
     async def close(self) -> None:
         """Close all channels."""
+        self._at_leader.close()
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -152,8 +156,8 @@ class Forwarder:
         limit = asyncio.get_running_loop().time() + self._leader_wait_seconds
         return limit if deadline is None else min(limit, deadline)
 
-    async def leader_channel(self, deadline: float | None) -> grpc.aio.Channel:
-        """Return an open channel to the leader.
+    async def leader_channel(self, deadline: float | None) -> tuple[grpc.aio.Channel, MemberId]:
+        """Return an open channel to the leader, and the leader.
 
         Args:
             deadline: the deadline of the call, as a time of the event loop.
@@ -166,11 +170,11 @@ class Forwarder:
         while await self.leadership.wait_until_settled(limit):
             if self.leadership.is_leader:
                 raise ThisNodeLeads
-            leader = self.leadership.leader
+            leader, leader_id = self.leadership.leader, self.leadership.leader_id
             assert leader is not None, "another node leads once leadership has settled"
             channel = self._channel(leader)
             if await self._connect(channel, limit):
-                return channel
+                return channel, leader_id
         raise CallRefused(error_pb2.Error.NO_LEADER, "the cluster has no reachable leader; retry")
 
     async def _connect(self, channel: grpc.aio.Channel, limit: float) -> bool:
@@ -221,13 +225,18 @@ class Forwarder:
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if arrived_at is None else arrived_at
         while True:
-            channel = await self.leader_channel(deadline)
-            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+            channel, leader = await self.leader_channel(deadline)
+            start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
             metadata = (*forwarding_metadata(principal, trace), waited)
+            call = start(raw, timeout=left, metadata=metadata)
             try:
-                return await call(raw, timeout=left, metadata=metadata)
+                with self._at_leader.tracked(call, leader):
+                    return await call
+            except LeaderReplaced as error:
+                if not idempotent:
+                    raise _commit_unknown() from error
             except grpc.aio.AioRpcError as error:
                 if not await self._may_retry(error, idempotent=idempotent):
                     raise LeaderAnsweredError(error) from error
@@ -248,10 +257,7 @@ class Forwarder:
             return False
         if idempotent:
             return True
-        raise CallRefused(
-            error_pb2.Error.COMMIT_UNKNOWN,
-            "the leader was lost during the call; the call may have had an effect",
-        ) from error
+        raise _commit_unknown() from error
 
     async def relay(self, method: str, first: bytes, stream: MessageStream, caller: Caller) -> None:
         """Open the same stream on the leader and copy the messages in both directions.
@@ -267,6 +273,7 @@ class Forwarder:
             CallRefused: NO_LEADER.
             Unauthenticated: the caller's credentials were withdrawn.
             LeaderAnsweredError: the leader ended the stream with an error.
+            LeaderReplaced: another node leads, and the old leader has not ended the stream.
         """
         withdrawn: list[Unauthenticated] = []
 
@@ -281,17 +288,26 @@ class Forwarder:
                 yield raw
 
         metadata = forwarding_metadata(caller.name, trace_context(stream.metadata))
-        channel = await self.leader_channel(stream.deadline)
+        channel, leader = await self.leader_channel(stream.deadline)
         open_stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
             method
         )
         upstream = open_stream(requests(), metadata=metadata)
         try:
-            async for raw in upstream:
-                await stream.write(raw)
+            with self._at_leader.tracked(upstream, leader):
+                async for raw in upstream:
+                    await stream.write(raw)
             if withdrawn:
                 raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
             raise LeaderAnsweredError(error) from error
         finally:
             upstream.cancel()
+
+
+def _commit_unknown() -> CallRefused:
+    """Return the refusal of a call that may have had an effect at a leader that was lost."""
+    return CallRefused(
+        error_pb2.Error.COMMIT_UNKNOWN,
+        "the leader was lost during the call; the call may have had an effect",
+    )

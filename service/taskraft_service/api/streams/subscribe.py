@@ -11,6 +11,7 @@ from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
+from taskraft_service.api.rpc.calls_at_leader import LeaderReplaced
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
@@ -204,11 +205,23 @@ class SubscribeHandler:
         except LeaderAnsweredError as error:
             if not error.is_unavailable:
                 raise
-            # GoAway tells the client to reconnect; a broken stream would look like a failure.
-            lost = error_pb2.Error(reason=error_pb2.Error.NO_LEADER, message="the leader was lost")
-            go_away = pb.SubscribeResponse.GoAway(error=lost, retry_ms=RETRY_DELAY_MS)
-            message = pb.SubscribeResponse(go_away=go_away)
-            await stream.write(message.SerializeToString())
+            await stream.write(_leader_lost(new_leader=""))
+        except LeaderReplaced:
+            await stream.write(_leader_lost(self._leadership.address))
+
+
+def _leader_lost(new_leader: str) -> bytes:
+    """Return a GoAway: the client reconnects; a broken stream would look like a failure.
+
+    ``new_leader`` is the address of the next leader; empty while it is unknown.
+    """
+    reason = error_pb2.Error.NOT_LEADER if new_leader else error_pb2.Error.NO_LEADER
+    go_away = pb.SubscribeResponse.GoAway(
+        error=error_pb2.Error(reason=reason, message="the leader was lost"),
+        leader=new_leader,
+        retry_ms=0 if new_leader else RETRY_DELAY_MS,
+    )
+    return pb.SubscribeResponse(go_away=go_away).SerializeToString()
 
 
 def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:

@@ -10,6 +10,7 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_service.access.authenticator import PRINCIPAL_KEY
 from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller, Unauthenticated
+from taskraft_service.api.rpc.calls_at_leader import ANSWER_GRACE_SECONDS, LeaderReplaced
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
     HOPS_KEY,
@@ -24,7 +25,7 @@ from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import PhaseMachine
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"
-ME, LEADER = MemberId(1), MemberId(2)
+ME, LEADER, NEXT_LEADER = MemberId(1), MemberId(2), MemberId(3)
 
 
 class Lead:
@@ -44,12 +45,16 @@ class Upstream:
     def __init__(self):
         self.answers = []
         self.calls = []
+        self.arrived = asyncio.Event()
 
     async def serve(self, raw, context):
         self.calls.append((raw, dict(context.invocation_metadata())))
+        self.arrived.set()
         if not self.answers:
             return raw
         answer = self.answers.pop(0)
+        if isinstance(answer, asyncio.Future):
+            return await answer
         if isinstance(answer, CallRefused):
             packed = rpc_status(answer).SerializeToString()
             await context.abort(
@@ -82,6 +87,7 @@ async def bench():
     members = {
         1: PeerAddress(1, "n1", "p:1", "127.0.0.1:1"),
         2: PeerAddress(2, "n2", "p:1", f"127.0.0.1:{port}"),
+        3: PeerAddress(3, "n3", "p:1", f"127.0.0.1:{port}"),
     }
     phases = PhaseMachine()
     leadership = LeadershipTracker(phases, ME, members, Lead())
@@ -187,6 +193,66 @@ async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
     bench.leads(NO_MEMBER, term=2)
 
 
+async def test_an_idempotent_call_is_repeated_when_another_node_leads(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [asyncio.Future()]
+    calling = asyncio.ensure_future(bench.call(repeatable=True))
+    await bench.upstream.arrived.wait()
+    bench.leads(NEXT_LEADER, term=2)
+    assert await calling == b"raw"
+    assert len(bench.upstream.calls) == 2
+
+
+async def test_a_call_that_may_have_had_an_effect_ends_when_another_node_leads(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [asyncio.Future()]
+    calling = asyncio.ensure_future(bench.call(repeatable=False))
+    await bench.upstream.arrived.wait()
+    bench.leads(NEXT_LEADER, term=2)
+    with pytest.raises(CallRefused) as caught:
+        await calling
+    assert caught.value.reason == error_pb2.Error.COMMIT_UNKNOWN
+    assert len(bench.upstream.calls) == 1
+
+
+async def test_the_old_leader_may_still_answer_after_another_node_leads(bench):
+    answer = asyncio.Future()
+    bench.leads(LEADER)
+    bench.upstream.answers = [answer]
+    calling = asyncio.ensure_future(bench.call(repeatable=False))
+    await bench.upstream.arrived.wait()
+    bench.leads(NEXT_LEADER, term=2)
+    answer.set_result(b"late")
+    assert await calling == b"late"
+
+
+async def test_a_leader_that_is_unknown_for_a_moment_keeps_its_calls(bench):
+    answer = asyncio.Future()
+    bench.leads(LEADER)
+    bench.upstream.answers = [answer]
+    calling = asyncio.ensure_future(bench.call(repeatable=False))
+    await bench.upstream.arrived.wait()
+    bench.leads(NO_MEMBER)
+    for _ in range(5):  # the tracking of the calls sees that no leader is known
+        await asyncio.sleep(0)
+    bench.leads(LEADER)
+    done, _ = await asyncio.wait({calling}, timeout=1.5 * ANSWER_GRACE_SECONDS)
+    assert not done
+    answer.set_result(b"late")
+    assert await calling == b"late"
+
+
+async def test_the_cancellation_of_a_caller_is_not_taken_for_a_new_leader(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [asyncio.Future()]
+    calling = asyncio.ensure_future(bench.call(repeatable=True))
+    await bench.upstream.arrived.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert len(bench.upstream.calls) == 1
+
+
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
 def test_what_no_node_says_of_a_call_means_nothing(text):
     assert hop_count({HOPS_KEY: text}) == 0
@@ -256,7 +322,7 @@ class WithdrawnCaller(AnonymousCaller):
 
 def relaying(bench, upstream):
     async def leader_channel(_deadline):
-        return upstream
+        return upstream, LEADER
 
     bench.forwarder.leader_channel = leader_channel
     return bench.forwarder
@@ -287,3 +353,32 @@ async def test_withdrawn_credentials_end_a_relayed_stream(bench):
         await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(b"b"), WithdrawnCaller())
     assert upstream.received == [b"a"]
     assert upstream.metadata[PRINCIPAL_KEY] == "mailer"
+
+
+async def test_a_relayed_stream_ends_when_another_node_leads(bench):
+    opened = asyncio.Event()
+
+    async def serve(requests, _context):
+        async for raw in requests:
+            opened.set()
+            yield raw
+
+    server = grpc.aio.server()
+    handler = grpc.stream_stream_rpc_method_handler(serve)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("taskraft.v1.TaskService", {"PutTasks": handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    bench.leads(LEADER)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stream = ClientStream()
+        stream.read = asyncio.Event().wait
+        relay = relaying(bench, channel).relay(METHOD, b"a", stream, ANONYMOUS)
+        relaying_task = asyncio.ensure_future(relay)
+        await opened.wait()
+        bench.leads(NEXT_LEADER, term=2)
+        with pytest.raises(LeaderReplaced):
+            await relaying_task
+    await server.stop(None)
+    assert stream.received == [b"a"]
