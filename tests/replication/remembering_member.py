@@ -14,7 +14,12 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.errors import (
+    DirectoryRefused,
+    MessageMalformed,
+    SnapshotBroken,
+    SnapshotUnusable,
+)
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.grpc_peers import GrpcPeers
@@ -68,6 +73,11 @@ class Member:
         self.membership = Membership(cluster_id, 0, MemberId(member), incarnation)
         self.transport = GrpcTransport()
         self.received: list[Message] = []
+        self.beacon = b""
+        """What it tells with each heartbeat."""
+        self.beacons: list[tuple[MemberId, bytes, int]] = []
+        """The beacons that came, each with the number of messages before it."""
+        self.bad_beacon: bytes | None = None
         self.lost: list[int] = []
         self.sent: list[bool] = []
         self.gone: list[MemberId] = []
@@ -102,6 +112,14 @@ class Member:
     def receive(self, messages: Sequence[Message]) -> None:
         self.received += messages
         self.changed.set()
+
+    def make_beacon(self) -> bytes:
+        return self.beacon
+
+    def receive_beacon(self, member: MemberId, beacon: bytes) -> None:
+        if beacon == self.bad_beacon:
+            raise MessageMalformed("a bad beacon")
+        self.beacons.append((member, beacon, len(self.received)))
 
     def unreachable(self, member: MemberId) -> None:
         self.lost.append(member)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 
+from taskraft_replication.beacons import Beacons, NoBeacons
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Roster
 from taskraft_replication.driver.driver import build_driver
@@ -63,6 +64,8 @@ class Node:
         exit."""
         self.is_running = False
         """Whether the node was started and has neither stopped nor failed."""
+        self.beacons: Beacons = NoBeacons()
+        """What the members tell each other with heartbeats; set it before ``start``."""
         self._machine = machine
         self._transport = transport
         self._storage = storage

@@ -9,10 +9,16 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from taskraft_replication.background import Background
+from taskraft_replication.beacons import Beacons
 from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
-from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.errors import (
+    DirectoryRefused,
+    MessageMalformed,
+    SnapshotBroken,
+    SnapshotUnusable,
+)
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
@@ -27,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 class EffectsHost(Protocol):
     """The node, as its effects and its receiver use it."""
+
+    beacons: Beacons
 
     @property
     def is_running(self) -> bool:
@@ -159,6 +167,21 @@ class PeerReceiver:
         try:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on
+            self._host.fail(error)
+
+    def make_beacon(self) -> bytes:
+        """See ``Receiver``."""
+        return self._host.beacons.make()
+
+    def receive_beacon(self, member: MemberId, beacon: bytes) -> None:
+        """See ``Receiver``."""
+        if not self._host.is_running:
+            return
+        try:
+            self._host.beacons.received(member, beacon)
+        except MessageMalformed:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug: stop, never go on
             self._host.fail(error)
 
     def unreachable(self, member: MemberId) -> None:

@@ -6,11 +6,12 @@ sees only messages that another core could have sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.core.types import (
     Entry,
     EntryKind,
@@ -45,6 +46,7 @@ _KIND_OUT: Final[Mapping[str, pb.MessageKind.ValueType]] = {
 _KIND_IN: Final[Mapping[int, MessageKind]] = {
     number: MessageKind(name) for name, number in _KIND_OUT.items()
 }
+_WITH_BEACON: Final = frozenset({MessageKind.HEARTBEAT, MessageKind.HEARTBEAT_REPLY})
 _ENTRY_KIND_OUT: Final = (pb.NORMAL, pb.CONF_CHANGE, pb.CONF_CHANGE_V2)
 _ENTRY_KIND_IN: Final[Mapping[int, EntryKind]] = {
     pb.NORMAL: EntryKind.NORMAL,
@@ -86,15 +88,31 @@ def encode_message(message: Message) -> pb.RaftMessage:
     return encoded
 
 
-def encode_frame(messages: Iterable[Message]) -> bytes:
-    """Return the frame with these messages to one peer."""
+class Frame(NamedTuple):
+    """The messages of a frame in order, and its beacon."""
+
+    messages: Sequence[Message]
+    beacon: bytes | None
+    """None: the frame has no heartbeat. Empty: the sender attaches no beacons."""
+
+
+def has_heartbeat(messages: Sequence[Message]) -> bool:
+    """Tell whether one of the messages is a heartbeat or the reply to one."""
+    return not _WITH_BEACON.isdisjoint([message.kind for message in messages])
+
+
+def encode_frame(messages: Sequence[Message], make_beacon: Callable[[], bytes]) -> bytes:
+    """Return the frame with these messages to one peer, with a beacon if one is a heartbeat."""
     frame = pb.Frame()
     frame.messages.extend(map(encode_message, messages))
+    if has_heartbeat(messages):
+        frame.beacon = make_beacon()
+        assert len(frame.beacon) <= BEACON_BYTES_MAX
     return frame.SerializeToString()
 
 
-def decode_frame(raw: bytes) -> list[Message]:
-    """Return the messages of a frame.
+def decode_frame(raw: bytes) -> Frame:
+    """Return the messages and the beacon of a frame.
 
     Raises:
         MessageMalformed: the bytes are not a frame, or a message in it is invalid.
@@ -103,7 +121,12 @@ def decode_frame(raw: bytes) -> list[Message]:
         frame = pb.Frame.FromString(raw)
     except DecodeError as error:
         raise MessageMalformed("the received bytes are not a frame") from error
-    return [decode_message(each) for each in frame.messages]
+    if len(frame.beacon) > BEACON_BYTES_MAX:
+        raise MessageMalformed(
+            f"a beacon of {len(frame.beacon)} bytes exceeds the limit of {BEACON_BYTES_MAX} bytes"
+        )
+    messages = [decode_message(each) for each in frame.messages]
+    return Frame(messages, frame.beacon if has_heartbeat(messages) else None)
 
 
 def decode_message(encoded: pb.RaftMessage) -> Message:

@@ -59,6 +59,16 @@ class Receiver(Protocol):
     def receive(self, messages: Sequence[Message]) -> None:
         """Process messages from one peer, in the order in which it sent them."""
 
+    def make_beacon(self) -> bytes:
+        """Return the beacon for a frame with a heartbeat; see ``Beacons``."""
+
+    def receive_beacon(self, member: MemberId, beacon: bytes) -> None:
+        """Process the beacon of a frame, before its messages; see ``Beacons``.
+
+        Raises:
+            MessageMalformed: no member can have sent this beacon.
+        """
+
     def unreachable(self, member: MemberId) -> None:
         """Messages to ``member`` were lost."""
 

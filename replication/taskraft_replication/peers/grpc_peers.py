@@ -214,6 +214,10 @@ class GrpcPeers:
         check_directory(member, answer.directory_id, self.roster)
         self.receiver.handshake_done(member, answer.directory_id)
 
+    def make_beacon(self) -> bytes:
+        """See ``LinkEvents``."""
+        return self.receiver.make_beacon()
+
     def unreachable(self, member: MemberId) -> None:
         """See ``LinkEvents``."""
         self.receiver.unreachable(member)

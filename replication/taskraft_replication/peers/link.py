@@ -45,6 +45,9 @@ ConnectFrames: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[Frame
 class LinkEvents(Protocol):
     """Receives the events of a link."""
 
+    def make_beacon(self) -> bytes:
+        """See ``Receiver``."""
+
     def unreachable(self, member: MemberId) -> None:
         """See ``Receiver``."""
 
@@ -104,7 +107,7 @@ class PeerLink:
         """Send all queued frames, as far as the connection takes them."""
         for frame in self.batcher.frames(self._has_room):
             assert self._frames is not None
-            self._frames.write(encode_frame(frame))
+            self._frames.write(encode_frame(frame, self._events.make_beacon))
 
     def reset_backoff(self) -> None:
         """Retry the connection now: the peer has contacted this member."""

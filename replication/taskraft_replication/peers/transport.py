@@ -219,12 +219,14 @@ class GrpcTransport(PeerServiceServicer):
         peers = self._groups[hello.group_id]
         # The member may have been removed since the handshake.
         check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
-        messages = decode_frame(raw)
+        messages, beacon = decode_frame(raw)
         for message in messages:
             if message.sender != hello.sender or message.to != hello.receiver:
                 raise MessageMalformed(
                     f"a message from {message.sender} to {message.to} is on the wrong stream"
                 )
+        if beacon is not None:
+            peers.receiver.receive_beacon(MemberId(hello.sender), beacon)
         peers.receiver.receive(messages)
 
     async def _take_snapshot(

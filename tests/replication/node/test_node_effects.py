@@ -16,7 +16,7 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from taskraft_replication.errors import DirectoryUnknown, SnapshotBroken
+from taskraft_replication.errors import DirectoryUnknown, MessageMalformed, SnapshotBroken
 from taskraft_replication.node.node_effects import NodeEffects, PeerReceiver, SealingSink
 
 TWO = MemberId(2)
@@ -29,6 +29,7 @@ class Host:
     def __init__(self) -> None:
         self.told: list[object] = []
         self.is_running = True
+        self.beacons = SimpleNamespace(make=lambda: b"from here", received=self._hear)
         self.error: Exception | None = None
         self.work: list[tuple] = []
         self.core = SimpleNamespace(commit_index=LogIndex(5))
@@ -38,6 +39,11 @@ class Host:
 
     def _seen(self, messages, commit) -> None:
         self.told.append(("seen", commit))
+
+    def _hear(self, member, beacon) -> None:
+        if self.error is not None:
+            raise self.error
+        self.told.append(("beacon", member, beacon))
 
     def submit(self, work, then) -> None:
         self.work.append((work, then))
@@ -186,6 +192,27 @@ async def test_what_peers_say_reaches_the_driver():
         ("met", 2, "d2"),
         ("sent", 2, False),
     ]
+
+
+async def test_beacons_are_exchanged_by_a_member_that_runs():
+    host = Host()
+    assert host.receiver.make_beacon() == b"from here"
+    host.receiver.receive_beacon(TWO, b"from there")
+    assert host.told == [("beacon", 2, b"from there")]
+    host.is_running = False
+    host.receiver.receive_beacon(TWO, b"too late")
+    assert len(host.told) == 1
+
+
+async def test_a_bad_beacon_is_refused_and_a_bug_ends_the_node():
+    host = Host()
+    host.error = MessageMalformed("bad")
+    with pytest.raises(MessageMalformed):
+        host.receiver.receive_beacon(TWO, b"")
+    assert not host.told
+    host.error = AssertionError("a bug")
+    host.receiver.receive_beacon(TWO, b"")
+    assert host.told == [host.error]
 
 
 async def test_a_broken_invariant_or_a_refusal_ends_the_node():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -78,10 +79,32 @@ def test_entries_of_all_kinds_arrive_in_order():
 
 def test_a_frame_holds_several_messages():
     reply = Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3), index=LogIndex(4))
-    assert decode_frame(encode_frame([APPEND, reply])) == [APPEND, reply]
-    assert decode_frame(encode_frame([])) == []
+    assert decode_frame(encode_frame([APPEND, reply], no_beacon)) == ([APPEND, reply], None)
+    assert decode_frame(encode_frame([], no_beacon)) == ([], None)
     with pytest.raises(MessageMalformed, match="not a frame"):
         decode_frame(b"\xff\xff")
+
+
+def no_beacon() -> bytes:
+    raise AssertionError("nothing to attach a beacon to")
+
+
+@pytest.mark.parametrize("kind", [K.HEARTBEAT, K.HEARTBEAT_REPLY])
+def test_a_frame_with_a_heartbeat_has_a_beacon(kind):
+    beat = Message(kind, MemberId(2), MemberId(1), Term(3))
+    longest = bytes(BEACON_BYTES_MAX)
+    assert decode_frame(encode_frame([APPEND, beat], lambda: longest)) == ([APPEND, beat], longest)
+    assert decode_frame(encode_frame([beat], bytes)) == ([beat], b"")
+
+
+def test_a_beacon_has_a_greatest_length():
+    frame = pb.Frame(beacon=bytes(BEACON_BYTES_MAX + 1))
+    with pytest.raises(MessageMalformed, match="a beacon of 257 bytes exceeds the limit"):
+        decode_frame(frame.SerializeToString())
+    with pytest.raises(AssertionError):
+        encode_frame(
+            [Message(K.HEARTBEAT, MemberId(2), MemberId(1))], lambda: bytes(BEACON_BYTES_MAX + 1)
+        )
 
 
 def test_what_stays_on_a_member_cannot_be_sent():

@@ -230,6 +230,11 @@ class Frame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
+    BEACON_FIELD_NUMBER: _builtins.int
+    beacon: _builtins.bytes
+    """Opaque to the protocol: what the program on the sending node tells that of the receiving node with
+    each heartbeat and each answer to one. Empty in frames without a heartbeat. At most 256 bytes.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]:
         """All messages that were queued when the frame was built, in order."""
@@ -238,10 +243,11 @@ class Frame(_message.Message):
         self,
         *,
         messages: _abc.Iterable[Global___RaftMessage] | None = ...,
+        beacon: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beacon", b"beacon", "messages", b"messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,38 @@
+"""Define what members tell each other with their heartbeats, beside the messages of Raft."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from taskraft_replication.core.types import MemberId
+
+BEACON_BYTES_MAX: Final = 256
+
+
+class Beacons(Protocol):
+    """Makes and receives beacons: bytes that travel with heartbeats and with the replies to them.
+
+    A beacon may be lost, and beacons of one member arrive in order. Replication does not read the
+    content. The calls come on the event loop, for each heartbeat, so they must return quickly.
+    """
+
+    def make(self) -> bytes:
+        """Return the beacon to send now, at most ``BEACON_BYTES_MAX`` bytes; empty: none."""
+
+    def received(self, sender: MemberId, beacon: bytes) -> None:
+        """Process a beacon of another member; empty if that member attaches none.
+
+        Raises:
+            MessageMalformed: no member can have sent this beacon.
+        """
+
+
+class NoBeacons:
+    """Satisfies ``Beacons`` for a program that has nothing to exchange."""
+
+    def make(self) -> bytes:
+        """Return no beacon."""
+        return b""
+
+    def received(self, sender: MemberId, beacon: bytes) -> None:
+        """Ignore a beacon."""
