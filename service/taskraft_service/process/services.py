@@ -13,11 +13,9 @@ from taskraft_service.api.rpc.methods import ServiceMethods
 from taskraft_service.api.schedules.service import ScheduleService
 from taskraft_service.api.server import build_server, enable_reflection
 from taskraft_service.api.sessions.service import SessionService
+from taskraft_service.api.state.checks import DiskSpaceGuard, ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
-from taskraft_service.api.state.existence import ExistenceCheck
-from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.state.staleness import StalenessGuard
+from taskraft_service.api.state.queue_reader import QueueReader, StalenessGuard
 from taskraft_service.api.streams.subscribe import SubscribeHandler
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.reads import TaskReadHandlers

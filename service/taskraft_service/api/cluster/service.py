@@ -15,8 +15,7 @@ from taskraft_replication.errors import TransferFailed
 from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
-from taskraft_service.api.cluster.checks import check_request_id
-from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember
+from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.queue_reader import QueueReader

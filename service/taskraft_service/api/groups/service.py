@@ -11,8 +11,8 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations, check_named_request
+from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP

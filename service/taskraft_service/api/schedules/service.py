@@ -16,8 +16,8 @@ from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, Unar
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import error_message
 from taskraft_service.api.rpc.violations import Violations, check_named_request, check_page_request
+from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.command_codec import CommandCodec

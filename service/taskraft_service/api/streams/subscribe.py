@@ -16,8 +16,8 @@ from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, 
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
+from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
-from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.responses import encode_opened
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream

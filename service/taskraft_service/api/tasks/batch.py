@@ -11,14 +11,14 @@ from taskraft_service.access.leases import own_batch
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.settle_checks import adds_content, check_settle
-from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
+from taskraft_service.api.tubes.service import TubeAutoCreation
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.batch_checks import BatchOutcome

@@ -14,8 +14,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.settle_checks import adds_content
 from taskraft_service.command_codecs.command_codec import CommandCodec

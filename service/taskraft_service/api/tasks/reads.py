@@ -1,26 +1,55 @@
-"""Handle GetTasks and ListTasks."""
+"""Handle GetTasks and ListTasks.
+
+A page token of ListTasks holds the position where the previous page ended, and the last task id
+that existed at the first page. A walk through all pages returns each task that existed at its
+start, and still exists, exactly once, and it ends however fast tasks are put. In the order of takes
+this holds for tasks that keep their order keys.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import (
+    key_of_token,
+    list_fingerprint,
+    page_token_refused,
+    token_after,
+)
 from taskraft_service.api.rpc.status import error_message, tube_not_found
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
-from taskraft_service.api.tasks.listing import read_task_page
-from taskraft_service.api.tasks.selection_checks import check_get, check_list
+from taskraft_service.api.tasks.selection_checks import (
+    ID_DESCENDING,
+    TAKE_ORDER,
+    check_get,
+    check_list,
+)
 from taskraft_service.command_codecs.selector import selector_of
+from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
+from taskraft_service.limits import (
+    LIST_BYTES_MAX,
+    LIST_SCAN_MAX,
+    LIST_SLICE_MAX,
+    TASKS_PAGE_SIZE_DEFAULT,
+)
 from taskraft_service.queue.entities.filter import ByFilter
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube_options import TubeView
+from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
 _FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
 assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class TaskReadHandlers:
@@ -108,3 +137,73 @@ class TaskReadHandlers:
 def _encode(views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
     encoded = encode_tasks(views, _SHOWN, payload_omit=payload_omit, shorten_session=True)
     return b"".join(encoded)
+
+
+@dataclass(slots=True)
+class TaskPage:
+    """A page of tasks, the token of the next page, and the revision and time of the page."""
+
+    tasks: list[TaskView]
+    next_token: str
+    revision: int
+    now_ms: int
+
+
+async def read_task_page(
+    reader: QueueReader, tube: TubeView, request: pb.ListTasksRequest
+) -> TaskPage:
+    """Return the page of a checked request.
+
+    The tasks are scanned in slices, so that the event loop can run other work. A page may hold
+    fewer tasks than requested, even none, without being the last page, because a page scans at most
+    ``LIST_SCAN_MAX`` tasks.
+
+    Raises:
+        CallRefused: the token belongs to another list.
+    """
+    # The creation time tells a tube from an earlier tube of the same name.
+    mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
+    queue = reader.applied
+    by_place = request.order_by == TAKE_ORDER
+    last_id = reader.queues.queue_of(tube.name).last_id(tube.name)
+    rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
+    if request.page_token:
+        rest = _rest(request.page_token, mark, by_place=by_place)
+    descending = request.order_by == ID_DESCENDING
+    size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
+    chosen, now_ms = read_filter(request.filter), reader.now_ms()
+    tasks: list[TaskView] = []
+    bytes_left = LIST_BYTES_MAX
+    for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
+        queue = reader.applied
+        left = size - len(tasks)
+        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
+        found = reader.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
+        tasks += found.tasks
+        bytes_left -= sum(task.content_bytes for task in found.tasks)
+        rest = found.rest
+        if rest.is_empty or len(tasks) >= size or bytes_left <= 0:
+            break
+        await asyncio.sleep(0)
+    token = "" if rest.is_empty else token_after(_text(rest, mark))
+    return TaskPage(tasks, token, queue.applied_index, now_ms)
+
+
+def _text(rest: Rest, mark: str) -> str:
+    """Return the content of the token for the remaining tasks."""
+    begin = rest.place if isinstance(rest, Passed) else (rest.after_id,)
+    return ":".join((*map(str, begin), str(rest.last_id), mark))
+
+
+def _rest(token: str, mark: str, *, by_place: bool) -> Rest:
+    """Return the remaining tasks after the page of a token."""
+    *parts, own_mark = key_of_token(token).split(":")
+    if own_mark != mark or len(parts) != (4 if by_place else 2):
+        raise page_token_refused()
+    if not all(_NUMBER.fullmatch(part) for part in parts):
+        raise page_token_refused()
+    *begin, last_id = map(int, parts)
+    lowest = -(1 << 63) if by_place else 0
+    if not all(lowest <= number < 1 << 63 for number in begin) or not 0 <= last_id < 1 << 63:
+        raise page_token_refused()
+    return Passed(tuple(begin), last_id) if by_place else Window(begin[0], last_id)

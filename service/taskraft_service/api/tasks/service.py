@@ -17,8 +17,8 @@ from taskraft_service.api.rpc.methods import (
     UnaryMethod,
 )
 from taskraft_service.api.rpc.status import CallRefused, item_errors
+from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
-from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.batch import BatchHandler
@@ -28,7 +28,7 @@ from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.settle_checks import check_settle
 from taskraft_service.api.tasks.takes import TakeHandler
-from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
+from taskraft_service.api.tubes.service import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.put import PUT, payload_bytes, specs_of
 from taskraft_service.command_codecs.settle import SETTLE

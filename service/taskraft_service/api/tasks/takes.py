@@ -8,8 +8,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
-from taskraft_service.api.state.existence import ExistenceCheck
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_take
 from taskraft_service.api.tasks.consumer_sources import (

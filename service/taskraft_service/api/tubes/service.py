@@ -1,8 +1,11 @@
-"""TubeService: create, change, list and drop tubes, and their statistics."""
+"""TubeService: create, change, list and drop tubes, and their statistics.
+
+``TubeAutoCreation`` creates the missing tubes of puts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -21,6 +24,7 @@ from taskraft_service.api.tubes.checks import (
     check_tube_name,
     check_update_tube,
 )
+from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import (
     CREATE_TUBE,
     DROP_TUBE,
@@ -28,7 +32,7 @@ from taskraft_service.command_codecs.tubes import (
     TRUNCATE_TUBE,
     UPDATE_TUBE,
 )
-from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
@@ -252,3 +256,39 @@ class TubeService:
         total = total_message(counts, waiting, transitions=transitions)
         self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])
         return total
+
+
+class TubeAutoCreation:
+    """Builds the commands that create missing tubes in the same entry as the put.
+
+    Args:
+        reader: reads the queue.
+        in_force: the settings of automatic creation.
+    """
+
+    def __init__(self, reader: QueueReader, in_force: EffectiveSettings) -> None:
+        self._reader = reader
+        self._in_force = in_force
+
+    def commands_for(self, names: Iterable[str], request_id: str) -> Sequence[EncodedCommand]:
+        """Return one command per missing tube; none if automatic creation is off.
+
+        A retry of an answered put creates no tubes.
+        """
+        settings = self._in_force()
+        if not settings.auto_create_tubes:
+            return ()
+        queue = self._reader.applied
+        missing = [name for name in dict.fromkeys(names) if queue.tube(name) is None]
+        if not missing or queue.remembers(request_id):
+            return ()
+        kind = pb.Tube.Kind.ValueType(settings.auto_create_kind or 0)
+        profile = settings.auto_create_profile or ""
+        return [
+            encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
+        ]
+
+
+def _creation(name: str, kind: pb.Tube.Kind.ValueType, profile: str) -> pb.CreateTubeRequest:
+    tube = pb.Tube(name=name, kind=kind)
+    return pb.CreateTubeRequest(tube=tube, if_not_exists=True, profile=profile)

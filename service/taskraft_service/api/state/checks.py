@@ -1,8 +1,8 @@
-"""Check that the tubes and sessions of a call exist."""
+"""Check what a call needs: its tubes and its session exist, and disk space is free."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
@@ -10,6 +10,8 @@ from taskraft_service.access.leases import owns_session
 from taskraft_service.api.rpc.status import CallRefused, tube_not_found
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.languages.patterns import is_pattern
+from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 class ExistenceCheck:
@@ -52,3 +54,41 @@ class ExistenceCheck:
                 raise CallRefused(
                     error_pb2.Error.SESSION_NOT_FOUND, "the session does not exist", {}
                 )
+
+
+class DiskSpaceGuard:
+    """Checks before a call stores new content that enough disk space is free.
+
+    Args:
+        disk: measures the free disk space.
+        queues: tells which tubes are temporary; these need no disk space.
+    """
+
+    def __init__(self, disk: DiskMonitor, queues: QueueLocator) -> None:
+        self._disk = disk
+        self._queues = queues
+
+    def check_tubes(self, tubes: Iterable[str]) -> None:
+        """Check the disk space for new content of ``tubes``.
+
+        Raises:
+            CallRefused: DISK_LOW.
+        """
+        if self._disk.is_low and any(self._queues.is_logged(tube) for tube in tubes):
+            raise self._low()
+
+    def check(self) -> None:
+        """Check the disk space for new content that belongs to no tube.
+
+        Raises:
+            CallRefused: DISK_LOW.
+        """
+        if self._disk.is_low:
+            raise self._low()
+
+    def _low(self) -> CallRefused:
+        return CallRefused(
+            error_pb2.Error.DISK_LOW,
+            "new content is refused because free disk space is low; takes and settlements work",
+            {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
+        )

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.state.existence import ExistenceCheck
+from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.tubes import CreateTube

@@ -13,7 +13,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.node.status import NodeStatus, PeerStatus
-from taskraft_service.api.cluster.checks import (
+from taskraft_service.api.cluster.membership import (
     PROMOTION_LAG_ENTRIES_MAX,
     check_caught_up,
     refused_without_quorum,

@@ -6,7 +6,7 @@ import pytest
 
 from taskraft_replication.errors import ReadUnconfirmed
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.state.staleness import StalenessGuard
+from taskraft_service.api.state.queue_reader import StalenessGuard
 
 
 class Surroundings:
