@@ -1,8 +1,8 @@
-"""Replay every trace of a folder, or random ones; exit with 1 if any differs.
+"""Replay every trace of a folder, or random traces; exit with 1 if any differs.
 
 ``python -m tests.oracle FOLDER`` replays the recorded traces in its folders ``scripted`` and
-``random``. ``python -m tests.oracle FOLDER --random 20 --seed 7`` first makes traces of the seeds
-7 to 26 there, of each flavour one, answered by the model.
+``random``. ``python -m tests.oracle FOLDER --random 20 --seed 7`` first generates traces there, one
+of each flavour for each of the seeds 7 to 26, with the model's answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.oracle.trace import traces_below
 
 
 def main() -> int:
-    """Read the command line and run."""
+    """Read the command line and run the traces; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("directory", type=Path, help="the folder of scripted/ and random/")
     parser.add_argument("--only", default="", help="only traces whose path has this text")
@@ -36,14 +36,14 @@ def main() -> int:
         return 2
     different = 0
 
-    def tell(path: Path, found: list[str]) -> None:
+    def print_result(path: Path, found: list[str]) -> None:
         nonlocal different
         different += bool(found)
         print(f"{'DIFF ' if found else 'ok   '} {path.parent.name}/{path.stem}", flush=True)
         for line in found:
             print(f"      {line}")
 
-    replay_all(paths, tell)
+    replay_all(paths, print_result)
     print(f"{len(paths)} traces, {different} differ")
     return 1 if different else 0
 

@@ -1,4 +1,4 @@
-"""Run the nodes that traces are played on: real processes of the service on loopback."""
+"""Run the nodes for traces: real processes of the service on loopback."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.oracle.refusals import Refused
 from tools.local_cluster import LocalCluster
 
 MEMORY: Final = Path("/dev/shm")
-"""Where data is kept if possible: the traces' beats do not wait for a slow disk."""
+"""Folder for data, if it exists: in memory, so that a slow disk does not delay timed traces."""
 SETTINGS: Final[Mapping[str, str]] = {
     "TASKRAFT_FEED_PARTITIONS": "1",
     "TASKRAFT_LOG_LEVEL": "warning",
 }
 DRIVERS: Final = "drivers"
-"""Where the drivers that the nodes have are installed."""
+"""Folder of the tube drivers that the nodes load."""
 READY_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.005
 READ_ONLY_CALL_SECONDS: Final = 0.3
@@ -33,12 +33,12 @@ Phase = cluster_service_pb2.NodeState
 
 
 def pause(seconds: float) -> None:
-    """Let real time pass, as the recording did."""
+    """Wait for real time to pass, as in the recording."""
     Event().wait(seconds)
 
 
 def until(is_so: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
-    """Wait until something is so; tell whether it came so far in time."""
+    """Wait until a condition holds; return whether it held before the time limit."""
     end = monotonic() + seconds
     while not is_so():
         if monotonic() > end:
@@ -48,10 +48,10 @@ def until(is_so: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
 
 
 class Host:
-    """A cluster for traces: one node, or two where a trace makes the queue read-only.
+    """A cluster for traces: one node, or two if a trace makes the queue read-only.
 
-    With two voters neither can lead without the other: to end one of them makes the other stop
-    serving, as a role switch does to the oracle.
+    With two voters neither can lead without the other. When one is killed, the other stops serving,
+    like the oracle after a role switch.
     """
 
     def __init__(self, *, nodes: int = 1) -> None:
@@ -66,7 +66,7 @@ class Host:
         self.is_read_only = False
 
     def __enter__(self) -> Self:
-        """Start it and wait until it serves."""
+        """Start the nodes and wait until one serves."""
         self._cluster.__enter__()
         self._node = self._cluster.leader() or self._node
         return self
@@ -77,17 +77,17 @@ class Host:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it and remove what it wrote."""
+        """Stop the nodes and remove their data."""
         self._cluster.close()
         self._folder.cleanup()
 
     @property
     def address(self) -> str:
-        """Where clients reach the node that they are connected to."""
+        """Client address of the node that clients connect to."""
         return self._node.address
 
     def clean(self) -> None:
-        """Remove all tubes, so that a trace finds the queue empty, and clients at the leader."""
+        """Remove all tubes, and let clients connect to the leader."""
         if self.is_read_only:
             self.make_writable()
         self._node = self._cluster.leader() or self._node
@@ -101,14 +101,14 @@ class Host:
             stubs.close()
 
     def crash(self, down_seconds: float) -> None:
-        """Kill the node, and start it again after a while."""
+        """Kill the node, and start it again after a delay."""
         self._node.kill()
         pause(down_seconds)
         self._node.start()
         self._cluster.wait_ready()
 
     def make_read_only(self) -> None:
-        """Take the other node away, and wait until nobody leads."""
+        """Kill the other node, and wait until no node leads."""
         for node in self._cluster.nodes:
             if node is not self._node:
                 node.kill()
@@ -116,7 +116,7 @@ class Host:
         assert until(lambda: self.state() == "WAITING"), "the node leads without a majority"
 
     def make_writable(self) -> None:
-        """Bring the other node back, and wait until one of them leads."""
+        """Start the other node again, and wait until one of them leads."""
         for node in self._cluster.nodes:
             if node is not self._node:
                 node.start()
@@ -124,7 +124,7 @@ class Host:
         self.is_read_only = False
 
     def state(self) -> str:
-        """Return the state of the queue: RUNNING while any node serves, else this node's."""
+        """Return RUNNING while a node serves, otherwise the phase of this node."""
         stubs = Stubs(self.address)
         try:
             request = cluster_service_pb2.GetClusterStateRequest()

@@ -1,8 +1,8 @@
-"""Compare what a service answered with what the oracle answered, by meaning.
+"""Compare the answers of a service with the answers of the oracle, by meaning.
 
-Left out is what another implementation cannot share: ids, wording, elapsed time, who waits, and how
-often touches are counted. Events are compared for each task by itself, over windows: a step
-together with the sleeps that follow it, since background work may show in either.
+Facts that another implementation cannot share are not compared: ids, wording, elapsed time, the
+list of waiting calls, and the count of touches. Events are compared per task, within windows. A
+window is a step with the sleeps that follow it, because background work may happen in either.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ UNCOMPARED: Final = frozenset(
     {"id", "message", "waiters", "next_event_in", "expires_in", "elapsed"}
 )
 VERBATIM: Final = "data"
-"""The content of a task is the producer's: all of it counts, whatever its keys are called."""
+"""Key of a task's payload, which is compared completely, whatever keys it contains."""
 CALLS: Final = "calls"
 
 
 def outcome_differences(want: Outcome, got: Outcome) -> list[str]:
-    """Return how two outcomes of one step differ, events aside; empty if they do not."""
+    """Return the differences between two outcomes of one step, without events."""
     if want.error is not None or got.error is not None:
         return [] if want.error == got.error else [f"want {want}, got {got}"]
     return list(_differences(want.result, got.result, "result"))
@@ -57,7 +57,7 @@ def _differences_by_key(
 
 
 def _comparable_calls(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return counts of calls with one name for the end of a delay, and without touches."""
+    """Return the counts of calls, with one name for the end of a delay and without touches."""
     counts = {name: count for name, count in calls.items() if name not in ("delayed", "touch")}
     return {**counts, "delay": calls.get("delay", 0) + calls.get("delayed", 0)}
 
@@ -65,12 +65,12 @@ def _comparable_calls(calls: Mapping[str, int]) -> dict[str, int]:
 def event_differences(
     steps: Sequence[Step], got: Sequence[Outcome], diverges: Collection[str]
 ) -> list[str]:
-    """Return where the events of a run differ from those of the trace.
+    """Return the differences between the events of a run and those of the trace.
 
-    Tasks of temporary tubes have events in the oracle only: they are not in the change feed.
+    Events of tasks in temporary tubes are left out: the change feed does not contain them.
     """
     found = []
-    untold = temporary_tasks(steps)
+    ignored = temporary_tasks(steps)
     for first, last in windows(steps):
         wanted: dict[str, list[tuple[str, str | None]]] = {}
         seen: dict[str, list[tuple[str, str | None]]] = {}
@@ -78,7 +78,7 @@ def event_differences(
             if step.quirk not in diverges:
                 _gather(step.outcome, wanted)
                 _gather(outcome, seen)
-        for task in untold:
+        for task in ignored:
             wanted.pop(task, None)
             seen.pop(task, None)
         if wanted != seen:
@@ -106,7 +106,7 @@ def temporary_tasks(steps: Sequence[Step]) -> set[str]:
 
 
 def windows(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Yield where each window begins and ends: a step and the sleeps that follow it."""
+    """Yield the first and last index of each window: a step and the sleeps that follow it."""
     first = 0
     for place in range(1, len(steps) + 1):
         if place == len(steps) or steps[place].operation != "sleep":
@@ -115,7 +115,7 @@ def windows(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 
 def _gather(outcome: Outcome, into: dict[str, list[tuple[str, str | None]]]) -> None:
-    """Add events by task. An empty name is no event, but a hint to a neighbour in a sub-queue."""
+    """Group events by task. An event without a name only wakes a neighbour in a sub-queue."""
     for name, task, state in outcome.events:
         if name:
             plain = "delay" if name == "delayed" else name

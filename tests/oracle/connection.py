@@ -1,4 +1,4 @@
-"""Be one client: a connection of its own, and the stream that keeps its session alive."""
+"""Act as one client: its own connection, and the stream that keeps its session alive."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.oracle.refusals import CLOSED, NOT_RUNNING, Refused, refused_as, refu
 
 CALL_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 10.0
-"""The stream of a session says at least this often that its client lives."""
+"""Maximum interval between two messages of a session's stream."""
 NOTHING: Final = "oracle.nothing.*"
-"""A pattern that no tube of a trace matches: the stream keeps a session and takes no tasks."""
+"""A pattern that matches no tube of a trace: the stream keeps a session and takes no tasks."""
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -36,7 +36,7 @@ OPTIONS: Final = (
 class Stubs:
     """A channel of its own and the stubs of all services on it.
 
-    ``revision`` is the highest position in the log that an answer has named.
+    ``revision`` is the highest log position that any answer contained.
     """
 
     def __init__(self, address: str) -> None:
@@ -50,7 +50,7 @@ class Stubs:
         self.seconds = CALL_SECONDS
 
     def call(self, method: Any, request: Any) -> Any:
-        """Call a method and note the revision of its answer.
+        """Call a method and record the revision of its answer.
 
         Raises:
             Refused: the call failed.
@@ -63,19 +63,19 @@ class Stubs:
         return answer
 
     def note(self, answer: Any) -> None:
-        """Note the revision of an answer."""
+        """Record the revision of an answer."""
         self.revision = max(self.revision, getattr(answer, "revision", 0))
 
     def close(self) -> None:
-        """Close the connection; calls in hand are cancelled."""
+        """Close the connection; pending calls are cancelled."""
         self.channel.close()
 
 
 class SessionStream:
-    """A stream that keeps one session of the service attached while it is open.
+    """A stream that keeps one session attached while it is open.
 
     Raises:
-        Refused: there is no such session, or no leader to ask.
+        Refused: the session does not exist, or the cluster has no leader.
     """
 
     def __init__(self, stubs: Stubs, session_id: str = "") -> None:
@@ -85,7 +85,7 @@ class SessionStream:
         )
         requests = self._requests(pb.SubscribeRequest(open=opened))
         self._call = stubs.tasks.Subscribe(requests, wait_for_ready=True)
-        # The stream lives on, so it has no deadline; its first message has.
+        # The stream stays open, so the deadline applies only to its first message.
         deadline = Timer(stubs.seconds, self._call.cancel)
         deadline.start()
         try:
@@ -113,13 +113,13 @@ class SessionStream:
                 return
 
     def close(self) -> None:
-        """End the stream as a client does that has no more to say."""
+        """Half-close the stream, as a client does when it has finished."""
         self._outgoing.put(True)
         self._call.cancel()
 
 
 class Connection:
-    """One client connection of a trace, in a queue session once it needs one."""
+    """One client connection of a trace; it opens a queue session when it needs one."""
 
     def __init__(self, address: str) -> None:
         self.stubs = Stubs(address)
@@ -127,21 +127,21 @@ class Connection:
 
     @property
     def session_id(self) -> str:
-        """The queue session; a connection that has lost its own gets a new one."""
+        """Id of the queue session; a connection that has lost its session opens a new one."""
         if self._stream is None:
             self._stream = SessionStream(self.stubs)
         return self._stream.session_id
 
     @property
     def known_session_id(self) -> str | None:
-        """The queue session, None if it has none at present."""
+        """Id of the queue session; None while there is none."""
         return self._stream.session_id if self._stream else None
 
     def join(self, session_id: str) -> str | None:
-        """Move to another session that exists; return the one that was left.
+        """Switch to another existing session; return the previous one.
 
         Raises:
-            Refused: there is no such session; then nothing has changed.
+            Refused: the session does not exist; nothing has changed.
         """
         before = self._stream
         if before is not None and before.session_id == session_id:
@@ -153,15 +153,16 @@ class Connection:
         return before.session_id
 
     def lose_session(self) -> None:
-        """Forget the session: the leader that knew of the stream is gone."""
+        """Forget the session, because the leader that knew its stream is gone."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def close(self) -> None:
-        """Close the connection, with its stream and its blocked calls.
+        """Close the connection, its stream and its blocked calls.
 
-        All at once: a call must not live to hear that the session of the stream has ended.
+        All are closed together: a blocked call must not report that the session of the stream has
+        ended.
         """
         self.stubs.close()
         if self._stream is not None:

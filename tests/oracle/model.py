@@ -1,9 +1,9 @@
-"""Answer as tarantool/queue 1.5.0 does, in the simplest way there is: the model of random traces.
+"""Answer like tarantool/queue 1.5.0, in the simplest possible way: the model of random traces.
 
-It knows what the recorded traces show of that program (tests/oracle/test_model.py replays them),
-scans where a program would keep an index, and has no clock but the sleeps of a trace. Not in here:
-restarts, changes of role, session ttr, puts that wait for room, and the peculiarities of
-docs/divergence.md. Tasks and sessions have their names in traces ("t3", "S2").
+The model covers the behaviour in the recorded traces (tests/oracle/test_model.py replays them). It
+scans lists instead of keeping indexes, and its clock moves only with the sleeps of a trace. The
+model leaves out restarts, changes of role, session ttr, puts that wait for capacity, and the
+peculiarities in docs/divergence.md. Tasks and sessions have the names of the traces ("t3", "S2").
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.oracle.trace import Json, Outcome
 
 @dataclass(slots=True)
 class Blocked:
-    """A take that waits, or has ended and not been asked for yet."""
+    """A blocked take; its outcome is None while it waits."""
 
     by: str
     tube: str
@@ -47,10 +47,10 @@ class Model:
         self.now = 0
         self.tubes: dict[str, Tube] = {}
         self.connections: dict[str, str] = {}
-        """The session of each connection."""
+        """Session of each connection."""
         self.blocked: dict[str, Blocked] = {}
         self.tasks: dict[str, tuple[str, Task]] = {}
-        """Every task that ever was, with its tube."""
+        """Every task that ever existed, with its tube."""
         self._sessions = 0
         self._events: list[tuple[str, str | None, str | None]] = []
         self._woken: list[str] = []
@@ -58,7 +58,7 @@ class Model:
     def play(
         self, by: str, operation: str, arguments: Mapping[str, Json], handle: str | None = None
     ) -> Outcome:
-        """Do a step; return what comes of it and the events that it has set off."""
+        """Execute a step; return its outcome with the events that it caused."""
         self._events = []
         do: Callable[..., Json] = getattr(self, f"_{operation}")
         given = {key: value for key, value in arguments.items() if key != "max_wait"}
@@ -71,11 +71,11 @@ class Model:
         return Outcome(outcome.result, outcome.error, tuple(self._events))
 
     def is_busy(self, connection: str) -> bool:
-        """Tell whether a connection has a call that waits."""
+        """Return whether a connection has a blocked call."""
         return any(one.by == connection and one.outcome is None for one in self.blocked.values())
 
     def is_stale(self, name: str) -> bool:
-        """Tell whether a later task has got the number of this one."""
+        """Return whether a later task has the id of this task."""
         tube, task = self.tasks[name]
         if tube not in self.tubes:
             return True
@@ -150,7 +150,7 @@ class Model:
         return task.answer()
 
     def _wait(self, tube: Tube, task: Task, options: Mapping[str, Json], event: str) -> None:
-        """Let a task be ready, or delayed as ``options`` say; a delay lengthens its life."""
+        """Make a task READY, or DELAYED if ``options`` have a delay, which is added to its TTL."""
         delay = options.get("delay", 0) if tube.kind in TIMED_KINDS else 0
         task.owner = None
         if delay > 0:
@@ -259,7 +259,7 @@ class Model:
         return task if self.tubes[tube].tasks.get(task.number) is task else None
 
     def _end(self, tube: Tube, task: Task, call: str) -> None:
-        """Let a task go. Its end is told as a deletion, whatever it is counted as."""
+        """Remove a task. The event is always a deletion, whatever is counted."""
         was_taken = task.state == "TAKEN"
         del tube.tasks[task.number]
         task.owner = None
@@ -275,7 +275,7 @@ class Model:
         self.now = 0
 
     def _sleep(self, _by: str, until: float | None = None, seconds: float = 0) -> None:
-        """Let time pass, and everything happen that is due meanwhile."""
+        """Advance the time, and fire all deadlines on the way."""
         end = self.now + exact(seconds) if until is None else exact(until)
         while due := self._next_due(end):
             tube, task = due
@@ -309,7 +309,7 @@ class Model:
     # ------------------------------------------------------------------------------ waiting
 
     def _start(self, by: str, handle: str, tube: str, timeout: float) -> Json:
-        """Begin a take that may wait; it waits until it gets something or its connection ends."""
+        """Start a take that waits until it gets a task or its connection ends."""
         assert timeout > 0
         self.blocked[handle] = Blocked(by, tube)
         self._try(handle)
@@ -362,7 +362,7 @@ class Model:
         return {"session_id": self.connections[by]}
 
     def _leave(self, session: str) -> None:
-        """Give back what a session holds when its last connection has gone."""
+        """Release the tasks of a session when its last connection has closed."""
         if session not in self.connections.values():
             for tube in self.tubes.values():
                 self._release_where(tube, lambda task: task.owner == session)
@@ -402,14 +402,14 @@ class Model:
     # ------------------------------------------------------------------------------ events
 
     def _tell(self, tube: Tube, task: Task, event: str) -> None:
-        """Note an event; one after which a task is ready wakes one who waits."""
+        """Record an event; if the task is READY afterwards, wake a waiting take."""
         tube.calls[event] += 1
         self._events.append((event, task.name, task.state))
         if task.state == "READY":
             self._wake(tube)
 
     def _tell_neighbour(self, tube: Tube, task: Task) -> None:
-        """Wake one who waits if there is another ready task in the sub-queue of ``task``."""
+        """Wake a waiting take if the sub-queue of ``task`` has another READY task."""
         if tube.kind in SUBQUEUE_KINDS and any(
             other.state == "READY" and other.subqueue == task.subqueue
             for other in tube.tasks.values()
@@ -422,5 +422,5 @@ class Model:
 
 
 def _began(handle: str) -> int:
-    """Return which of the waiting calls began first: all wait equally long."""
+    """Return the order in which a blocked call began; all wait equally long."""
     return int(handle[1:])

@@ -1,6 +1,6 @@
-"""Tubes and tasks of the model: what they answer, and which task comes first.
+"""Tubes and tasks of the model: their answers, and the order of tasks.
 
-Times are milliseconds since the start of a trace; None is for ever.
+Times are milliseconds since the start of a trace; None means never.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MILLISECONDS: Final = 1000
 
 
 class Refusal(Exception):
-    """An operation is refused; the text is the class of the error."""
+    """A refused operation; the text is the error class of the traces."""
 
 
 @dataclass(slots=True)
 class Task:
-    """A task; times in milliseconds, None is for ever."""
+    """A task; times in milliseconds, None means no limit."""
 
     name: str
     number: int
@@ -56,16 +56,16 @@ class Task:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return its place among those that wait."""
+        """Return the sort key of the task among waiting tasks."""
         return self.priority, self.number
 
     @property
     def ends_at(self) -> int | None:
-        """Return when its life ends."""
+        """Return the time at which its TTL ends."""
         return later(self.created_at, self.ttl_ms)
 
     def answer(self, state: str | None = None) -> Json:
-        """Return it as operations answer it."""
+        """Return the task in the form of an operation's answer."""
         return {
             "task": self.name, "id": self.number, "state": state or self.state, "data": self.data,
         }  # fmt: skip
@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(slots=True)
 class Tube:
-    """A tube with its tasks by number, and the handles of those who wait, the first one first."""
+    """A tube with its tasks by id, and the handles of its waiting calls in FIFO order."""
 
     kind: str
     options: Mapping[str, Json]
@@ -83,7 +83,7 @@ class Tube:
     waiting: list[str] = field(default_factory=list)
 
     def blocks(self, task: Task) -> bool:
-        """Tell whether the sub-queue of a task has one that is taken."""
+        """Return whether the sub-queue of a task has a TAKEN task."""
         return self.kind in SUBQUEUE_KINDS and any(
             other.state == "TAKEN" and other.subqueue == task.subqueue
             for other in self.tasks.values()
@@ -97,7 +97,7 @@ class Tube:
         return min(found, key=lambda task: task.order, default=None)
 
     def statistics(self) -> Json:
-        """Return the counts of its tasks and of what happened to them."""
+        """Return the counts of tasks by state and of operations."""
         counts = Counter(task.state for task in self.tasks.values())
         tasks = {state.lower(): counts[state] for state in STATES}
         return {

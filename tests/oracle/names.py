@@ -1,4 +1,4 @@
-"""Name tasks and sessions as the traces do, whatever ids a service gives them."""
+"""Map the ids of a service to the names of tasks and sessions in traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEVER_GIVEN: Final = 2**62
 
 
 class Names:
-    """``t1``, ``t2`` in order of the puts over all tubes; ``S1``, ``S2`` as sessions are met."""
+    """``t1``, ``t2`` in order of the puts over all tubes; ``S1``, ``S2`` in order of appearance."""
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, int], str] = {}
@@ -17,7 +17,7 @@ class Names:
         self._sessions: dict[str, str] = {}
 
     def new_task(self, tube: str, task_id: int) -> str:
-        """Name a task that was put; one that has a name already keeps it."""
+        """Name a new task; a task that has a name keeps it."""
         known = self._tasks.get((tube, task_id))
         if known is not None:
             return known
@@ -27,22 +27,22 @@ class Names:
         return name
 
     def task(self, tube: str, task_id: int) -> str | None:
-        """Return the name of a task, None if it has none."""
+        """Return the name of a task, or None."""
         return self._tasks.get((tube, task_id))
 
     def id_of(self, name: str) -> int:
-        """Return the id of a named task; of one that was never put here, an id that nobody has."""
+        """Return the id of a named task, or an unused id if the task was never put here."""
         return self._ids.get(name, NEVER_GIVEN)
 
     def forget_tube(self, tube: str) -> None:
-        """Take note that a tube is gone: another of its name counts its tasks from the start."""
+        """Forget the tasks of a dropped tube; a new tube of the name numbers its tasks from 0."""
         for (owner, task_id), name in list(self._tasks.items()):
             if owner == tube:
                 del self._tasks[owner, task_id]
                 self._ids[name] = NEVER_GIVEN
 
     def session(self, session_id: str) -> str:
-        """Return the name of a session; a new one gets one."""
+        """Return the name of a session; a new session gets the next name."""
         return self._sessions.setdefault(session_id, f"S{len(self._sessions) + 1}")
 
     def session_id(self, name: str) -> str:
@@ -50,7 +50,7 @@ class Names:
         return next(one for one, known in self._sessions.items() if known == name)
 
     def session_by_prefix(self, prefix: str) -> tuple[str, str] | None:
-        """Return id and name of the session whose id begins so; what is shown of it to others."""
+        """Return id and name of the session with an id prefix, which is what other clients see."""
         for session_id, name in self._sessions.items():
             if prefix and session_id.startswith(prefix):
                 return session_id, name

@@ -1,4 +1,4 @@
-"""A driver for traces: the task that became ready last is taken first."""
+"""A tube driver for traces: last in, first out."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Newest:
 
     @staticmethod
     def refuse(arrival: ArrivingTask) -> str:
-        """Take every task in."""
+        """Accept every task."""
         del arrival
         return ""
 
     @staticmethod
     def place(arrival: ArrivingTask, memory: bytes) -> Placement:
-        """Place a task before all that came before it."""
+        """Place a task in front of all earlier tasks."""
         del arrival
         come = int(memory or b"0") + 1
         return Placement(-come, b"%d" % come)
@@ -35,7 +35,7 @@ DRIVER: Final = Newest()
 
 
 def install(folder: Path) -> None:
-    """Write what an installed distribution with this driver has, for a path of Python's."""
+    """Install this driver into a folder for PYTHONPATH, as a distribution would."""
     info = folder / "taskraft_oracle_newest-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(_METADATA)

@@ -1,4 +1,4 @@
-"""Look at the service from outside: its change feed, its tasks, its counters and its sessions."""
+"""Observe the service from outside: its change feed, tasks, counters and sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EVENT_NAMES: Final[Mapping[int, str]] = {
 
 @dataclass(slots=True, frozen=True)
 class Seen:
-    """A change of a task, and where in the log it stands."""
+    """A change of a task, with its log position."""
 
     revision: int
     kind: int
@@ -54,10 +54,11 @@ class Seen:
     from_state: int
     to_state: int
 
-    def told(self) -> Iterator[tuple[str, str]]:
-        """Yield the events that the oracle raises for it: name and state.
+    def oracle_events(self) -> Iterator[tuple[str, str]]:
+        """Yield the oracle's events for this change: name and state.
 
-        The end of the time to live is a deletion to it; of a taken task it ends the lease first.
+        The oracle reports the end of a TTL as a deletion; for a TAKEN task the end of the lease
+        comes first.
         """
         if self.kind == Kind.TTL_EXPIRED:
             if self.from_state == State.TAKEN:
@@ -69,7 +70,7 @@ class Seen:
 
 
 class Observer:
-    """What can be seen without taking part. ``consistency`` is LOCAL while nobody leads."""
+    """Reads the state of the service. ``consistency`` is LOCAL while no node leads."""
 
     def __init__(self, stubs: Stubs, names: Names) -> None:
         self._stubs = stubs
@@ -82,7 +83,7 @@ class Observer:
     # ------------------------------------------------------------------------------ events
 
     def skip_events(self) -> None:
-        """Leave out the events so far."""
+        """Skip all events so far."""
         self._next_seq = self._described().high_seq
 
     def events(self) -> list[Seen]:
@@ -116,7 +117,7 @@ class Observer:
         return sorted(self._kinds())
 
     def _kinds(self, *, temporary: bool = True) -> dict[str, str]:
-        """Return the kinds of the tubes by name; of temporary ones too unless told otherwise."""
+        """Return the kinds of the tubes by name; ``temporary=False`` leaves out temporary tubes."""
         request = tube_service_pb2.ListTubesRequest(consistency=self.consistency)
         answer = self._stubs.call(self._stubs.tubes.ListTubes, request)
         return {
@@ -126,16 +127,16 @@ class Observer:
         }
 
     def waiting(self, tube: str) -> int:
-        """Return how many consumers wait on a tube."""
+        """Return the number of consumers that wait on a tube."""
         request = tube_service_pb2.GetStatisticsRequest(tubes=[tube])
         answer = self._stubs.call(self._stubs.tubes.GetStatistics, request)
         return sum(one.waiting for one in answer.tubes)
 
     def statistics(self, tube: str | None) -> Json:
-        """Return the counts of one tube, or of each by name.
+        """Return the counts of one tube, or of all tubes by name.
 
         Raises:
-            Refused: there is no such tube.
+            Refused: the tube does not exist.
         """
         counts = self._statistics([tube] if tube is not None else [])
         if tube is None:
@@ -152,9 +153,9 @@ class Observer:
         return {one.tube: self._counts(one) for one in answer.tubes}
 
     def forget_counts(self) -> None:
-        """Count from zero: the oracle's counters do not outlive its process, ours do."""
+        """Reset the counts, because a restart of the oracle loses its counters."""
         self._counted.clear()
-        # Those of temporary tubes do not either: they go with the contents.
+        # Counters of temporary tubes are lost with the contents in the service too.
         kept = self._kinds(temporary=False)
         counts = {name: body for name, body in self._statistics(()).items() if name in kept}
         totals = {name: body["calls"] for name, body in counts.items()}
@@ -203,7 +204,7 @@ class Observer:
     def snapshot(self, tubes: Sequence[str], connections: Mapping[str, int]) -> Json:
         """Return the tubes with their tasks and counts, and the sessions that have names.
 
-        ``connections`` tells how many connections each session has: only clients know.
+        ``connections`` is the number of connections of each session, which only the clients know.
         """
         kinds, counts = self._kinds(), self._statistics(tubes)
         shown = {
@@ -264,7 +265,7 @@ class Observer:
         return sorted(shown, key=lambda one: int(one["session_id"][1:]))
 
     def is_idle(self, session_id: str) -> bool:
-        """Tell whether a session has ended, or has no connection any more."""
+        """Return whether a session has ended or has no connection."""
         request = session_service_pb2.ListSessionsRequest()
         for session in self._stubs.call(self._stubs.sessions.ListSessions, request).sessions:
             if session_id.startswith(session.session_id):
@@ -273,7 +274,7 @@ class Observer:
 
 
 def _seconds(time_ms: int) -> float | None:
-    """Return seconds, None for ever."""
+    """Return seconds; None means no limit."""
     if time_ms == 0:
         return None
     return time_ms / 1000 if time_ms % 1000 else time_ms // 1000

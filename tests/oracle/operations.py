@@ -1,7 +1,7 @@
-"""Do the operations of the traces on tasks and tubes through the contract.
+"""Execute the operations of traces on tasks and tubes through the contract.
 
-Times in traces are seconds and may be fractions; the contract has milliseconds. What the contract
-cannot even carry (an id that is a text, say) is refused here, as it would be by any client.
+Times in traces are seconds, possibly with fractions; the contract has milliseconds. Arguments that
+the contract cannot express (a text as an id, for example) are refused here, as by any client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.oracle.trace import Json
 
 PROFILE: Final = "tarantool"
 NO_SUBQUEUE: Final = "nil"
-"""The sub-queue of tasks that name none."""
+"""Name in traces of the sub-queue of tasks that name none."""
 MS_MAX: Final = 2**63 - 1
 
 Tube = tube_service_pb2.Tube
@@ -52,18 +52,18 @@ TIMES: Final = ("ttl", "ttr", "delay")
 
 
 def type_of(tube: tube_service_pb2.Tube) -> str:
-    """Return the type of a tube; one that is not built in is called as its driver."""
+    """Return the type of a tube; for a custom tube this is the name of its driver."""
     return tube.driver if tube.kind == Tube.CUSTOM else KIND_NAMES[tube.kind]
 
 
 def milliseconds(seconds: Json) -> int:
-    """Return seconds as milliseconds; less than nothing is nothing, too much is for ever.
+    """Convert seconds to milliseconds, limited to the range from 0 to the maximum.
 
     Raises:
-        Refused: it is no number.
+        Refused: the value is not a number.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise Refused(INVALID, text=f"{seconds!r} is no time")
+        raise Refused(INVALID, text=f"{seconds!r} is not a duration in seconds")
     if math.isinf(seconds) or seconds * 1000 >= MS_MAX:
         return MS_MAX
     return max(0, round(seconds * 1000))
@@ -73,26 +73,26 @@ def whole(number: Json) -> int:
     """Return a whole number.
 
     Raises:
-        Refused: it is none.
+        Refused: the value is not a whole number.
     """
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Refused(INVALID, text=f"{number!r} is no whole number")
+        raise Refused(INVALID, text=f"{number!r} is not a whole number")
     return number
 
 
 @dataclass(slots=True)
 class Lease:
-    """Which session holds a task, under which token."""
+    """The session that holds a task, and its lease token."""
 
     session_id: str
     token: int
 
 
 class Operations:
-    """The operations on tasks and tubes, with what the clients together remember.
+    """The operations on tasks and tubes, with the shared state of all clients.
 
-    That is what each task holds, and the tokens of the leases: a token belongs to the session that
-    took the task, so every connection in that session may use it.
+    The shared state is the content of each task and the tokens of the leases. A token belongs to
+    the session that took the task, so every connection in that session may use it.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Operations:
     # ------------------------------------------------------------------------------ tubes
 
     def create_tube(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Create a tube, or answer with the one that is there."""
+        """Create a tube, or return the existing one."""
         name, kind, asked = arguments["tube"], arguments["type"], arguments.get("options") or {}
         lenient = asked.get("if_not_exists") is True and name in self.kinds
         if not lenient:
@@ -156,7 +156,7 @@ class Operations:
         by.stubs.call(by.stubs.tubes.TruncateTube, request)
 
     def release_all(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Release all taken tasks of a tube."""
+        """Release all TAKEN tasks of a tube."""
         request = tube_service_pb2.ReleaseAllRequest(name=arguments["tube"])
         by.stubs.call(by.stubs.tubes.ReleaseAll, request)
 
@@ -166,7 +166,7 @@ class Operations:
         """Return the request of a put.
 
         Raises:
-            Refused: the contract cannot carry it.
+            Refused: the contract cannot express an argument.
         """
         tube, options = arguments["tube"], arguments.get("options")
         if "data" not in arguments:
@@ -188,7 +188,7 @@ class Operations:
         return request
 
     def put_answer(self, arguments: Mapping[str, Json], answer: pb.PutTasksResponse) -> Json:
-        """Return what a put answers: the task, or nothing where there was no room."""
+        """Return the answer of a put: the task, or None if the tube was full."""
         for item in answer.errors:
             refusal = refused_item(item.error)
             if refusal.reason == TUBE_FULL:
@@ -202,7 +202,7 @@ class Operations:
         return self._shown(tube, task_id, "DELAYED" if is_late else "READY")
 
     def take_request(self, by: Connection, arguments: Mapping[str, Json]) -> pb.TakeTasksRequest:
-        """Return the request of a take; without a timeout it waits as long as it may."""
+        """Return the request of a take; without a timeout it waits for the maximum time."""
         request = pb.TakeTasksRequest(
             sources=[pb.TakeSource(tube=arguments["tube"])], session_id=by.session_id
         )
@@ -213,7 +213,7 @@ class Operations:
     def take_answer(
         self, session_id: str, arguments: Mapping[str, Json], answer: pb.TakeTasksResponse
     ) -> Json:
-        """Return what a take answers, and remember the lease."""
+        """Return the answer of a take, and store the lease."""
         if not answer.tasks:
             return None
         (task,) = answer.tasks
@@ -224,12 +224,12 @@ class Operations:
     # ------------------------------------------------------------------------------ holders
 
     def ack(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Finish a task."""
+        """Acknowledge a task."""
         settlement = pb.Settlement(ack=pb.Settlement.Ack())
         return self._settle(by, arguments, settlement, "DONE")
 
     def release(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Give a task back."""
+        """Release a task."""
         delay_ms = 0
         if self.kinds.get(arguments["tube"]) in TIMED_KINDS:
             delay_ms = milliseconds((arguments.get("options") or {}).get("delay") or 0)
@@ -237,7 +237,7 @@ class Operations:
         return self._settle(by, arguments, settlement, "DELAYED" if delay_ms else "READY")
 
     def touch(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Prolong a lease; by nothing, nothing is looked at but the tube."""
+        """Extend a lease; an extension by 0 checks only the tube."""
         increment = arguments.get("increment")
         increment_ms = 0 if increment is None else milliseconds(increment)
         if increment_ms == 0:
@@ -266,7 +266,7 @@ class Operations:
     # ------------------------------------------------------------------------------ anybody
 
     def peek(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Show a task."""
+        """Return a task."""
         selector = task_pb2.TaskSelector(ids=[_id(arguments)])
         request = pb.GetTasksRequest(tube=arguments["tube"], selector=selector)
         (task,) = whole_answer(by.stubs.call(by.stubs.tasks.GetTasks, request)).tasks
@@ -274,7 +274,7 @@ class Operations:
         return {"id": task.id, "state": task_pb2.Task.State.Name(task.state), "data": data}
 
     def bury(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Bury a task: with its token where somebody holds it, since anybody may in the traces."""
+        """Bury a task; a TAKEN task is buried by its token (in traces any client may bury)."""
         tube, task_id = arguments["tube"], _id(arguments)
         lease = self.leases.get((tube, task_id))
         if lease is not None:
@@ -287,14 +287,14 @@ class Operations:
         return self._shown(tube, task_id, "BURIED")
 
     def delete(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Remove a task."""
+        """Delete a task."""
         tube, task_id = arguments["tube"], _id(arguments)
         request = pb.DeleteTasksRequest(tube=tube, selector=task_pb2.TaskSelector(ids=[task_id]))
         whole_answer(by.stubs.call(by.stubs.tasks.DeleteTasks, request))
         return self._shown(tube, task_id, "DONE")
 
     def kick(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
-        """Dig up buried tasks."""
+        """Kick buried tasks."""
         count = arguments.get("count", 1)
         if isinstance(count, bool) or not isinstance(count, int | float):
             raise Refused(INVALID, text=f"{count!r} is no number")
@@ -308,10 +308,10 @@ class Operations:
 
     @staticmethod
     def identify(by: Connection, session_id: str | None) -> str | None:
-        """Move to another session; return the one that was left.
+        """Switch to another session; return the previous one.
 
         Raises:
-            Refused: it is malformed or unknown.
+            Refused: the session id is malformed or unknown.
         """
         if session_id is None:
             _ = by.session_id
@@ -326,7 +326,7 @@ class Operations:
 
     @staticmethod
     def check_tube(by: Connection, tube: str) -> None:
-        """Refuse if there is no such tube, or nobody to ask."""
+        """Refuse if the tube does not exist or the cluster has no leader."""
         request = tube_service_pb2.ListTubesRequest(names=[tube])
         if not by.stubs.call(by.stubs.tubes.ListTubes, request).tubes:
             raise Refused(TUBE_NOT_FOUND)
@@ -343,7 +343,7 @@ def _id(arguments: Mapping[str, Json]) -> int:
 
 
 def _text(subqueue: Json) -> str:
-    """Return the name of a sub-queue as text, as the oracle does with whatever it is given."""
+    """Convert the name of a sub-queue to text, as the oracle does with any value."""
     if subqueue is None:
         return NO_SUBQUEUE
     if isinstance(subqueue, bool):

@@ -1,4 +1,4 @@
-"""Play a trace: do its steps one after the other and note what they answer."""
+"""Play a trace: execute its steps in order and record the answers."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from time import monotonic
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from tests.oracle.blocked import BlockedCalls, Call
+from tests.oracle.blocked_calls import BlockedCalls, Call
 from tests.oracle.clusters import READ_ONLY_CALL_SECONDS, Host, pause, until
 from tests.oracle.connection import CALL_SECONDS, Connection
-from tests.oracle.happenings import Happenings
 from tests.oracle.names import Names
 from tests.oracle.observer import FRESH, LOCAL, Observer
 from tests.oracle.operations import Operations
 from tests.oracle.refusals import INTERNAL, MALFORMED_SESSION, TUBE_FULL, Refused
 from tests.oracle.settings import configure
+from tests.oracle.step_events import StepEvents
 from tests.oracle.trace import Json, Outcome, Step, Trace
 
 CONTROL: Final = "ctl"
 QUIET_SECONDS: Final = 0.02
-"""Woken consumers have run when nothing happens for so long, twice."""
+"""Woken consumers count as finished after two periods of this length without an event."""
 READING_SECONDS: Final = 0.06
 UNKNOWN_SESSION_ID: Final = "00112233-4455-4677-8899-aabbccddeeff"
 TASK_OPERATIONS: Final = ("ack", "release", "touch", "peek", "bury", "delete")
 
 
 class TooSlow(Exception):
-    """The run cannot keep the beat of a timed trace; it means nothing."""
+    """The run missed a time of a timed trace, so its result is not valid."""
 
 
 class Player:
-    """Plays one trace on a host that holds nothing yet."""
+    """Plays one trace on an empty host."""
 
     def __init__(self, trace: Trace, host: Host) -> None:
         self._trace = trace
@@ -41,15 +41,15 @@ class Player:
         self._control = Connection(host.address)
         self._connections: dict[str, Connection] = {}
         self._observer = Observer(self._control.stubs, self._names)
-        self._happenings = Happenings(self._observer, self._names)
+        self._happenings = StepEvents(self._observer, self._names)
         self._blocked = BlockedCalls(self._observer)
         self._clock: tuple[float, Mapping[str, float]] | None = None
 
     def play(self) -> list[Outcome]:
-        """Return what each step answered, with its events.
+        """Return the outcome of each step, with its events.
 
         Raises:
-            TooSlow: a beat of its clock was missed.
+            TooSlow: the run missed a time of its clock.
         """
         outcomes = []
         try:
@@ -72,7 +72,7 @@ class Player:
         return max(one.stubs.revision for one in every)
 
     def _settle(self, step: Step) -> None:
-        """Let woken consumers run before the next step, so that their events belong to this one."""
+        """Let woken consumers run now, so that their events belong to this step."""
         if step.operation == "sleep":
             return
         if self._blocked.all_collected:
@@ -198,7 +198,7 @@ class Player:
         self._happenings.read()
 
     def _await_idle(self, session_id: str | None) -> None:
-        """Wait until the service has seen that a session has lost its last connection."""
+        """Wait until the service has noticed that a session lost its last connection."""
         if session_id is None or any(
             one.known_session_id == session_id for one in self._connections.values()
         ):
@@ -221,7 +221,7 @@ class Player:
     def _do_cfg(self, step: Step) -> Json:
         settings = configure(self._control.stubs, step.arguments)
         wishes_replicaset = settings.get("in_replicaset", False)
-        # The oracle does not enter this mode while there is a temporary tube, and says nothing.
+        # The oracle silently ignores this switch while a temporary tube exists.
         self._operations.in_replicaset = wishes_replicaset and not self._operations.temporary
 
     # ------------------------------------------------------------------------------ the run itself
@@ -234,7 +234,8 @@ class Player:
             pause(step.arguments["seconds"])
             self._happenings.read()
             return
-        # Events are read shortly before the beat, so that the burst after it has all of its time.
+        # Read events shortly before the beat, so that all of the beat is left for its burst of
+        # steps.
         end = self._clock[0] + step.arguments["until"]
         pause(max(0.0, end - monotonic() - READING_SECONDS))
         self._happenings.read()
@@ -253,7 +254,7 @@ class Player:
     def _do_restart(self, step: Step) -> Json:
         config = step.arguments.get("config") or {}
         self._happenings.read_for_last()
-        # What outlives a restart of the oracle is what its replica-set mode has stored.
+        # Only data that the oracle stores in its replica-set mode survives its restart.
         keeps = bool(config.get("in_replicaset"))
         configure(self._control.stubs, config if keeps else {"ttr": 0})
         self._observer.forget_counts()

@@ -1,4 +1,4 @@
-"""Replay many traces at once: those that mostly sleep do not wait for each other."""
+"""Replay many traces concurrently, because most of them mainly sleep."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.oracle.replay import replay
 from tests.oracle.trace import TraceUnreadable, read_trace
 
 SINGLE_HOSTS: Final = 3
-"""Nodes by themselves; each plays one trace at a time."""
+"""Number of single-node hosts; each plays one trace at a time."""
 PAIRED: Final = 2
-"""Nodes of the one host on which roles are switched."""
+"""Number of nodes of the host on which roles are switched."""
 
 Ended: TypeAlias = queue.SimpleQueue[tuple[Path, list[str]]]
 
 
-def replay_all(paths: Iterable[Path], told: Callable[[Path, list[str]], None]) -> None:
-    """Replay traces and tell of each how the service differs from it, as they end.
+def replay_all(paths: Iterable[Path], report: Callable[[Path, list[str]], None]) -> None:
+    """Replay traces, and report the differences of each trace as soon as it ends.
 
-    To start a node costs more than most traces do, so they share some: one trace at a time, each
-    beginning with an empty queue.
+    Starting a node takes longer than most traces, so traces share nodes: one trace at a time, each
+    on an empty queue.
     """
     turns = sorted((_turn(path), path) for path in paths)
     switching = [path for turn, path in turns if turn is Turn.SWITCHES_ROLES]
@@ -40,28 +40,28 @@ def replay_all(paths: Iterable[Path], told: Callable[[Path, list[str]], None]) -
             for path in some:
                 pool.submit(_replay_on_own, path, stack, mine, nodes, ended)
         for _ in turns:
-            told(*ended.get())
+            report(*ended.get())
 
 
 def _replay_on_own(
     path: Path, stack: ExitStack, mine: threading.local, nodes: int, ended: Ended
 ) -> None:
-    """Replay a trace on this thread's host, which its first trace starts."""
+    """Replay a trace on the host of this thread, which the first trace starts."""
     found = ["not played"]
     try:
         if not hasattr(mine, "host"):
             mine.host = stack.enter_context(Host(nodes=nodes))
         found = replay(path, mine.host)
-    except Exception as error:  # noqa: BLE001 - told as a difference, not hidden
+    except Exception as error:  # noqa: BLE001 - reported as a difference
         found = [f"not played: {type(error).__name__}: {error}"]
     finally:
         ended.put((path, found))
 
 
 class Turn(IntEnum):
-    """When it is a trace's turn: those that take long first, those that keep a beat last.
+    """Order of traces: long ones first, timed ones last.
 
-    So a beat is not disturbed by nodes that start, or by traces that do not sleep at all.
+    A timed trace is then not delayed by nodes that start or by traces that never sleep.
     """
 
     SWITCHES_ROLES = 0

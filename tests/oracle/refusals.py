@@ -1,4 +1,4 @@
-"""Say what a refusal of the service means in the words of the traces."""
+"""Translate refusals of the service into the error classes of the traces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TUBE_FULL: Final = "TUBE_FULL"
 
 
 class Refused(Exception):
-    """The service refused an operation: ``error`` is the trace's class, ``reason`` its own name."""
+    """A refused operation: ``error`` is the class in traces, ``reason`` the service's reason."""
 
     def __init__(self, error: str, reason: str = "", text: str = "") -> None:
         super().__init__(f"{error} {reason} {text}".strip())
@@ -61,16 +61,16 @@ class Refused(Exception):
 
 
 class ItemAnswer(Protocol):
-    """The answer to a request of many items."""
+    """The answer to a request with several items."""
 
     @property
     def errors(self) -> Iterable[task_pb2.ItemError]:
-        """The items that were refused."""
+        """The errors of the refused items."""
         ...
 
 
 def refused_call(error: grpc.RpcError) -> Refused:
-    """Return what a call that failed as a whole means."""
+    """Return the refusal that a failed call stands for."""
     reason, metadata = error.code().name, {}
     for key, packed in error.trailing_metadata() or ():
         if key == STATUS_KEY:
@@ -82,15 +82,15 @@ def refused_call(error: grpc.RpcError) -> Refused:
 
 
 def refused_item(error: error_pb2.Error) -> Refused:
-    """Return what the refusal of one item of a request means."""
+    """Return the refusal that a refused item stands for."""
     return refused_as(Reason.Reason.Name(error.reason), dict(error.metadata), error.message)
 
 
 def whole_answer(answer: Answer) -> Answer:
-    """Return an answer that refuses no item.
+    """Return an answer in which no item is refused.
 
     Raises:
-        Refused: the first that it refuses.
+        Refused: the first refused item.
     """
     for item in answer.errors:
         raise refused_item(item.error)
@@ -98,7 +98,7 @@ def whole_answer(answer: Answer) -> Answer:
 
 
 def refused_as(reason: str, metadata: Mapping[str, str], text: str) -> Refused:
-    """Return what a reason means; one that no trace knows is an error of its own."""
+    """Return the refusal of a reason; a reason that no trace has is its own error class."""
     if reason == "TUBE_BUSY":
         return Refused(HAS_WAITERS if "waiting" in metadata else HAS_TAKEN, reason, text)
     return Refused(_CLASSES.get(reason, INTERNAL), reason, text)

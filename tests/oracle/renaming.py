@@ -1,7 +1,7 @@
 """Replace names of tubes that the contract does not allow, throughout a trace.
 
-The oracle allows nearly any text; the contract letters, digits, "_", "-", "." and ":". Nothing
-depends on what a tube is called, so a trace with another name for it says the same.
+The oracle allows almost any text; the contract allows letters, digits, "_", "-", "." and ":". No
+behaviour depends on the name of a tube, so a trace with another name states the same facts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.oracle.trace import Json, Outcome, Step, Trace
 
 ALLOWED: Final = re.compile(r"[A-Za-z0-9_.:-]{0,128}")
 LISTED: Final = ("tubes", "snapshot", "statistics")
-"""Operations whose results name tubes."""
+"""Operations whose results contain names of tubes."""
 
 
 def allowed_name(name: Json) -> Json:
@@ -26,7 +26,7 @@ def allowed_name(name: Json) -> Json:
 
 
 def renamed(trace: Trace) -> Trace:
-    """Return a trace in which all tubes have names that the contract allows."""
+    """Return a trace in which the contract allows all names of tubes."""
     return replace(trace, steps=tuple(_renamed_step(step) for step in trace.steps))
 
 

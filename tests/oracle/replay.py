@@ -1,4 +1,4 @@
-"""Replay traces and say how the service differs from the oracle."""
+"""Replay traces, and report how the service differs from the oracle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tests.oracle.stretching import stretched
 from tests.oracle.trace import Outcome, Trace, TraceUnreadable, read_trace
 
 RUNS_MAX: Final = 3
-"""A timed trace that differs is played again twice: a busy machine may have missed a deadline.
+"""Runs of a timed trace that differs, because a busy machine may have missed a deadline.
 
-Each time at half the pace: what keeps a machine busy for one run does so for the next one too.
+Each run has half the pace of the previous one: a machine that is busy during one run is often busy
+during the next.
 """
 PACES: Final = (1, 1, 2, 4, 8)
-"""Runs that could not keep the beat mean nothing, and are played again, at last more slowly."""
+"""Paces of the runs that miss a time; such runs are not valid and are repeated more slowly."""
 SHOWN_MAX: Final = 5
 
 DIVERGES: Final = frozenset(
@@ -38,11 +39,11 @@ DIVERGES: Final = frozenset(
         "waiter_deaf_after_role_switch",
     }
 )
-"""Peculiarities that the service has not; docs/divergence.md has the reason for each."""
+"""Peculiarities that the service does not have, with the reasons in docs/divergence.md."""
 
 
 def replay(path: Path, host: Host) -> list[str]:
-    """Return how the service, on ``host``, differs from a encoded trace; empty if it does not."""
+    """Return the differences between the service on ``host`` and the trace at ``path``."""
     try:
         trace = renamed(read_trace(path))
     except TraceUnreadable as error:
@@ -69,13 +70,13 @@ def _differences(trace: Trace, host: Host) -> list[str]:
     """Play a trace once and compare.
 
     Raises:
-        TooSlow: the run means nothing.
+        TooSlow: the run is not valid.
     """
     try:
         got = _play(trace, host)
     except TooSlow:
         raise
-    except Exception as error:  # noqa: BLE001 - told as a difference, not hidden
+    except Exception as error:  # noqa: BLE001 - reported as a difference
         return [f"cannot be played: {type(error).__name__}: {error}"]
     found = [
         f"{step}: {difference}"

@@ -1,8 +1,8 @@
-"""Make random traces, answered by the model: that of a seed is the same whoever asks for it.
+"""Generate random traces with the model's answers; a seed determines the trace.
 
-Each is of one flavour: "plain" (any operation, nothing waits), "waiters" (takes that block),
-"timed" (a clock with a beat of a second). All keep clear of what the recorded program does by
-accident (docs/divergence.md), so a service must answer them to the letter.
+Each trace has one flavour: "plain" (any operation, no waiting), "waiters" (takes that block),
+"timed" (a clock with one beat per second). All avoid accidental behaviour of the recorded program
+(docs/divergence.md), so a service must give exactly the same answers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CAPACITY: Final = 8
 WAIT_SECONDS: Final = 90
 SNAPSHOT_EACH: Final = 40
 BURST: Final = 7
-"""Steps of a timed trace on each beat."""
+"""Number of steps on each beat of a timed trace."""
 CLEAR: Final = range(200, 950)
-"""Milliseconds after a beat where deadlines may be, far from the burst of operations on it."""
+"""Milliseconds after a beat in which deadlines are allowed, far from the burst of steps."""
 
 WEIGHTS: Final = {
     "put": 26, "take": 26, "ack": 14, "release": 8, "bury": 5, "kick": 4, "delete": 4, "peek": 3,
@@ -38,7 +38,7 @@ TIMED_OPERATIONS: Final = ("put", "take", "ack", "release", "bury", "kick", "del
 
 
 class Sequence:
-    """One random trace while it is being made."""
+    """A random trace while it is generated."""
 
     def __init__(self, seed: int, flavour: str) -> None:
         assert flavour in FLAVOURS, flavour
@@ -50,7 +50,7 @@ class Sequence:
         self.handles = 0
 
     def make(self) -> Json:
-        """Return the trace, in the form of a file."""
+        """Return the trace in the file format."""
         for name in "ABCDE"[: 5 if self.flavour == "waiters" else 3]:
             self._play(name, "connect", {})
         for tube, kind in self._first_tubes().items():
@@ -77,7 +77,7 @@ class Sequence:
         return {f"q{place}": kind for place, kind in enumerate(some)}
 
     def _go_on(self) -> None:
-        """Add a step that leaves no deadline near a beat, and whatever must follow it."""
+        """Add a step that leaves no deadline near a beat, and the steps that must follow it."""
         place = len(self.steps)
         if self.flavour == "timed" and place % BURST == 0:
             self._play("ctl", "sleep", {"until": self.model.now / MILLISECONDS + 1.0})
@@ -102,10 +102,10 @@ class Sequence:
         step["args"] = arguments
         if handle is not None:
             step["async"] = handle
-        self.steps.append(step | _told(outcome))
+        self.steps.append(step | _encoded_outcome(outcome))
 
     def _collect(self) -> None:
-        """Ask for what calls that waited have got."""
+        """Add steps that collect the results of blocked calls."""
         for handle, call in list(self.model.blocked.items()):
             if call.outcome is not None:
                 self._play("ctl", "await", {"handle": handle, "max_wait": 2})
@@ -120,10 +120,11 @@ class Sequence:
             for task in tube.tasks.values()
         )
 
-    # ------------------------------------------------------------------------------ who and what
+    # ---------------------------------------------------------------------- connections and
+    # arguments
 
     def _free(self) -> str | None:
-        """Return a connection without a call that waits."""
+        """Return a connection without a blocked call."""
         free = [name for name in self.model.connections if not self.model.is_busy(name)]
         return self.chance.choice(free) if free else None
 
@@ -179,7 +180,7 @@ class Sequence:
         return *step, f"w{self.handles}"
 
     def _with_task(self, operation: str) -> Any:
-        """Return an operation on a task that was put once, or on an id that never was."""
+        """Return an operation on a task that was put once, or on an id that never existed."""
         by = self._free()
         known = [
             name
@@ -255,7 +256,7 @@ class Sequence:
         )
 
     def _disconnect(self, operation: str) -> Any:
-        """Let a connection end; a new one takes its place."""
+        """End a connection; a new one takes its place."""
         names = list(self.model.connections)
         if self.flavour == "waiters":
             return None
@@ -264,18 +265,20 @@ class Sequence:
         return name, "connect", {}
 
 
-def _told(outcome: Outcome) -> Mapping[str, Json]:
-    """Return an outcome in the form of a file."""
-    told: dict[str, Json] = (
+def _encoded_outcome(outcome: Outcome) -> Mapping[str, Json]:
+    """Return an outcome in the file format."""
+    encoded: dict[str, Json] = (
         {"error": {"class": outcome.error}}
         if outcome.error is not None
         else {"result": outcome.result}
     )
-    return told | ({"events": [list(event) for event in outcome.events]} if outcome.events else {})
+    return encoded | (
+        {"events": [list(event) for event in outcome.events]} if outcome.events else {}
+    )
 
 
 def write_random_traces(folder: Path, seeds: Iterable[int], flavours: Iterable[str]) -> list[Path]:
-    """Write the traces of some seeds below a folder; return where they are."""
+    """Write the traces of some seeds below a folder; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for seed, flavour in itertools.product(seeds, flavours):

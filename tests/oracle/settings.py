@@ -1,4 +1,4 @@
-"""Bring the settings of a trace to the service."""
+"""Apply the settings of a trace to the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN: Final = ("ttr", "in_replicaset")
 
 
 def configure(stubs: Stubs, settings: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Set what a trace's ``cfg`` names, all or nothing; return it.
+    """Apply all settings of a trace's ``cfg`` step, or none; return them.
 
     Raises:
         Refused: a setting is unknown or malformed.

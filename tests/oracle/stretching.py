@@ -1,7 +1,7 @@
-"""Stretch the times of a trace with a clock, for a machine that is too busy to keep its beat.
+"""Stretch the times of a timed trace, for a machine that is too busy for its pace.
 
-Every duration grows by the same factor, so all deadlines keep their places between the bursts of
-steps, and a trace says the same at any pace.
+Every duration grows by the same factor. All deadlines therefore keep their positions between the
+bursts of steps, and the answers stay the same at any pace.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DURATIONS: Final = frozenset(
         "beat", "slack", "until", "seconds", "max_wait", "down",
     }
 )  # fmt: skip
-"""Arguments and options, and fields of tasks in snapshots, that are seconds."""
+"""Arguments, options, and fields of tasks in snapshots whose unit is seconds."""
 NESTED: Final = frozenset({"options", "config"})
 
 
 def stretched(trace: Trace, factor: int) -> Trace:
-    """Return a trace in which everything takes ``factor`` times as long."""
+    """Return a trace in which every duration is ``factor`` times as long."""
     if factor == 1:
         return trace
     steps = tuple(_stretched_step(step, factor) for step in trace.steps)
@@ -46,7 +46,7 @@ def _stretched_step(step: Step, factor: int) -> Step:
 
 
 def _longer(fields: Json, factor: int) -> Json:
-    """Return named values, of which those that are durations have grown."""
+    """Return named values with multiplied durations."""
     if not isinstance(fields, Mapping):
         return fields
     return {

@@ -1,4 +1,4 @@
-"""The comparison notices what differs in meaning, and nothing else."""
+"""The comparison finds differences in meaning and no other differences."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def step(index, operation, *events, quirk=None):
         ([1, 2], [1, 2]),
     ],
 )
-def test_what_another_implementation_cannot_share_is_not_compared(want, got):
+def test_facts_that_implementations_cannot_share_are_not_compared(want, got):
     assert outcome_differences(Outcome(want), Outcome(got)) == []
 
 
@@ -67,7 +67,7 @@ def test_a_step_and_the_sleeps_after_it_are_one_window():
     assert events_differ(steps, [put], [], [ready]) != []
 
 
-def test_events_are_ordered_for_each_task_only():
+def test_events_are_ordered_only_within_a_task():
     one, other = ("put", "t1", "READY"), ("put", "t2", "READY")
     taken = ("take", "t1", "TAKEN")
     steps = [step(0, "put", one, other, taken)]
@@ -76,17 +76,17 @@ def test_events_are_ordered_for_each_task_only():
     assert events_differ(steps, [one, other]) != []
 
 
-def test_names_that_mean_the_same_are_equal():
+def test_event_names_with_the_same_meaning_are_equal():
     steps = [step(0, "sleep", ("delayed", "t1", "READY"), ("", "t2", "READY"), ("ttl", "t3", None))]
     assert events_differ(steps, [("delay", "t1", "READY"), ("ttl", "t3", "DONE")]) == []
 
 
-def test_events_of_a_quirk_that_is_not_shared_do_not_count():
+def test_events_of_a_quirk_of_the_oracle_are_ignored():
     odd = step(0, "kick", ("kick", "t1", "READY"), quirk="kick_returns_argument")
     assert events_differ([odd], [], diverges={"kick_returns_argument"}) == []
     assert events_differ([replace(odd, quirk=None)], []) != []
 
 
-def test_own_traces_use_the_folders_of_the_format():
+def test_our_own_traces_are_in_the_folders_of_the_format():
     folders = {path.name for path in (Path(__file__).parent / "traces").iterdir()}
     assert folders <= {"scripted", "random"}

@@ -1,4 +1,4 @@
-"""The model of random traces answers as the recorded program did."""
+"""The model of random traces gives the answers of the recorded program."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.oracle.trace import read_trace, traces_below
 
 RECORDED = Path(__file__).parents[2].parent / "shared" / "oracle"
 BEYOND = {"restart", "set_mode", "cfg", "state"}
-"""Operations that the model does not know; it also knows no quirks and no puts that wait."""
+"""Operations that the model does not cover; quirks and waiting puts are not covered either."""
 
 
 def is_known(trace):
@@ -31,7 +31,7 @@ def known_traces():
 
 
 @pytest.mark.parametrize("trace", known_traces())
-def test_the_model_answers_as_the_oracle_did(trace):
+def test_the_model_gives_the_recorded_answers(trace):
     model = Model()
     got = [
         model.play(step.session, step.operation, step.arguments, step.handle)

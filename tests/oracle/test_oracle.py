@@ -1,4 +1,4 @@
-"""The service answers as tarantool/queue did, where traces of that are at hand."""
+"""The service gives the answers of tarantool/queue, if the recorded traces are present."""
 
 import random
 import re
@@ -32,23 +32,23 @@ def param_of(path):
 
 @pytest.fixture(scope="module")
 def differences():
-    """All traces, played at once: most of their time they sleep."""
+    """Differences of all traces, replayed concurrently because they mainly sleep."""
     found = {}
     replay_all(traces_below(RECORDED) + traces_below(OWN), found.__setitem__)
     return found
 
 
 @pytest.mark.parametrize("path", paths_of(RECORDED))
-def test_service_answers_as_the_oracle_did(path, differences):
+def test_the_service_gives_the_answers_of_a_recorded_trace(path, differences):
     assert differences[path] == []
 
 
 @pytest.mark.parametrize("path", paths_of(OWN))
-def test_service_answers_as_our_own_trace_says(path, differences):
+def test_the_service_gives_the_answers_of_our_own_trace(path, differences):
     assert differences[path] == []
 
 
-def test_service_answers_random_traces_as_the_model_does(tmp_path):
+def test_the_service_answers_random_traces_like_the_model(tmp_path):
     fresh = random.SystemRandom().randrange(1 << 32)
     paths = write_random_traces(tmp_path / "random", (1, 2, fresh), ("plain", "waiters"))
     found = {}
@@ -57,6 +57,6 @@ def test_service_answers_random_traces_as_the_model_does(tmp_path):
     assert len(found) == len(paths) == 6
 
 
-def test_each_divergence_has_its_reason_in_the_documentation_and_each_reason_one():
+def test_the_documentation_gives_a_reason_for_each_divergence_and_no_other():
     text = (ROOT / "docs" / "divergence.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", text, re.MULTILINE)) == DIVERGES

@@ -1,4 +1,4 @@
-"""A trace that depends on time is not condemned by one run on a busy machine."""
+"""A timed trace is repeated more slowly before it counts as different."""
 
 import json
 
@@ -21,7 +21,7 @@ def trace(tmp_path):
 
 
 def played(monkeypatch, path, *verdicts):
-    """Return what is told of a trace whose runs end so, and how long each of them slept."""
+    """Return the differences of a trace whose runs end as given, and how long each run slept."""
     left, slept = list(verdicts), []
 
     def differences(trace, _host):
@@ -35,16 +35,16 @@ def played(monkeypatch, path, *verdicts):
     return replay.replay(path, None), slept
 
 
-def test_a_timed_trace_that_differs_is_played_again_more_slowly(monkeypatch, trace):
+def test_a_timed_trace_that_differs_is_repeated_more_slowly(monkeypatch, trace):
     assert played(monkeypatch, trace(), ["late"], ["late"], []) == ([], [3, 6, 12])
     assert played(monkeypatch, trace(), ["a"], ["b"], ["c"]) == (["c"], [3, 6, 12])
 
 
-def test_a_trace_without_times_has_one_run(monkeypatch, trace):
+def test_an_untimed_trace_runs_once(monkeypatch, trace):
     assert played(monkeypatch, trace(timed=False), ["wrong"]) == (["wrong"], [3])
 
 
-def test_a_run_that_missed_its_beat_says_nothing(monkeypatch, trace):
+def test_a_run_that_missed_a_time_is_repeated_and_not_judged(monkeypatch, trace):
     found = played(monkeypatch, trace(), TooSlow, TooSlow, ["late"], [])
     assert found == ([], [3, 3, 6, 12])
     verdicts = [TooSlow] * len(replay.PACES)

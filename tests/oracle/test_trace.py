@@ -1,4 +1,4 @@
-"""Files that are no traces are refused with the place where they are wrong."""
+"""Malformed trace files are refused with the position of the error."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def written(folder, *steps, **header):
     return path
 
 
-def test_a_trace_is_read_with_its_steps(tmp_path):
+def test_a_trace_is_read_with_all_fields_of_its_steps(tmp_path):
     events = [["put", "t1", "READY"]]
     later = {**PUT, "i": 1, "async": "w1", "quirk": "id_reuse", "events": events}
     failed = {**PUT, "i": 2}
@@ -47,12 +47,12 @@ def test_a_trace_is_read_with_its_steps(tmp_path):
         ([{"i": 0}], {}),
     ],
 )
-def test_what_the_format_does_not_allow_is_refused(tmp_path, steps, header):
+def test_a_malformed_trace_is_refused(tmp_path, steps, header):
     with pytest.raises(TraceUnreadable, match="one"):
         read_trace(written(tmp_path, *steps, **header))
 
 
-def test_names_that_the_contract_does_not_allow_are_replaced_throughout(tmp_path):
+def test_tube_names_that_the_contract_does_not_allow_are_replaced_throughout(tmp_path):
     odd, fine = "a b", "a.b"
     steps = [
         {**PUT, "args": {"tube": odd, "data": odd}},
@@ -69,32 +69,32 @@ def test_names_that_the_contract_does_not_allow_are_replaced_throughout(tmp_path
     assert list(statistics.outcome.result) == [name, fine]
 
 
-def test_a_file_that_is_no_json_is_refused(tmp_path):
+def test_a_file_that_is_not_json_is_refused(tmp_path):
     path = tmp_path / "one.json"
     path.write_text("{")
     with pytest.raises(TraceUnreadable):
         read_trace(path)
 
 
-def test_only_the_two_folders_hold_traces(tmp_path):
+def test_traces_are_read_from_the_two_folders_only(tmp_path):
     for name in ("random", "scripted", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.json").touch()
     assert [path.parent.name for path in traces_below(tmp_path)] == ["scripted", "random"]
 
 
-def test_the_command_says_when_the_folder_is_absent(tmp_path, capsys, monkeypatch):
+def test_the_command_skips_an_absent_folder_with_a_message(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["oracle", str(tmp_path / "nowhere")])
     assert main() == 0
     assert "skipped" in capsys.readouterr().out
 
 
-def test_the_command_fails_where_there_is_nothing_to_play(tmp_path, monkeypatch):
+def test_the_command_fails_if_the_folder_has_no_traces(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["oracle", str(tmp_path)])
     assert main() == 2
 
 
-def test_a_stretched_trace_differs_in_its_durations_only():
+def test_a_stretched_trace_differs_only_in_its_durations():
     arguments = {"tube": "q", "options": {"ttl": 1.5, "pri": 3}, "timeout": 2}
     task = {"task": "t1", "id": 0, "ttl": 1.5, "ttr": None, "pri": 3}
     calls = {"statistics": {"calls": {"ttl": 7}}}

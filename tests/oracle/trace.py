@@ -1,4 +1,4 @@
-"""Read a recorded trace: what was asked of a queue, step by step, and what it answered."""
+"""Read a recorded trace: the steps executed on a queue, with the answer of each."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ OPERATIONS: Final = frozenset(
 )  # fmt: skip
 
 Json = Any
-"""What a step was given or has answered: text, numbers, lists and dictionaries."""
+"""Arguments or results of a step: texts, numbers, lists and dictionaries."""
 
 
 class TraceUnreadable(Exception):
-    """The file is no trace of this format; the text says where and why."""
+    """The file is not a valid trace; the text contains the position and the reason."""
 
 
 @dataclass(slots=True, frozen=True)
 class Outcome:
-    """What a step answered: a result, or the class of its error.
+    """The outcome of a step: a result, or the class of its error.
 
-    ``events`` are the changes of tasks seen in the step: name, task, state.
+    ``events`` are the changes of tasks during the step: name, task, state.
     """
 
     result: Json = None
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One step of a trace: who does what, and what came of it."""
+    """One step of a trace: connection, operation, arguments, outcome."""
 
     index: int
     session: str
@@ -54,9 +54,9 @@ class Step:
     arguments: Mapping[str, Json]
     outcome: Outcome
     handle: str | None = None
-    """The call may block: it runs beside the steps that follow, under this name."""
+    """Handle of a call that may block; the call runs beside the following steps."""
     quirk: str | None = None
-    """The outcome is a peculiarity of the oracle."""
+    """Name of the oracle's peculiarity that the outcome shows, if any."""
 
     def __str__(self) -> str:
         return f"step {self.index} ({self.session} {self.operation} {dict(self.arguments)!r})"
@@ -70,27 +70,27 @@ class Trace:
     name: str
     config: Mapping[str, Json]
     timed: bool
-    """Some outcome depends on elapsed time."""
+    """Whether an outcome depends on elapsed time."""
     steps: Sequence[Step] = field(default_factory=tuple)
 
     @property
     def changes_nodes(self) -> bool:
-        """Tell whether nodes end or lose their leader in this trace."""
+        """Whether nodes stop or lose their leader in this trace."""
         return any(step.operation in ("restart", "set_mode") for step in self.steps)
 
     @property
     def switches_roles(self) -> bool:
-        """Tell whether the queue becomes read-only in this trace."""
+        """Whether the queue becomes read-only in this trace."""
         return any(step.operation == "set_mode" for step in self.steps)
 
     @property
     def has_clock(self) -> bool:
-        """Tell whether its steps are bound to the beat of a clock."""
+        """Whether the steps are bound to the beats of a clock."""
         return any(step.operation == "clock" for step in self.steps)
 
 
 def traces_below(folder: Path) -> list[Path]:
-    """Return the files of the folders ``scripted`` and ``random``, in order of their names."""
+    """Return the files of the folders ``scripted`` and ``random``, sorted by name."""
     return [path for name in FOLDERS for path in sorted((folder / name).glob("*.json"))]
 
 
@@ -98,7 +98,7 @@ def read_trace(path: Path) -> Trace:
     """Return the trace of a file.
 
     Raises:
-        TraceUnreadable: it is not of the format.
+        TraceUnreadable: the file is malformed.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

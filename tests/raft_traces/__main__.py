@@ -10,7 +10,7 @@ from tests.raft_traces.replay import replay, rewrite
 
 
 def main() -> int:
-    """Read the command line and run."""
+    """Read the command line and run the traces; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.raft_traces", description=__doc__)
     parser.add_argument("directory", type=Path, nargs="+")
     parser.add_argument("--rewrite", action="store_true", help="write the actual output instead")

@@ -34,13 +34,13 @@ HEARTBEAT_TICKS: Final = 1
 
 
 class Interaction:
-    """The cluster of a script; each directive acts on the state that the earlier ones left."""
+    """The cluster of a script; each directive acts on the state that earlier directives left."""
 
     def __init__(self) -> None:
         self._world = World()
 
     def run(self, directive: Directive) -> str:
-        """Carry out ``directive``; return what it prints.
+        """Execute ``directive``; return its output.
 
         Raises:
             ScriptError: it has an option that its command does not know.
@@ -58,7 +58,7 @@ class Interaction:
 
     @staticmethod
     def knows(command: str) -> bool:
-        """Tell whether ``command`` is one of an interaction trace."""
+        """Return whether ``command`` is a command of interaction traces."""
         return command in _COMMANDS
 
 
@@ -139,7 +139,7 @@ def _deliver(world: World, directive: Directive) -> None:
     kinds = {name: kind for kind, name in MESSAGE_NAMES.items()}
     name = directive.value("type", "")
     kind = kinds[name] if name else None
-    senders = _ids(directive.values("from"))  # ours; upstream has no such choice
+    senders = _ids(directive.values("from"))  # our option; upstream has none
     sender = senders[0] if senders else None
     count = 0
     for argument in directive.arguments:
@@ -233,7 +233,7 @@ def _tick_election(world: World, directive: Directive) -> None:
 
 
 def _set_election_timeout(world: World, directive: Directive) -> None:
-    # No part of the core's interface: there the timeout is drawn anew with each reset.
+    # The core has no such call: it draws the timeout again with each reset.
     member = _node(world, directive).core._member
     member.election_timeout_ticks = directive.number("timeout", ELECTION_TICKS)
 
@@ -261,7 +261,7 @@ def _send_snapshot(world: World, directive: Directive) -> None:
     world.output.lines(write_message(message))
 
 
-# Our own commands, for what the traces of etcd-io/raft cannot say.
+# Our own commands, for cases that the traces of etcd-io/raft cannot express.
 
 
 def _restart(world: World, directive: Directive) -> None:

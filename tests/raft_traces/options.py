@@ -20,7 +20,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
             "disable-conf-change-validation",
             "read-only",
             "step-down-on-removal",
-            # Ours:
+            # Our options:
             "max-size-per-msg",
             "inflight-bytes",
             "max-uncommitted-size",
@@ -33,4 +33,4 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "set-randomized-election-timeout": frozenset({"timeout"}),
     "transfer-leadership": frozenset({"from", "to"}),
 }
-"""Which options a command takes, beside ``log-level``, which holds for the one directive."""
+"""By command, its options; every command also takes ``log-level`` for one directive."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 Record: TypeAlias = tuple[object, ...]
-"""The kind of the record, then its fields; messages and snapshots nest."""
+"""The kind of the record, then its fields; messages and snapshots are nested records."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[|\]|[^\s\[\]"]+')
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -61,17 +61,17 @@ class UnreadableOutput(Exception):
 
 
 def read_records(output: str) -> list[Record]:
-    """Return the records of ``output``, without the log lines that state no fact.
+    """Return the records of ``output``, without log lines that contain no fact.
 
     Raises:
-        UnreadableOutput: it holds something else.
+        UnreadableOutput: a line has an unknown form.
     """
     records = [_record(line) for line in _logical_lines(output)]
     return [each for each in records if each is not None]
 
 
 def read_configuration(text: str) -> Record:
-    """Return the record of a configuration written as in log lines."""
+    """Return the record of a configuration in the notation of log lines."""
     found = re.fullmatch(_CONFIGURATION, text)
     if found is None:
         raise UnreadableOutput(text)
@@ -79,12 +79,12 @@ def read_configuration(text: str) -> Record:
 
 
 def is_log_line(line: str) -> bool:
-    """Tell whether ``line`` was logged; of such lines only the facts in them count."""
+    """Return whether ``line`` was logged; only the facts of such lines are compared."""
     return _LOG_LINE.match(line.strip()) is not None
 
 
 def _logical_lines(output: str) -> Iterator[str]:
-    """Join what belongs together: bracketed lists, and a message with its snapshot."""
+    """Join lines that belong together: bracketed lists, and a message with its snapshot."""
     pending = ""
     for line in output.splitlines():
         text = line.strip()
@@ -152,7 +152,7 @@ class _Tokens:
         assert self.next() == word
 
     def after(self, prefix: str) -> str:
-        """Return the rest of the next word, which begins with ``prefix``."""
+        """Return the rest of the next word, after its ``prefix``."""
         word = self.next()
         assert word.startswith(prefix)
         return word[len(prefix) :]

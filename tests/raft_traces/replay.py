@@ -18,7 +18,7 @@ class Player(Protocol):
     """Executes the directives of one kind of script."""
 
     def run(self, directive: Directive) -> str:
-        """Carry out ``directive``; return what it prints."""
+        """Execute ``directive``; return its output."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,12 +30,12 @@ class Difference:
     text: str
 
     def __str__(self) -> str:
-        """Return one paragraph for people."""
+        """Return one paragraph for the report."""
         return f"{self.path}:{self.line}: {self.text}"
 
 
 def replay(path: Path) -> Difference | None:
-    """Run the script at ``path``; return where it differs, None if it does not."""
+    """Run the script at ``path``; return the first difference, or None."""
     try:
         directives = parse_script(path)
     except (ScriptError, UnicodeDecodeError) as error:
@@ -51,7 +51,7 @@ def replay(path: Path) -> Difference | None:
 
 
 def rewrite(path: Path) -> None:
-    """Write what the core does into the script at ``path``; the reader judges the difference."""
+    """Write the core's output into the script at ``path``, for review as a diff."""
     directives = parse_script(path)
     player = player_of(directives)
     assert player is not None, f"unknown command {directives[0].command!r}"
@@ -60,7 +60,7 @@ def rewrite(path: Path) -> None:
 
 
 def player_of(directives: Sequence[Directive]) -> Player | None:
-    """Return who can carry out all of ``directives``; None if nobody can."""
+    """Return a player that knows all ``directives``, or None."""
     for kind in (Interaction, QuorumTable, MembershipTable):
         if all(kind.knows(each.command) for each in directives):
             return kind()
@@ -70,7 +70,7 @@ def player_of(directives: Sequence[Directive]) -> Player | None:
 def _difference(player: Player, directive: Directive) -> str | None:
     try:
         actual = player.run(directive)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the file is to be named
+    except Exception as error:  # noqa: BLE001 - any error is reported with the name of the file
         return f"failed with {type(error).__name__}: {error}"
     try:
         expected_records = _records(player, directive.expected)
@@ -84,9 +84,9 @@ def _difference(player: Player, directive: Directive) -> str | None:
 
 
 def _records(player: Player, output: str) -> list[object]:
-    """Read ``output``; tables of indexes and configurations are lines of words."""
+    """Parse ``output``; tables of indexes and configurations are lines of words."""
     if isinstance(player, Interaction):
-        # Silence is "ok", and so is a log line that states no fact.
+        # No output means "ok", and so does a log line without a fact.
         return [each for each in read_records(output) if each[0] != "ok"]
     if isinstance(player, MembershipTable) and output.startswith("voters="):
         first, *rest = output.splitlines()

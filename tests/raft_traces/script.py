@@ -9,9 +9,9 @@ from pathlib import Path
 
 SEPARATOR = "----"
 SUBTEST = "subtest"
-"""Begins or ends a part of a script; neither prints nor is followed by a separator."""
+"""Begins or ends a part of a script; has no output and no separator."""
 CONTINUED = "\\"
-"""At the end of a directive's line: it goes on in the next one."""
+"""At the end of a line, continues the directive on the next line."""
 _TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _ARGUMENT = re.compile(r"(?P<key>[^\s=()]+)(?:=(?P<value>\([^)]*\)|[^\s()]*))?")
 
@@ -29,36 +29,36 @@ class Directive:
     """One command of a script with its expected output."""
 
     line: int
-    """Where it stands, counted from 1."""
+    """Line number in the file, from 1."""
     command: str
     arguments: tuple[Argument, ...]
     input: tuple[str, ...]
     expected: str
     head: str
-    """Everything up to the separator as written, comments included; for rewriting."""
+    """All lines up to the separator, with comments, as written; used by ``rewrite``."""
 
     @property
     def words(self) -> list[str]:
-        """Return the arguments without values, in order."""
+        """Return the arguments that have no value, in order."""
         return [each.key for each in self.arguments if not each.values]
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return the values of ``key``, none if it is not given."""
+        """Return the values of ``key``; empty if the key is absent."""
         return tuple(v for each in self.arguments if each.key == key for v in each.values)
 
     def value(self, key: str, default: str) -> str:
-        """Return the one value of ``key``."""
+        """Return the single value of ``key``."""
         values = self.values(key)
         assert len(values) <= 1, f"line {self.line}: {key} takes one value"
         return values[0] if values else default
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Return a ``true`` or ``false``."""
+        """Return the value of ``key`` as a boolean."""
         return _TRUTHS[self.value(key, str(default)).lower()]
 
     @property
     def options(self) -> frozenset[str]:
-        """Return the keys of the arguments with values."""
+        """Return the keys of the arguments that have values."""
         return frozenset(each.key for each in self.arguments if each.values)
 
     def number(self, key: str, default: int) -> int:
@@ -74,7 +74,7 @@ def parse_script(path: Path) -> list[Directive]:
     """Return the directives of the file at ``path``.
 
     Raises:
-        ScriptError: it has none, or one without a separator.
+        ScriptError: the file has no directive, or a directive without a separator.
     """
     directives = list(_directives(path.read_text().splitlines()))
     if not directives:
@@ -115,7 +115,7 @@ def _directives(lines: Sequence[str]) -> Iterator[Directive]:
 
 
 def _unwrapped(body: Sequence[str]) -> list[str]:
-    """Join the lines of a directive that is wrapped; what follows is its input."""
+    """Join the lines of a wrapped directive; the lines after it are its input."""
     first, *rest = body
     while first.rstrip().endswith(CONTINUED) and rest:
         first = f"{first.rstrip()[:-1]} {rest.pop(0).strip()}"
@@ -123,9 +123,10 @@ def _unwrapped(body: Sequence[str]) -> list[str]:
 
 
 def _expected(lines: Sequence[str], position: int) -> tuple[list[str], int]:
-    """Return the output from ``position`` on, and where the script goes on.
+    """Return the output at ``position``, and the position of the next directive.
 
-    A blank line ends it; if the separator is doubled, another doubled one does.
+    The output ends with a blank line. If the separator is doubled, the output ends with the next
+    doubled separator.
     """
     expected = []
     if position < len(lines) and lines[position] == SEPARATOR:

@@ -34,11 +34,11 @@ class QuorumTable:
 
     @staticmethod
     def knows(command: str) -> bool:
-        """Tell whether ``command`` is one of a quorum table."""
+        """Return whether ``command`` is a command of quorum tables."""
         return command in ("committed", "vote")
 
     def run(self, directive: Directive) -> str:
-        """Carry out ``directive``; return what it prints."""
+        """Execute ``directive``; return its output."""
         incoming = _members(directive.values("cfg"))
         outgoing = _members(directive.values("cfgj"))
         is_joint = bool(directive.values("cfgj"))
@@ -78,11 +78,11 @@ class MembershipTable:
 
     @staticmethod
     def knows(command: str) -> bool:
-        """Tell whether ``command`` is one of a membership table."""
+        """Return whether ``command`` is a command of membership tables."""
         return command in _CHANGES
 
     def run(self, directive: Directive) -> str:
-        """Carry out ``directive``; return what it prints."""
+        """Execute ``directive``; return its output."""
         try:
             after = _CHANGES[directive.command](self._members.configuration, directive)
         except ConfChangeInvalid as invalid:
@@ -140,7 +140,7 @@ def _members(values: Sequence[str]) -> tuple[MemberId, ...]:
 
 
 def _bars(members: Sequence[MemberId], acked: Mapping[MemberId, LogIndex]) -> str:
-    """Draw how many members each one is ahead of."""
+    """Draw for each member the number of members with a lower index."""
     width = len(members)
     if not members:
         return "<empty majority quorum>"

@@ -27,31 +27,31 @@ def paths_of(directory):
 
 
 @pytest.mark.parametrize("path", paths_of(OWN))
-def test_core_behaves_as_our_scenario_says(path):
+def test_the_core_matches_our_scenario(path):
     assert replay(path) is None
 
 
 @pytest.mark.parametrize("path", paths_of(UPSTREAM))
-def test_core_behaves_as_the_upstream_trace_says(path):
+def test_the_core_matches_the_upstream_trace(path):
     assert replay(path) is None
 
 
 def plain(output):
-    """Return the lines of an output but for those of the log, and for what stands for silence."""
+    """Return the lines of an output without log lines and without lines that mean "no output"."""
     lines = [line.rstrip() for line in output.splitlines()]
     return [each for each in lines if not is_log_line(each) and each not in {"ok", "ok (quiet)"}]
 
 
 @pytest.mark.parametrize("path", [*paths_of(OWN), *paths_of(UPSTREAM)])
-def test_nothing_but_words_of_the_log_differs(path):
-    """What the comparison of records forgives, layout and order of fields, no trace needs."""
+def test_outputs_differ_only_in_log_lines(path):
+    """No trace depends on the layout or the order of fields, which the comparison also ignores."""
     directives = parse_script(path)
     player = player_of(directives)
     for directive in directives:
         assert plain(player.run(directive)) == plain(directive.expected), directive.line
 
 
-def test_each_command_and_option_is_in_a_scenario_of_ours():
+def test_our_scenarios_use_each_command_and_option():
     directives = [each for path in OWN.rglob("*.txt") for each in parse_script(path)]
     assert {each.command for each in directives} == COMMANDS
     used = {(each.command, option) for each in directives for option in each.options}
@@ -60,7 +60,7 @@ def test_each_command_and_option_is_in_a_scenario_of_ours():
 
 
 @pytest.mark.parametrize("path", paths_of(OWN))
-def test_every_changed_number_in_the_output_is_noticed(path):
+def test_a_changed_number_in_the_output_changes_the_records(path):
     for directive in parse_script(path):
         lines = directive.expected.splitlines()
         for position, line in enumerate(lines):
@@ -97,7 +97,7 @@ def test_every_changed_number_in_the_output_is_noticed(path):
         ),
     ],
 )
-def test_outputs_that_say_different_things_have_different_records(output, other):
+def test_outputs_with_different_facts_have_different_records(output, other):
     assert read_records(output) != read_records(other)
 
 
@@ -113,11 +113,11 @@ def test_outputs_that_say_different_things_have_different_records(output, other)
         ),
     ],
 )
-def test_words_of_log_lines_and_layout_do_not_count(output, other):
+def test_log_lines_without_facts_and_layout_are_ignored(output, other):
     assert read_records(output) == read_records(other)
 
 
-def test_line_that_is_no_record_is_refused():
+def test_an_unknown_line_is_refused():
     with pytest.raises(UnreadableOutput):
         read_records("the weather is fine")
 
@@ -127,7 +127,7 @@ def run(directory):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_command_names_each_file_that_differs(tmp_path):
+def test_the_command_names_each_file_that_differs(tmp_path):
     good = "add-nodes 1 voters=(1) index=2\n----\nINFO 1 became follower at term 0\n"
     good += "INFO 1 switched to configuration voters=(1)\n"
     (tmp_path / "good.txt").write_text(
@@ -143,7 +143,7 @@ def test_command_names_each_file_that_differs(tmp_path):
     assert "3 files, 2 differ" in done.stdout
 
 
-def test_command_fails_where_there_is_nothing_to_run(tmp_path):
+def test_the_command_fails_without_any_file(tmp_path):
     assert run(tmp_path).returncode == 2
 
 
@@ -153,7 +153,7 @@ def difference(tmp_path, script):
     return replay(path)
 
 
-def test_all_that_the_notation_knows_is_read(tmp_path):
+def test_every_element_of_the_notation_is_parsed(tmp_path):
     script = """
 subtest wrapped
 
@@ -218,7 +218,7 @@ INFO 2 became follower at term 1
         ("read-the-mind 1", "unknown command"),
     ],
 )
-def test_what_the_notation_does_not_know_is_named(tmp_path, directive, says):
+def test_unknown_commands_and_options_are_named(tmp_path, directive, says):
     assert says in str(difference(tmp_path, f"{directive}\n----\nok\n"))
 
 
@@ -237,6 +237,6 @@ def test_what_the_notation_does_not_know_is_named(tmp_path, directive, says):
         ("propose 1 x", "raft proposal dropped"),
     ],
 )
-def test_what_cannot_be_done_is_an_answer(tmp_path, directive, answer):
+def test_an_operation_that_fails_prints_its_error(tmp_path, directive, answer):
     begin = "add-nodes 1 voters=(1) index=10 log-level=none\n----\nok\n"
     assert difference(tmp_path, f"{begin}\n{directive}\n----\n{answer}\n") is None

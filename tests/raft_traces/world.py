@@ -41,7 +41,7 @@ class Output:
 
     @property
     def is_quiet(self) -> bool:
-        """Tell whether only errors are shown."""
+        """Return whether only errors are printed."""
         return self.level == "none"
 
     def line(self, text: str) -> None:
@@ -55,18 +55,18 @@ class Output:
             self.line(text)
 
     def error(self, text: str) -> None:
-        """Print what failed, at every level."""
+        """Print an error, at every log level."""
         self._lines.append(self._indent + text)
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Print further to the right."""
+        """Print with a deeper indentation."""
         before, self._indent = self._indent, self._indent + "  "
         yield
         self._indent = before
 
     def take(self) -> str:
-        """Return what was printed since the last call."""
+        """Return the output since the last call."""
         lines, self._lines = self._lines, []
         return "\n".join(lines) or "ok"
 
@@ -77,7 +77,7 @@ class Disk(MemoryLog):
     def __init__(self, initial: Snapshot) -> None:
         super().__init__(initial.meta.conf_state)
         self.history = [initial]
-        """The state after each applied entry: the payloads of all of them, one after another."""
+        """The state after each applied entry: the concatenated payloads of all entries up to it."""
         if initial.meta.index:
             super().install(initial)
 
@@ -124,14 +124,14 @@ class World:
         self.messages: list[Message] = []
 
     def add(self, make_config: Callable[[MemberId], RaftConfig], initial: Snapshot) -> None:
-        """Start a member with the next id from ``initial``."""
+        """Start a member with the next id from the snapshot ``initial``."""
         member = MemberId(len(self.nodes) + 1)
         disk = Disk(initial)
         config = make_config(member)
         self.nodes[member] = Node(config, disk, self._start(config, disk))
 
     def restart(self, node: Node) -> None:
-        """Crash ``node``: what its workers had not done is lost, the disk stays."""
+        """Crash ``node``: pending work of its workers is lost, the disk is kept."""
         node.append_work.clear()
         node.apply_work.clear()
         self.messages = [m for m in self.messages if not (m.to == node.id and _is_local(m))]
@@ -148,13 +148,13 @@ class World:
             ):
                 self.output.line(text)
 
-        # The longest election timeout there is, so that ticks elect nobody by accident.
+        # Use the longest election timeout, so that no member campaigns by accident.
         return RaftCore(config, disk, lambda n: n - 1, tell)
 
     # Ready
 
     def process_ready(self, node: Node) -> None:
-        """Do what one Ready of ``node`` asks for."""
+        """Process one Ready of ``node``."""
         ready = node.core.ready()
         self.output.lines(write_ready(ready))
         if not node.config.async_storage_writes:
@@ -171,7 +171,7 @@ class World:
             node.core.advance()
 
     def process_append(self, node: Node) -> None:
-        """Let the append worker of ``node`` do one piece of its work."""
+        """Let the append worker of ``node`` do one item of its work."""
         if not node.append_work:
             self.output.line("no append work to perform")
             return
@@ -181,7 +181,7 @@ class World:
         self.messages += work.replies
 
     def process_apply(self, node: Node) -> None:
-        """Let the apply worker of ``node`` do one piece of its work."""
+        """Let the apply worker of ``node`` do one item of its work."""
         if not node.apply_work:
             self.output.line("no apply work to perform")
             return
@@ -214,7 +214,7 @@ class World:
     # Messages
 
     def waiting(self, node: Node) -> bool:
-        """Tell whether anything is on its way to ``node``."""
+        """Return whether a message to ``node`` is in flight."""
         return any(message.to == node.id for message in self.messages)
 
     def deliver(
@@ -225,9 +225,10 @@ class World:
         *,
         drop: bool = False,
     ) -> int:
-        """Deliver, or drop, what is on its way to ``to``; return how many messages that were.
+        """Deliver or drop the messages in flight to ``to``; return their number.
 
-        ``kind`` and ``sender`` narrow the choice. What a member says to itself is never dropped.
+        ``kind`` and ``sender`` restrict the messages. Messages of a member to itself are never
+        dropped.
         """
 
         def concerned(message: Message) -> bool:
@@ -248,7 +249,7 @@ class World:
         return len(chosen)
 
     def stabilize(self, nodes: Sequence[Node]) -> None:
-        """Let ``nodes`` go on until nothing moves."""
+        """Let ``nodes`` work until nothing is left to do."""
         phases: list[tuple[str, Callable[[Node], bool], Callable[[Node], object]]] = [
             ("handling Ready", lambda node: node.core.has_ready(), self.process_ready),
             ("receiving messages", self.waiting, lambda node: self.deliver(node.id)),
@@ -276,7 +277,7 @@ class World:
 
 
 def initial_snapshot(index: int, configuration: ConfState, content: bytes) -> Snapshot:
-    """Return what a member starts from; at index 0 it knows nothing."""
+    """Return the snapshot that a member starts from; index 0 means an empty member."""
     meta = SnapshotMeta(LogIndex(index), Term(1 if index else 0), configuration)
     return Snapshot(meta, content)
 

@@ -93,18 +93,18 @@ _CHANGE_LETTERS: Final = {
 
 
 def parse_changes(words: Sequence[str]) -> tuple[MemberChange, ...]:
-    """Return the changes that ``v1 l2 r3 u4`` stand for."""
+    """Parse membership changes in the notation ``v1 l2 r3 u4``."""
     kinds = {letter: kind for kind, letter in _CHANGE_LETTERS.items()}
     return tuple(MemberChange(kinds[each[0]], MemberId(int(each[1:]))) for each in words)
 
 
 def write_change(change: ConfChange) -> str:
-    """Write the members a change touches."""
+    """Format the members of a change."""
     return " ".join(f"{_CHANGE_LETTERS[each.kind]}{each.member}" for each in change.changes)
 
 
 def write_entry(entry: Entry) -> str:
-    """Write one entry: where, what kind, what."""
+    """Format an entry: term and index, kind, content."""
     change = of_entry(entry)
     if change is None:
         content = '"' + entry.data.decode().replace('"', r"\"") + '"'
@@ -114,7 +114,7 @@ def write_entry(entry: Entry) -> str:
 
 
 def write_configuration(state: ConfState) -> str:
-    """Write a configuration the way log lines do."""
+    """Format a configuration like a log line."""
     text = f"voters={_ids(state.voters)}"
     if state.voters_outgoing:
         text += f"&&{_ids(state.voters_outgoing)}"
@@ -128,7 +128,7 @@ def write_configuration(state: ConfState) -> str:
 
 
 def write_snapshot(snapshot: Snapshot) -> str:
-    """Write what a snapshot stands for."""
+    """Format the metadata of a snapshot."""
     meta = snapshot.meta
     state = meta.conf_state
     lists = [
@@ -142,13 +142,13 @@ def write_snapshot(snapshot: Snapshot) -> str:
 
 
 def write_hard_state(state: HardState) -> str:
-    """Write a hard state; no vote is no word."""
+    """Format a hard state; the vote is left out if there is none."""
     vote = f" Vote:{state.vote}" if state.vote else ""
     return f"Term:{state.term}{vote} Commit:{state.commit}"
 
 
 def write_message(message: Message) -> list[str]:
-    """Write a message, with entries, snapshot and the replies it permits."""
+    """Format a message with its entries, its snapshot and the replies of its work."""
     term, vote, commit = message.term, message.vote, message.commit
     if message.hard_state is not None:
         state = message.hard_state
@@ -176,7 +176,7 @@ def write_message(message: Message) -> list[str]:
 
 
 def write_ready(ready: Ready) -> list[str]:
-    """Write a Ready, all parts that are there."""
+    """Format all present parts of a Ready."""
     lines = []
     if ready.soft_state is not None:
         state = ready.soft_state
@@ -198,7 +198,7 @@ def write_ready(ready: Ready) -> list[str]:
 
 
 def write_progress(progress: ProgressStatus) -> str:
-    """Write what a leader knows of a member."""
+    """Format the leader's progress of a member."""
     text = f"{PROGRESS_NAMES[progress.state]} match={progress.match} next={progress.next}"
     text += " learner" if progress.is_learner else ""
     text += " paused" if progress.paused else ""
@@ -211,7 +211,7 @@ def write_progress(progress: ProgressStatus) -> str:
 
 
 def write_fact(member: MemberId, fact: Fact) -> str | None:
-    """Write a fact as a log line; None for facts that the traces do not log."""
+    """Format a fact as a log line; return None for facts that the traces do not log."""
     match fact:
         case RoleTaken(role, term):
             return f"INFO {member} became {_ROLE_FACTS[role]} at term {term}"

@@ -1,7 +1,7 @@
 """Drive several cores by hand: their disks, the messages between them, crashes.
 
-Everything happens only when told. A disk keeps what its append worker has done; a crash loses the
-rest. After each action the invariants of the protocol are checked.
+Nothing happens without a call. A disk keeps the finished work of its append worker; a crash loses
+the rest. After each action the invariants of the protocol are checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def everything(_message: Message) -> bool:
 
 
 class Disk(MemoryLog):
-    """What survives a crash of one member: the log, and the state that entries were applied to."""
+    """The part of a member that survives a crash: the log, and the applied state."""
 
     def __init__(self, configuration: ConfState) -> None:
         super().__init__(configuration)
@@ -67,7 +67,7 @@ class Disk(MemoryLog):
     def install(self, snapshot: Snapshot) -> None:
         super().install(snapshot)
         self.configuration = snapshot.meta.conf_state
-        # The state machine is the list of what was applied.
+        # The state machine is the list of all applied payloads.
         self.applied = [
             Entry(term, index, data, EntryKind[kind])
             for term, index, data, kind in literal_eval(snapshot.data.decode())
@@ -88,7 +88,7 @@ class Peer:
         self.reads: list[ReadState] = []
 
     def take_ready(self) -> list[Message]:
-        """Give the workers their work; return what leaves at once."""
+        """Hand the work of a Ready to the workers; return messages that may be sent now."""
         leaving = []
         while self.core.has_ready():
             ready = self.core.ready()
@@ -103,17 +103,17 @@ class Peer:
         return leaving
 
     def sync(self) -> list[Message]:
-        """Let the append worker do one piece of work; return what may leave now."""
+        """Let the append worker do one item of work; return messages that may be sent now."""
         work = self.append_work.popleft()
         self.disk.store(work.hard_state, work.entries, work.snapshot)
         return self._released(work)
 
     def apply(self) -> list[Message]:
-        """Let the apply worker do one piece of work."""
+        """Let the apply worker do one item of work."""
         work = self.apply_work.popleft()
         for entry in work.entries:
             if entry.index <= self.disk.applied_index:
-                continue  # a snapshot was installed meanwhile
+                continue  # a snapshot was installed in the meantime
             assert entry.index == self.disk.applied_index + 1
             change = of_entry(entry)
             if change is not None:
@@ -128,7 +128,7 @@ class Peer:
         return [reply for reply in work.replies if reply.to != self.config.member_id]
 
     def log(self) -> list[tuple[Term, LogIndex, bytes]]:
-        """Return the whole log, synced or not."""
+        """Return the whole log, durable and unstable entries."""
         log = self.core._member.log
         first, end = log.first_index(), LogIndex(log.last_index + 1)
         entries = log.entries(first, end, 1 << 62) if first < end else ()
@@ -136,7 +136,7 @@ class Peer:
 
 
 class Cluster:
-    """Members 1 to ``count``, who vote unless named as learners."""
+    """Members 1 to ``count``; all vote except those in ``learners``."""
 
     def __init__(
         self, count: int, *, learners: Sequence[int] = (), draw=lambda n: n - 1, **settings
@@ -161,23 +161,23 @@ class Cluster:
         self.peers[MemberId(member)] = Peer(config, disk, self.draw)
 
     def add_empty(self, member: int) -> None:
-        """Start a member that knows nothing, not even the configuration.
+        """Start a member without any state, not even a configuration.
 
-        The log alone would not teach it the first configuration: it needs a snapshot.
+        The log does not contain the first configuration, so the member needs a snapshot.
         """
         for peer in self.peers.values():
             peer.disk.compact(peer.disk.applied_index)
         self.start(member, Disk(ConfState()))
 
     def crash(self, member: int) -> None:
-        """Restart ``member`` with what its disk has; messages to its earlier life are lost."""
+        """Restart ``member`` from its disk; messages to its previous incarnation are lost."""
         self.start(member, self.peers[MemberId(member)].disk)
         self.network = [message for message in self.network if message.to != member]
 
     # Steps
 
     def flush(self, *members: int) -> None:
-        """Let ``members``, or all, store and apply what they have; messages wait in the network."""
+        """Let ``members``, or all, store and apply their work; messages stay in the network."""
         for member in members or tuple(self.peers):
             peer = self.peers[MemberId(member)]
             self.network += peer.take_ready()
@@ -190,7 +190,7 @@ class Cluster:
             self.check(peer)
 
     def deliver(self, wanted: Filter = everything) -> int:
-        """Deliver what is on its way now and ``wanted``; return how many messages that were."""
+        """Deliver the messages in flight that are ``wanted``; return their number."""
         chosen = [message for message in self.network if wanted(message)]
         self.network = [message for message in self.network if not wanted(message)]
         for message in chosen:
@@ -200,13 +200,13 @@ class Cluster:
         return len(chosen)
 
     def drop(self, wanted: Filter = everything) -> list[Message]:
-        """Lose what is on its way and ``wanted``; return it, for it may turn up again."""
+        """Remove the messages in flight that are ``wanted``; return them for a later delivery."""
         lost = [message for message in self.network if wanted(message)]
         self.network = [message for message in self.network if not wanted(message)]
         return lost
 
     def settle(self, *, among: Iterable[int] = ()) -> None:
-        """Go on until nothing moves; messages to and from others than ``among`` are lost."""
+        """Work until nothing is left to do; drop messages of members outside ``among``."""
         inside = set(among) or set(self.peers)
         while True:
             self.flush(*inside)
@@ -225,7 +225,7 @@ class Cluster:
             self[member].tick()
 
     def report_lost_snapshots(self) -> None:
-        """Tell the leaders that no snapshot is on its way any more, as the driver must."""
+        """Report to the leaders that no snapshot transfer is running, as the driver must."""
         for peer in self.peers.values():
             for member, progress in peer.core.status().progress.items():
                 if progress.pending_snapshot:
@@ -234,7 +234,7 @@ class Cluster:
     # Checks
 
     def check(self, peer: Peer) -> None:
-        """Check what must hold in every state of every run."""
+        """Check the invariants that hold in every state of every run."""
         core, disk = peer.core, peer.disk
         own_id = peer.config.member_id
         status = core.status()
@@ -253,7 +253,7 @@ class Cluster:
         return [peer.log() for peer in self.peers.values()]
 
     def applied(self, member: int) -> list[bytes]:
-        """Return the payloads that ``member`` has applied, without no-ops and changes."""
+        """Return the payloads that ``member`` has applied, without empty entries and changes."""
         entries = self.peers[MemberId(member)].disk.applied
         return [entry.data for entry in entries if entry.data and of_entry(entry) is None]
 
@@ -271,7 +271,7 @@ def of_kind(*kinds: MessageKind) -> Filter:
 
 
 def with_log(cluster, member, *terms, commit=0):
-    """Restart ``member`` with a log of these terms."""
+    """Restart ``member`` with a log of entries of the given terms."""
     log = [Entry(term, index, b"old") for index, term in enumerate(terms, start=1)]
     cluster.peers[member].disk.store(HardState(max(terms), 0, commit), log, None)
     cluster.crash(member)
@@ -287,7 +287,7 @@ def in_joint(**settings):
 
 
 def storing_a_snapshot():
-    """Start three members: 3 has got a snapshot from its leader 1, and it is not on disk yet."""
+    """Start three members; 3 has received a snapshot from leader 1 that is not on disk yet."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")

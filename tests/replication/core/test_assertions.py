@@ -1,6 +1,6 @@
-"""Break a rule inside the core: the assertion that guards it ends the member.
+"""Break a rule inside the core, and expect its assertion to fail.
 
-Each test replaces one piece of the core by a wrong one. What the rules are stands in docs/raft.md.
+Each test replaces one part of the core by a wrong one. docs/raft.md lists the rules.
 """
 
 import pytest
@@ -15,7 +15,7 @@ from tests.replication.core.cluster import Cluster, with_log
 K = MessageKind
 
 
-def test_rule_3_a_follower_never_commits_what_a_message_has_not_checked(monkeypatch):
+def test_rule_3_a_follower_commits_only_checked_entries(monkeypatch):
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
     monkeypatch.setattr(follower, "min", lambda commit, _: commit, raising=False)
@@ -23,7 +23,7 @@ def test_rule_3_a_follower_never_commits_what_a_message_has_not_checked(monkeypa
         cluster[3].step(Message(K.APPEND, 3, 1, 2, 1, 1, (), 3))
 
 
-def test_rule_3_a_heartbeat_never_commits_what_is_not_known_to_match(monkeypatch):
+def test_rule_3_a_heartbeat_commits_only_entries_known_to_match(monkeypatch):
     cluster = Cluster(3)
     cluster.elect(1, among=[1, 2])
     monkeypatch.setattr(sender, "min", max, raising=False)
@@ -34,7 +34,7 @@ def test_rule_3_a_heartbeat_never_commits_what_is_not_known_to_match(monkeypatch
 @pytest.mark.parametrize(
     "votes", [{}, {1: True}, {1: True, 2: False, 3: False}, {4: True, 5: True, 6: True}]
 )
-def test_rule_5_nobody_leads_without_the_votes_of_a_quorum(votes):
+def test_rule_5_a_leader_needs_the_votes_of_a_quorum(votes):
     cluster = Cluster(3)
     cluster[1].campaign()
     member = cluster[1]._member
@@ -53,7 +53,7 @@ def test_rule_5_a_joint_configuration_elects_with_both_halves():
         become_leader(member)
 
 
-def test_rule_10_nobody_leads_who_does_not_vote():
+def test_rule_10_a_member_outside_the_configuration_does_not_lead():
     cluster = Cluster(3)
     cluster[1].campaign()
     member = cluster[1]._member
@@ -72,10 +72,8 @@ def test_rule_10_nobody_leads_who_does_not_vote():
         ConfState((2, 3)),
     ],
 )
-def test_rules_5_and_10_nothing_commits_that_no_quorum_of_each_half_has_stored(
-    monkeypatch, configuration
-):
-    """Not by one majority of two, not with a learner, not with a leader outside."""
+def test_rules_5_and_10_commits_need_a_quorum_of_each_half(monkeypatch, configuration):
+    """The counter-examples are one majority of two, a learner, and a leader outside."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -86,7 +84,7 @@ def test_rules_5_and_10_nothing_commits_that_no_quorum_of_each_half_has_stored(
         cluster.settle(among=[1, 2])
 
 
-def test_rule_8_a_learner_never_keeps_silent_when_it_is_asked_for_its_vote(monkeypatch):
+def test_rule_8_a_learner_answers_vote_requests(monkeypatch):
     cluster = Cluster(3, learners=[3])
     monkeypatch.setattr(election, "on_vote_request", lambda *_: None)
     with pytest.raises(AssertionError, match="by a learner too"):
@@ -103,13 +101,13 @@ def test_rule_8_a_learner_never_keeps_silent_when_it_is_asked_for_its_vote(monke
         ConfState((1,), voters_outgoing=(2, 3), learners_next=(3, 2)),
     ],
 )
-def test_rule_12_a_configuration_never_depends_on_the_order_of_a_set(configuration):
+def test_rule_12_a_configuration_does_not_depend_on_the_order_of_a_set(configuration):
     with pytest.raises(AssertionError, match="in a fixed order"):
         Cluster(3)[1]._member.adopt(configuration)
 
 
-def test_a_member_whose_log_lost_acknowledged_entries_says_so():
-    """An older copy of the data directory was put back: the leader's heartbeat shows the loss."""
+def test_a_member_whose_log_lost_acknowledged_entries_stops_with_a_clear_message():
+    """An older copy of the data directory was restored: the leader's heartbeat reveals the loss."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1)
     with pytest.raises(CommittedEntriesMissing, match=r"entry 3 .* ends at entry 2.*older copy"):

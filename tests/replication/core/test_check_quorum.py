@@ -8,7 +8,7 @@ from tests.replication.core.cluster import Cluster, in_joint, to
 K = MessageKind
 
 
-def test_member_cut_off_comes_back_without_an_election():
+def test_a_member_that_was_cut_off_returns_without_an_election():
     """Cloudflare's outage of 2020: without pre-vote and check-quorum it ends every leadership."""
     cluster = Cluster(3, pre_vote=True, check_quorum=True)
     cluster.elect(1)
@@ -21,8 +21,8 @@ def test_member_cut_off_comes_back_without_an_election():
     assert cluster[3].leader == 1
 
 
-def test_stale_leader_learns_of_a_higher_term_from_who_is_stuck_in_it():
-    """A member at a higher term that may not disturb anybody must still get back in."""
+def test_a_stale_leader_learns_the_higher_term_of_a_member_that_cannot_return():
+    """A member with a higher term, which pre-vote keeps from campaigning, must still rejoin."""
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
     cluster[3].campaign()  # without pre-vote its term grows
@@ -35,10 +35,10 @@ def test_stale_leader_learns_of_a_higher_term_from_who_is_stuck_in_it():
     assert cluster[3].leader == 1
 
 
-def test_leader_without_a_quorum_steps_down():
+def test_a_leader_without_an_active_quorum_steps_down():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
-    cluster.tick(1, 10)  # the others were heard of in this interval
+    cluster.tick(1, 10)  # both others were active in this interval
     assert cluster[1].role is RaftRole.LEADER
     cluster.tick(1, 10)
     assert cluster[1].role is RaftRole.FOLLOWER
@@ -47,7 +47,7 @@ def test_leader_without_a_quorum_steps_down():
 
 @pytest.mark.parametrize("settings", [{"check_quorum": True}, {"pre_vote": True}])
 @pytest.mark.parametrize("kind", [K.APPEND, K.HEARTBEAT])
-def test_message_of_an_earlier_term_is_answered_where_no_candidate_disturbs(settings, kind):
+def test_a_message_of_an_earlier_term_is_answered_if_candidates_cannot_disrupt(settings, kind):
     cluster = Cluster(3, **settings)
     cluster[3].step(Message(K.HEARTBEAT, 3, 2, 5))
     cluster.flush(3)
@@ -58,7 +58,7 @@ def test_message_of_an_earlier_term_is_answered_where_no_candidate_disturbs(sett
 
 
 @pytest.mark.parametrize(("answering", "leads"), [((2, 3), False), ((4, 5), False), ((2, 4), True)])
-def test_leader_in_a_joint_configuration_needs_to_hear_of_both_majorities(answering, leads):
+def test_a_leader_in_a_joint_configuration_needs_both_majorities_active(answering, leads):
     cluster = in_joint(check_quorum=True)
     cluster.elect(1)
     cluster.tick(1, 10)
@@ -68,7 +68,7 @@ def test_leader_in_a_joint_configuration_needs_to_hear_of_both_majorities(answer
     assert (cluster[1].role is RaftRole.LEADER) is leads
 
 
-def test_leader_heard_of_by_one_of_two_others_stays():
+def test_a_leader_with_one_of_two_others_active_stays():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
     for _ in range(50):
@@ -79,7 +79,7 @@ def test_leader_heard_of_by_one_of_two_others_stays():
     assert cluster[1].role is RaftRole.LEADER
 
 
-def test_leader_whose_own_disk_is_slow_counts_itself_as_active():
+def test_a_leader_with_a_slow_disk_counts_itself_as_active():
     cluster = Cluster(3, check_quorum=True)
     cluster[1].campaign()
     cluster.flush(1)
@@ -91,7 +91,7 @@ def test_leader_whose_own_disk_is_slow_counts_itself_as_active():
     assert cluster[1].role is RaftRole.LEADER
 
 
-def test_new_leader_has_a_whole_timeout_before_its_first_check_of_the_quorum():
+def test_a_new_leader_checks_its_quorum_after_a_whole_timeout():
     cluster = Cluster(3, check_quorum=True)
     cluster[1].campaign()
     cluster.flush(1)
@@ -104,7 +104,7 @@ def test_new_leader_has_a_whole_timeout_before_its_first_check_of_the_quorum():
     assert cluster[1].role is RaftRole.FOLLOWER, "nobody has answered"
 
 
-def test_heartbeats_leave_as_often_as_they_are_asked_for():
+def test_heartbeats_are_sent_at_the_configured_interval():
     cluster = Cluster(3, heartbeat_ticks=3)
     cluster.elect(1)
     sent = []
@@ -121,7 +121,7 @@ def test_heartbeats_leave_as_often_as_they_are_asked_for():
     assert not cluster.network, "a new leader has just told everybody"
 
 
-def test_check_of_the_quorum_tells_who_was_heard_of_before_it():
+def test_the_quorum_check_reports_the_members_active_before_it():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
     cluster.tick(1, 9)

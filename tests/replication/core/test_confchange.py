@@ -29,7 +29,7 @@ ANY = st.builds(
 
 
 @given(ANY)
-def test_change_survives_the_log(change):
+def test_a_change_is_decoded_as_it_was_encoded(change):
     assert decode(encode(change)) == change
 
 
@@ -51,12 +51,12 @@ def test_change_survives_the_log(change):
         ),
     ],
 )
-def test_bytes_never_change(change, written):
+def test_the_encoding_of_a_change_is_stable(change, written):
     assert encode(change).hex() == written
 
 
 @given(st.binary(max_size=40))
-def test_other_bytes_are_refused_or_mean_something(data):
+def test_bytes_are_refused_or_decode_to_a_change(data):
     try:
         change = decode(data)
     except ConfChangeMalformed:
@@ -65,17 +65,17 @@ def test_other_bytes_are_refused_or_mean_something(data):
 
 
 @pytest.mark.parametrize("data", ["00", "0000", "000001", "030000", "00000104" + "00" * 8])
-def test_damaged_change_is_refused(data):
+def test_a_damaged_change_is_refused(data):
     with pytest.raises(ConfChangeMalformed):
         decode(bytes.fromhex(data))
 
 
-def test_only_entries_of_its_kind_carry_a_change():
+def test_only_membership_entries_contain_a_change():
     assert of_entry(Entry(1, 1, b"x")) is None
     assert of_entry(Entry(1, 1, b"", EntryKind.CONF_CHANGE_V2)) == LEAVE_JOINT
 
 
-def test_only_the_empty_change_leaves():
+def test_only_the_empty_change_leaves_a_joint_configuration():
     assert LEAVE_JOINT.leaves_joint
     assert not LEAVE_JOINT.enters_joint
     assert ConfChange(transition=ConfChangeTransition.JOINT_EXPLICIT).enters_joint

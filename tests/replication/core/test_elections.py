@@ -1,4 +1,4 @@
-"""Each term has at most one leader, elected by a quorum whose logs are not ahead of it."""
+"""A term has at most one leader, elected by a quorum of members with no longer logs."""
 
 import pytest
 
@@ -24,12 +24,12 @@ def vote(sender, receiver, term, last=(0, 0), kind=K.VOTE, context=b""):
 
 
 def answers(cluster, member):
-    """Return what ``member`` says after its disk has done its work."""
+    """Return the messages of ``member`` after its disk work is done."""
     cluster.flush(member)
     return [(m.kind, m.to, m.term, m.reject) for m in cluster.drop(lambda m: m.sender == member)]
 
 
-def test_follower_campaigns_between_one_and_two_timeouts_of_silence():
+def test_a_follower_campaigns_after_one_to_two_timeouts_of_silence():
     """Raft paper, 5.2: timeouts are random, so that split votes are rare."""
     for drawn in (0, 4, 9):
         cluster = Cluster(3, draw=lambda n, drawn=drawn: drawn)
@@ -40,7 +40,7 @@ def test_follower_campaigns_between_one_and_two_timeouts_of_silence():
         assert cluster[1].term == 1
 
 
-def test_sign_of_a_leader_starts_the_timeout_over():
+def test_a_message_of_the_leader_restarts_the_timeout():
     cluster = Cluster(3, draw=lambda n: 0)
     cluster.elect(1)
     cluster.tick(2, 9)
@@ -50,7 +50,7 @@ def test_sign_of_a_leader_starts_the_timeout_over():
     assert cluster[2].role is RaftRole.FOLLOWER
 
 
-def test_granted_vote_gives_the_candidate_time():
+def test_a_granted_vote_restarts_the_timeout():
     cluster = Cluster(3, draw=lambda n: 0)
     cluster.tick(3, 9)
     cluster[3].step(vote(1, 3, 1))
@@ -62,7 +62,7 @@ def test_granted_vote_gives_the_candidate_time():
     assert cluster[3].role is RaftRole.FOLLOWER
 
 
-def test_refused_vote_does_not():
+def test_a_refused_vote_does_not_restart_the_timeout():
     cluster = Cluster(3, draw=lambda n: 0)
     cluster.peers[3].disk.store(HardState(1), [Entry(1, 1)], None)
     cluster.crash(3)
@@ -72,7 +72,7 @@ def test_refused_vote_does_not():
     assert cluster[3].role is RaftRole.CANDIDATE
 
 
-def test_member_votes_once_in_a_term():
+def test_a_member_votes_once_per_term():
     cluster = Cluster(3)
     cluster[3].step(vote(1, 3, 1))
     assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
@@ -84,8 +84,8 @@ def test_member_votes_once_in_a_term():
     assert answers(cluster, 3) == [(K.VOTE_REPLY, 2, 2, False)]
 
 
-def test_follower_of_a_leader_gives_nobody_else_its_vote_though_it_never_voted():
-    """It would do no harm to safety, but the term is taken: its leader has a quorum."""
+def test_a_follower_of_a_leader_refuses_votes_even_if_it_has_not_voted():
+    """A vote would be safe, but useless: the leader of the term already has a quorum."""
     cluster = Cluster(3)
     cluster[3].step(Message(K.HEARTBEAT, 3, 1, 1))
     answers(cluster, 3)
@@ -96,7 +96,7 @@ def test_follower_of_a_leader_gives_nobody_else_its_vote_though_it_never_voted()
     assert answers(cluster, 3) == [(K.VOTE_REPLY, 2, 1, False)]
 
 
-def test_vote_survives_a_crash():
+def test_a_vote_survives_a_crash():
     cluster = Cluster(3)
     cluster[3].step(vote(1, 3, 1))
     cluster.flush(3)
@@ -105,8 +105,8 @@ def test_vote_survives_a_crash():
     assert answers(cluster, 3)[-1] == (K.VOTE_REPLY, 2, 1, True)
 
 
-def test_vote_survives_becoming_a_follower_in_the_same_term():
-    """A candidate that finds a leader of its term has voted for itself and for nobody else."""
+def test_a_vote_survives_becoming_a_follower_in_the_same_term():
+    """A candidate that finds a leader of its term has voted for itself only."""
     cluster = Cluster(3)
     cluster[3].campaign()
     cluster[3].step(Message(K.HEARTBEAT, 3, 1, cluster[3].term))
@@ -116,7 +116,7 @@ def test_vote_survives_becoming_a_follower_in_the_same_term():
     assert answers(cluster, 3)[-1] == (K.VOTE_REPLY, 2, 1, True)
 
 
-def test_vote_leaves_only_when_it_is_synced():
+def test_a_vote_is_sent_only_when_it_is_durable():
     cluster = Cluster(3)
     peer = cluster.peers[3]
     peer.core.step(vote(1, 3, 1))
@@ -126,7 +126,7 @@ def test_vote_leaves_only_when_it_is_synced():
     assert peer.disk.initial_state()[0] == HardState(1, 1, 0)
 
 
-def test_candidate_counts_each_voter_once():
+def test_a_candidate_counts_each_voter_once():
     cluster = Cluster(5)
     cluster[1].campaign()
     cluster.flush(1)
@@ -137,7 +137,7 @@ def test_candidate_counts_each_voter_once():
     assert cluster[1].role is RaftRole.LEADER
 
 
-def test_first_answer_of_a_voter_counts():
+def test_the_first_answer_of_a_voter_counts():
     cluster = Cluster(3)
     cluster[1].campaign()
     cluster.flush(1)
@@ -155,7 +155,7 @@ def test_votes_of_an_earlier_term_do_not_count():
     assert cluster[1].role is RaftRole.CANDIDATE
 
 
-def test_candidate_refused_by_a_quorum_gives_up():
+def test_a_candidate_refused_by_a_quorum_becomes_a_follower():
     cluster = Cluster(3)
     cluster[1].campaign()
     cluster.flush(1)
@@ -164,8 +164,8 @@ def test_candidate_refused_by_a_quorum_gives_up():
     assert (cluster[1].role, cluster[1].term) == (RaftRole.FOLLOWER, 1)
 
 
-def test_candidate_does_not_lead_before_its_own_vote_is_synced():
-    """Else it could crash, forget the term, and be elected in it once more."""
+def test_a_candidate_does_not_lead_before_its_own_vote_is_durable():
+    """Otherwise it could crash, forget the term, and be elected in the same term again."""
     cluster = Cluster(3)
     peer = cluster.peers[1]
     peer.core.campaign()
@@ -182,7 +182,7 @@ def test_candidate_does_not_lead_before_its_own_vote_is_synced():
     [((1, 9), False), ((2, 2), False), ((2, 3), True), ((2, 4), True), ((3, 1), True)],
 )
 @pytest.mark.parametrize("kind", [K.VOTE, K.PRE_VOTE])
-def test_only_who_is_not_behind_gets_the_vote(last, granted, kind):
+def test_a_vote_goes_only_to_a_candidate_whose_log_is_up_to_date(last, granted, kind):
     """Raft paper, 5.4.1. The voter's log ends with term 2 at index 3."""
     cluster = Cluster(3)
     log = [Entry(1, 1), Entry(2, 2), Entry(2, 3)]
@@ -193,8 +193,8 @@ def test_only_who_is_not_behind_gets_the_vote(last, granted, kind):
     assert reply[3] is not granted
 
 
-def test_consents_of_an_earlier_campaign_do_not_count_again():
-    """Who consented then may have a leader by now."""
+def test_pre_votes_of_an_earlier_campaign_do_not_count_again():
+    """The member that granted the pre-vote may have a leader by now."""
     cluster = Cluster(5, pre_vote=True)
     for consenting in (2, 3):
         cluster[1].campaign()
@@ -206,7 +206,7 @@ def test_consents_of_an_earlier_campaign_do_not_count_again():
         assert cluster[1].role is RaftRole.PRE_CANDIDATE
 
 
-def test_a_pre_vote_for_the_present_term_is_refused_by_who_has_voted_in_it():
+def test_a_pre_vote_for_the_current_term_is_refused_by_a_member_that_has_voted():
     cluster = Cluster(3, pre_vote=True)
     cluster[3].step(vote(2, 3, 2))
     answers(cluster, 3)
@@ -217,8 +217,8 @@ def test_a_pre_vote_for_the_present_term_is_refused_by_who_has_voted_in_it():
     assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 1, 3, False)]
 
 
-def test_a_pre_candidate_of_an_earlier_term_learns_of_the_present_one():
-    """It may be ahead in its log: without an answer neither could be elected."""
+def test_a_pre_candidate_of_an_earlier_term_learns_the_current_term():
+    """It may have the longer log: without an answer neither member could be elected."""
     cluster = Cluster(3, pre_vote=True)
     with_log(cluster, 2, 1, 5)
     cluster[2].step(vote(1, 2, 3, last=(3, 9), kind=K.PRE_VOTE))
@@ -226,15 +226,15 @@ def test_a_pre_candidate_of_an_earlier_term_learns_of_the_present_one():
     assert cluster[2].role is RaftRole.FOLLOWER
 
 
-def test_pre_candidate_takes_the_later_term_of_who_refuses():
+def test_a_pre_candidate_adopts_the_higher_term_of_a_refusal():
     cluster = Cluster(3, pre_vote=True)
     cluster[1].campaign()
     cluster[1].step(Message(K.PRE_VOTE_REPLY, 1, 2, 5, reject=True))
     assert (cluster[1].role, cluster[1].term) == (RaftRole.FOLLOWER, 5)
 
 
-def test_each_term_has_a_timeout_of_its_own():
-    """Raft paper, 5.2: or else the same members would split the vote again and again."""
+def test_each_term_has_a_new_random_timeout():
+    """Raft paper, 5.2: otherwise the same members would split the vote again and again."""
     drawn = iter([0, 7, 2, 5])
     cluster = Cluster(1, draw=lambda _: next(drawn))
     member = cluster.peers[1].core._member
@@ -245,8 +245,8 @@ def test_each_term_has_a_timeout_of_its_own():
     assert timeouts == [10, 17, 12, 15]
 
 
-def test_pre_vote_changes_nothing():
-    """Raft thesis, 9.6: neither the term, nor the vote, nor the patience of who is asked."""
+def test_a_pre_vote_changes_no_state():
+    """Raft thesis, 9.6: a pre-vote changes neither term nor vote nor timeout of the voter."""
     cluster = Cluster(3, pre_vote=True, draw=lambda n: 0)
     cluster.tick(3, 9)
     before = cluster[3].status()
@@ -259,7 +259,7 @@ def test_pre_vote_changes_nothing():
     assert cluster[3].role is RaftRole.PRE_CANDIDATE
 
 
-def test_pre_candidate_keeps_its_term_until_a_quorum_would_vote_for_it():
+def test_a_pre_candidate_keeps_its_term_until_a_quorum_grants_the_pre_vote():
     cluster = Cluster(3, pre_vote=True)
     cluster[1].campaign()
     assert (cluster[1].role, cluster[1].term) == (RaftRole.PRE_CANDIDATE, 0)
@@ -269,7 +269,7 @@ def test_pre_candidate_keeps_its_term_until_a_quorum_would_vote_for_it():
 
 
 @pytest.mark.parametrize("kind", [K.VOTE, K.PRE_VOTE])
-def test_follower_of_a_live_leader_ignores_candidates(kind):
+def test_a_follower_of_a_live_leader_ignores_candidates(kind):
     """Raft thesis, 4.2.3."""
     cluster = Cluster(3, check_quorum=True, draw=lambda n: n - 1)
     cluster.elect(1)
@@ -283,8 +283,8 @@ def test_follower_of_a_live_leader_ignores_candidates(kind):
     ]
 
 
-def test_learner_answers_but_does_not_campaign():
-    """etcd-io/etcd#10998: it may have been made a voter and not know yet."""
+def test_a_learner_answers_vote_requests_but_does_not_campaign():
+    """etcd-io/etcd#10998: it may have been promoted without knowing it yet."""
     cluster = Cluster(3, learners=[3])
     cluster[3].step(vote(1, 3, 1))
     assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
@@ -294,7 +294,7 @@ def test_learner_answers_but_does_not_campaign():
     assert cluster[3].role is RaftRole.FOLLOWER
 
 
-def test_order_to_take_over_is_void_for_a_learner_that_is_made_a_voter_later():
+def test_a_transfer_to_a_learner_is_dropped_even_if_it_is_promoted_later():
     peer = Cluster(3, learners=[3]).peers[3]
     peer.core.step(Message(K.TIMEOUT_NOW, 3, 1, 1))
     promoting = encode(ConfChange(parse_changes(["v3"])))
@@ -309,7 +309,7 @@ def test_order_to_take_over_is_void_for_a_learner_that_is_made_a_voter_later():
     assert peer.core.role is RaftRole.FOLLOWER
 
 
-def test_to_forget_the_leader_gives_nobody_time():
+def test_forgetting_the_leader_does_not_restart_the_timeout():
     cluster = Cluster(3, draw=lambda n: 0)
     cluster[3].step(Message(K.HEARTBEAT, 3, 1, 1))
     cluster.tick(3, 9)
@@ -318,7 +318,7 @@ def test_to_forget_the_leader_gives_nobody_time():
     assert cluster[3].role is RaftRole.CANDIDATE
 
 
-def test_vote_of_a_learner_does_not_count():
+def test_the_vote_of_a_learner_does_not_count():
     cluster = Cluster(4, learners=[4])
     cluster[1].campaign()
     cluster.flush(1)
@@ -326,8 +326,8 @@ def test_vote_of_a_learner_does_not_count():
     assert cluster[1].role is RaftRole.CANDIDATE
 
 
-def test_nobody_campaigns_with_a_committed_change_that_is_not_applied():
-    """etcd-io/etcd#7625, raft#469: it would count votes by a configuration others have left."""
+def test_a_member_with_a_committed_unapplied_change_does_not_campaign():
+    """etcd-io/etcd#7625, raft#469: it would count votes by an outdated configuration."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(ConfChange(parse_changes(["r3"])))
@@ -348,7 +348,7 @@ def test_nobody_campaigns_with_a_committed_change_that_is_not_applied():
     assert peer.core.role is RaftRole.CANDIDATE
 
 
-def test_a_change_behind_much_that_is_not_applied_is_found_as_well():
+def test_an_unapplied_change_behind_many_other_entries_is_found():
     cluster = Cluster(3, committed_bytes_max=10)
     cluster.elect(1)
     for _ in range(3):
@@ -362,7 +362,7 @@ def test_a_change_behind_much_that_is_not_applied_is_found_as_well():
     assert cluster[2].role is RaftRole.FOLLOWER
 
 
-def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
+def test_a_member_that_is_storing_a_snapshot_does_not_campaign():
     cluster = storing_a_snapshot()
     cluster[3].campaign()
     assert cluster[3].role is RaftRole.FOLLOWER
@@ -371,7 +371,7 @@ def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
     assert cluster[3].role is RaftRole.CANDIDATE
 
 
-def test_a_timeout_that_passes_while_a_snapshot_is_stored_counts():
+def test_a_timeout_that_expires_while_a_snapshot_is_stored_counts():
     cluster = storing_a_snapshot()
     for _ in range(cluster[3]._member.election_timeout_ticks):
         cluster[3].tick()
@@ -381,7 +381,7 @@ def test_a_timeout_that_passes_while_a_snapshot_is_stored_counts():
     assert cluster[3].role is RaftRole.CANDIDATE
 
 
-def test_two_leaders_in_a_term_stop_the_member():
+def test_a_second_leader_in_a_term_stops_the_member():
     cluster = Cluster(3)
     cluster.elect(1)
     with pytest.raises(AssertionError, match="two leaders"):
@@ -391,7 +391,7 @@ def test_two_leaders_in_a_term_stop_the_member():
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_candidate_that_hears_nothing_waits_a_timeout_before_it_asks_again(pre_vote):
+def test_a_candidate_without_answers_waits_for_a_timeout_before_it_repeats(pre_vote):
     cluster = Cluster(3, pre_vote=pre_vote, draw=lambda _: 0)
     asked = []
     for _ in range(30):
@@ -401,7 +401,7 @@ def test_candidate_that_hears_nothing_waits_a_timeout_before_it_asks_again(pre_v
     assert asked == 3 * [*9 * [0], 2]
 
 
-def test_leader_needs_not_probe_its_own_log():
+def test_a_leader_does_not_probe_its_own_log():
     cluster = Cluster(3)
     cluster[1].campaign()
     cluster.flush(1)
@@ -413,7 +413,7 @@ def test_leader_needs_not_probe_its_own_log():
     assert [progress[member].state.name for member in (1, 2, 3)] == ["REPLICATE", "PROBE", "PROBE"]
 
 
-def test_forgotten_leader_may_be_replaced_at_once():
+def test_a_forgotten_leader_may_be_replaced_at_once():
     cluster = Cluster(3, check_quorum=True, pre_vote=True)
     cluster.elect(1)
     cluster[3].forget_leader()
@@ -421,7 +421,7 @@ def test_forgotten_leader_may_be_replaced_at_once():
     assert cluster[3].leader == 2
 
 
-def test_roles_change_only_as_the_table_says():
+def test_roles_change_only_as_in_the_table():
     for old in RaftRole:
         for new in RaftRole:
             if (old, new) not in ROLE_CHANGES:
@@ -431,8 +431,8 @@ def test_roles_change_only_as_the_table_says():
                     take_role(member, new)
 
 
-def test_random_run_uses_the_whole_table():
-    """No line of the state diagram is fiction."""
+def test_random_runs_use_every_row_of_the_table():
+    """Every transition of the state diagram occurs."""
     seen = set()
     for pre_vote in (False, True):
         cluster = Cluster(3, pre_vote=pre_vote, check_quorum=True, draw=lambda n: 0)
@@ -472,7 +472,7 @@ def test_random_run_uses_the_whole_table():
         (Message(K.READ_INDEX, 1, 2), MessageDropReason.READ_DROPPED),
     ],
 )
-def test_message_that_may_not_come_is_refused_and_told(message, reason):
+def test_an_invalid_message_is_dropped_with_a_reason(message, reason):
     cluster = Cluster(3)
     before = cluster[1].status()
     cluster[1].step(message)

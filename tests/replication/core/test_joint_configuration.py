@@ -13,7 +13,7 @@ def change(text, transition=ConfChangeTransition.AUTO):
     return ConfChange(parse_changes(text.split()), transition)
 
 
-def test_joint_configuration_is_left_by_itself():
+def test_a_joint_configuration_is_left_automatically():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster.add_empty(4)
@@ -24,7 +24,7 @@ def test_joint_configuration_is_left_by_itself():
         assert cluster[member].status().configuration == ConfState((1, 3, 4, 5))
 
 
-def test_explicit_joint_configuration_stays_until_told():
+def test_an_explicit_joint_configuration_stays_until_it_is_left():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r2", ConfChangeTransition.JOINT_EXPLICIT))
@@ -40,7 +40,7 @@ def test_explicit_joint_configuration_stays_until_told():
 @pytest.mark.parametrize(
     ("reached", "committed"), [((2, 3), False), ((4, 5), False), ((2, 4), True), ((3, 5), True)]
 )
-def test_joint_configuration_commits_with_both_majorities(reached, committed):
+def test_a_joint_configuration_commits_with_both_majorities(reached, committed):
     cluster = in_joint()
     cluster.elect(1)
     before = cluster[1].commit_index
@@ -50,14 +50,14 @@ def test_joint_configuration_commits_with_both_majorities(reached, committed):
 
 
 @pytest.mark.parametrize(("voting", "elected"), [((2, 3), False), ((4, 5), False), ((2, 4), True)])
-def test_joint_configuration_elects_with_both_majorities(voting, elected):
+def test_a_joint_configuration_elects_with_both_majorities(voting, elected):
     cluster = in_joint()
     cluster[1].campaign()
     cluster.settle(among=[1, *voting])
     assert (cluster[1].role is RaftRole.LEADER) is elected
 
 
-def test_voter_of_the_outgoing_half_alone_may_lead():
+def test_a_voter_of_the_outgoing_half_alone_may_lead():
     cluster = in_joint()
     cluster.elect(2)
     cluster.tick(2)
@@ -65,7 +65,7 @@ def test_voter_of_the_outgoing_half_alone_may_lead():
     assert cluster[4].leader == 2
 
 
-def test_restart_in_a_joint_configuration_does_not_forget_to_leave_it():
+def test_a_member_restarted_in_a_joint_configuration_still_leaves_it():
     cluster = Cluster(3)
     for peer in cluster.peers.values():
         peer.disk.configuration = ConfState((1, 2), (), (1, 2, 3), (3,), auto_leave=True)
@@ -76,7 +76,7 @@ def test_restart_in_a_joint_configuration_does_not_forget_to_leave_it():
 
 
 def test_leaving_a_joint_configuration_is_proposed_once():
-    """Though entries go on being applied while it is on its way."""
+    """Other entries are applied while the proposal is in flight."""
     cluster = Cluster(3, committed_bytes_max=1)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("l3", ConfChangeTransition.JOINT_IMPLICIT))

@@ -10,7 +10,7 @@ from tests.replication.core.cluster import Cluster, storing_a_snapshot, to
 K = MessageKind
 
 
-def test_leadership_is_handed_to_a_member_that_has_everything():
+def test_leadership_is_transferred_to_a_member_with_the_complete_log():
     cluster = Cluster(3, check_quorum=True, pre_vote=True)
     cluster.elect(1)
     cluster[1].transfer_leader(2)
@@ -18,8 +18,8 @@ def test_leadership_is_handed_to_a_member_that_has_everything():
     assert (cluster[2].role, cluster[2].term) == (RaftRole.LEADER, 2)
 
 
-def test_leadership_is_handed_over_only_when_the_log_has_arrived():
-    """Raft thesis, 3.10; proposals would keep the target from ever catching up."""
+def test_a_transfer_waits_until_the_target_has_the_whole_log():
+    """Raft thesis, 3.10: meanwhile proposals are dropped, so that the target can catch up."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -36,7 +36,7 @@ def test_leadership_is_handed_over_only_when_the_log_has_arrived():
     assert cluster.applied(3) == [b"x"]
 
 
-def test_leadership_is_handed_over_only_when_what_is_not_committed_has_arrived_too():
+def test_a_transfer_waits_until_the_target_has_the_uncommitted_entries_too():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -53,7 +53,7 @@ def test_leadership_is_handed_over_only_when_what_is_not_committed_has_arrived_t
     assert [m.to for m in cluster.network if m.kind is K.TIMEOUT_NOW] == [2]
 
 
-def test_handing_over_is_given_up_after_a_timeout():
+def test_a_transfer_times_out():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].transfer_leader(3)
@@ -64,7 +64,7 @@ def test_handing_over_is_given_up_after_a_timeout():
     cluster[1].propose(b"x")
 
 
-def test_order_to_hand_over_goes_nowhere_without_a_leader():
+def test_a_transfer_request_without_a_leader_is_dropped():
     cluster = Cluster(3)
     cluster[2].transfer_leader(3)
     cluster.flush(2)
@@ -72,7 +72,7 @@ def test_order_to_hand_over_goes_nowhere_without_a_leader():
     assert cluster.peers[2].facts[-1].reason is MessageDropReason.PROPOSAL_DROPPED
 
 
-def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
+def test_repeating_a_transfer_request_does_not_extend_its_timeout():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].transfer_leader(3)
@@ -86,7 +86,7 @@ def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
     assert cluster[1].status().last == before + 1
 
 
-def test_leader_that_is_to_keep_its_leadership_gives_a_transfer_up():
+def test_a_transfer_to_the_leader_itself_cancels_a_transfer():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].transfer_leader(3)
@@ -96,7 +96,7 @@ def test_leader_that_is_to_keep_its_leadership_gives_a_transfer_up():
     assert cluster.applied(1) == [b"x"]
 
 
-def test_transfer_has_a_whole_timeout_whenever_it_begins():
+def test_a_transfer_has_a_whole_timeout_whenever_it_begins():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster.tick(1, 9)
@@ -108,7 +108,7 @@ def test_transfer_has_a_whole_timeout_whenever_it_begins():
     cluster[1].propose(b"x")
 
 
-def test_leadership_is_not_handed_to_learners_or_strangers():
+def test_leadership_is_not_transferred_to_learners_or_unknown_members():
     cluster = Cluster(3, learners=[3])
     cluster.elect(1)
     before = cluster[1].status().last
@@ -120,7 +120,7 @@ def test_leadership_is_not_handed_to_learners_or_strangers():
     assert cluster[1].status().last == before + 3
 
 
-def test_follower_passes_the_order_to_hand_over_on():
+def test_a_follower_forwards_a_transfer_request():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[2].transfer_leader(3)
@@ -128,8 +128,8 @@ def test_follower_passes_the_order_to_hand_over_on():
     assert cluster[3].role is RaftRole.LEADER
 
 
-def test_an_order_to_take_over_that_comes_late_waits_for_the_snapshot_that_came_since():
-    """A snapshot stands for changes like any other: nobody knows which before it is installed."""
+def test_a_late_timeout_now_waits_for_the_snapshot_that_came_since():
+    """A snapshot may contain membership changes, which are unknown before it is installed."""
     cluster = storing_a_snapshot()
     cluster[3].step(Message(K.TIMEOUT_NOW, 3, 1, 1))
     assert cluster[3].role is RaftRole.FOLLOWER

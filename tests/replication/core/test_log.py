@@ -48,8 +48,10 @@ def terms_of(raft_log):
     ],
 )
 @pytest.mark.parametrize("synced", range(5))
-def test_append_replaces_only_from_the_first_conflict_on(previous, sent, result, matched, synced):
-    """Raft paper, figure 2: an entry that conflicts goes, with all that follow; nothing else."""
+def test_an_append_replaces_only_from_the_first_conflict_on(
+    previous, sent, result, matched, synced
+):
+    """Raft paper, figure 2: a conflicting entry is removed, with all entries after it."""
     own = (1, 1, 2, 3)
     raft_log, _ = log(own[:synced], own[synced:])
     index, term = previous
@@ -59,7 +61,7 @@ def test_append_replaces_only_from_the_first_conflict_on(previous, sent, result,
     assert raft_log.last_term == result[-1]
 
 
-def test_committed_entry_is_never_replaced():
+def test_a_committed_entry_is_never_replaced():
     raft_log, _ = log((1, 1, 2))
     raft_log.commit_to(2)
     with pytest.raises(AssertionError, match="committed"):
@@ -67,7 +69,7 @@ def test_committed_entry_is_never_replaced():
     assert raft_log.append_after(2, 1, entries(5, first=3)) == 3
 
 
-def test_commit_index_does_not_go_back():
+def test_the_commit_index_does_not_go_back():
     raft_log, _ = log((1, 1, 2))
     assert raft_log.commit_to(2)
     assert not raft_log.commit_to(1)
@@ -81,7 +83,7 @@ def test_commit_index_does_not_go_back():
     ("term", "index", "up_to_date"),
     [(2, 3, True), (2, 2, False), (2, 9, True), (3, 1, True), (1, 9, False)],
 )
-def test_later_term_wins_then_the_longer_log(term, index, up_to_date):
+def test_the_higher_term_wins_then_the_longer_log(term, index, up_to_date):
     """Raft paper, 5.4.1."""
     raft_log, _ = log((1, 1, 2))
     assert raft_log.is_up_to_date(term, index) is up_to_date
@@ -91,12 +93,12 @@ def test_later_term_wins_then_the_longer_log(term, index, up_to_date):
     ("index", "term", "found"),
     [(6, 9, (6, 5)), (6, 4, (5, 4)), (6, 3, (3, 2)), (2, 2, (2, 1)), (6, 0, (0, 0))],
 )
-def test_hint_skips_terms_that_cannot_match(index, term, found):
+def test_a_hint_skips_terms_that_cannot_match(index, term, found):
     raft_log, _ = log((1, 1, 2, 4, 4, 5))
     assert raft_log.last_not_above(index, term) == found
 
 
-def test_entries_come_from_disk_and_memory_within_the_limit():
+def test_entries_are_read_from_disk_and_memory_within_the_limit():
     disk = MemoryLog(ConfState((1,)))
     disk.store(None, entries(1, 1, data=b"xxx"), None)
     raft_log = RaftLog(disk, UNLIMITED, applies_unstable=False)
@@ -106,8 +108,8 @@ def test_entries_come_from_disk_and_memory_within_the_limit():
 
 
 @pytest.mark.parametrize("limit", range(1, 20))
-def test_no_entry_is_left_out_because_it_is_large(limit):
-    """A smaller one behind it, in memory, would still fit."""
+def test_a_large_entry_ends_the_read_and_is_not_skipped(limit):
+    """A smaller entry behind it, in memory, would still fit."""
     disk = MemoryLog(ConfState((1,)))
     sizes = {1: 3, 2: 9, 3: 1, 4: 1}
     whole = [Entry(1, index, bytes(size)) for index, size in sizes.items()]
@@ -120,8 +122,8 @@ def test_no_entry_is_left_out_because_it_is_large(limit):
             assert list(found) == list(within(whole[lo - 1 : hi - 1], limit))
 
 
-def test_term_of_each_entry_is_right_after_the_log_was_cut():
-    """The last term may be the same as before, and begin later."""
+def test_the_term_of_each_entry_is_correct_after_the_log_was_cut():
+    """The last term may be the same as before but begin later."""
     raft_log, _ = log((1,), (2, 2, 2))
     raft_log.append(entries(1, 2, first=2))
     assert terms_of(raft_log) == [1, 1, 2]
@@ -137,8 +139,8 @@ def test_compacted_entries_are_gone_but_the_term_before_the_first_is_known():
         raft_log.entries(2, 4, UNLIMITED)
 
 
-def test_storage_is_not_asked_for_the_terms_of_the_newest_entries(monkeypatch):
-    """Each append and each commit looks at some of them."""
+def test_terms_of_the_newest_entries_are_not_read_from_storage(monkeypatch):
+    """Each append and each commit reads some of them."""
     raft_log, disk = log((1,), (2, 2, 2))
     disk.store(None, entries(2, 2, 2, first=2), None)
     raft_log.unstable.entries_synced(4, 2)
@@ -151,7 +153,7 @@ def test_storage_is_not_asked_for_the_terms_of_the_newest_entries(monkeypatch):
     assert raft_log.term(5) is None
 
 
-def test_only_synced_entries_are_applied():
+def test_only_durable_entries_are_applied():
     raft_log, disk = log((1,), (1, 1))
     raft_log.commit_to(3)
     assert [entry.index for entry in raft_log.take_committed()] == [1]
@@ -162,7 +164,7 @@ def test_only_synced_entries_are_applied():
     assert [entry.index for entry in raft_log.take_committed()] == [2, 3]
 
 
-def test_applying_pauses_at_its_limit_until_something_is_applied():
+def test_applying_pauses_at_its_limit_until_some_entries_are_applied():
     disk = MemoryLog(ConfState((1,)))
     disk.store(None, entries(1, 1, 1, 1, data=b"xxx"), None)
     raft_log = RaftLog(disk, 7, applies_unstable=False)
@@ -173,7 +175,7 @@ def test_applying_pauses_at_its_limit_until_something_is_applied():
     assert [entry.index for entry in raft_log.take_committed()] == [3, 4]
 
 
-def test_what_is_being_applied_takes_room_from_what_is_committed_later():
+def test_entries_that_are_being_applied_count_towards_the_limit():
     disk = MemoryLog(ConfState((1,)))
     disk.store(None, entries(*[1] * 7, data=b"xxx"), None)
     raft_log = RaftLog(disk, 7, applies_unstable=False)
@@ -184,11 +186,11 @@ def test_what_is_being_applied_takes_room_from_what_is_committed_later():
         return batch, raft_log.has_committed
 
     raft_log.commit_to(2)
-    assert taken() == ([1, 2], False), "that is all"
+    assert taken() == ([1, 2], False), "no further entry is committed"
     raft_log.commit_to(4)
-    assert taken() == ([3], False), "one fits in any room"
+    assert taken() == ([3], False), "one entry is always allowed"
     raft_log.applied_to(1, 2)
-    assert not raft_log.has_committed, "7 bytes are under way"
+    assert not raft_log.has_committed, "7 bytes are being applied"
     raft_log.applied_to(2, 4)
     assert taken() == ([4], False)
     raft_log.commit_to(6)
@@ -199,7 +201,7 @@ def test_what_is_being_applied_takes_room_from_what_is_committed_later():
     assert taken() == ([7], False)
 
 
-def test_a_batch_of_exactly_the_limit_pauses():
+def test_a_batch_of_exactly_the_limit_pauses_applying():
     disk = MemoryLog(ConfState((1,)))
     disk.store(None, entries(1, 1, 1, data=b"xxx"), None)
     raft_log = RaftLog(disk, 6, applies_unstable=False)
@@ -228,7 +230,7 @@ def test_nothing_is_applied_while_a_snapshot_is_being_installed():
     assert raft_log.entries(6, 7, UNLIMITED) == entries(2, first=6)
 
 
-def test_entries_above_a_snapshot_are_never_reported_before_it():
+def test_entries_above_a_snapshot_are_not_reported_before_it():
     tail = Unstable(1)
     tail.restore(snapshot(5, 2))
     tail.append(entries(2, first=6))
@@ -236,14 +238,14 @@ def test_entries_above_a_snapshot_are_never_reported_before_it():
         tail.entries_synced(6, 2)
 
 
-def test_snapshot_never_takes_anything_back():
+def test_a_snapshot_never_moves_the_log_back():
     raft_log, _ = log((1, 1, 1))
     raft_log.commit_to(2)
     with pytest.raises(AssertionError, match="above the commit index"):
         raft_log.restore(snapshot(2, 1))
 
 
-def test_report_of_replaced_entries_is_ignored():
+def test_the_report_of_replaced_entries_is_ignored():
     tail = Unstable(1)
     tail.append(entries(1, 1))
     tail.take_entries()
@@ -256,7 +258,7 @@ def test_report_of_replaced_entries_is_ignored():
     assert len(tail.entries) == 1
 
 
-def test_replaced_entries_go_to_the_worker_again():
+def test_replaced_entries_go_to_the_append_worker_again():
     tail = Unstable(1)
     tail.append(entries(1, 1, 1))
     assert len(tail.take_entries()) == 3
@@ -267,13 +269,13 @@ def test_replaced_entries_go_to_the_worker_again():
     assert [(entry.term, entry.index) for entry in tail.take_entries()] == [(3, 1), (3, 2)]
 
 
-def test_log_has_no_holes():
+def test_an_append_with_a_gap_is_refused():
     tail = Unstable(5)
     with pytest.raises(AssertionError, match="holes"):
         tail.append(entries(1, first=6))
 
 
-def test_snapshot_leaves_when_that_very_one_is_synced():
+def test_a_snapshot_is_dropped_from_memory_when_it_is_durable():
     tail = Unstable(1)
     tail.restore(snapshot(5, 1))
     assert tail.take_snapshot() is not None
@@ -286,7 +288,7 @@ def test_snapshot_leaves_when_that_very_one_is_synced():
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 40))
-def test_prefix_is_the_longest_within_the_limit_but_never_empty(sizes, limit):
+def test_a_prefix_is_the_longest_within_the_limit_but_never_empty(sizes, limit):
     items = [Entry(1, place, b"x" * size) for place, size in enumerate(sizes)]
     prefix = within(items, limit)
     assert list(prefix) == items[: len(prefix)]

@@ -46,11 +46,11 @@ JOINT = ConfState((2, 3, 4), voters_outgoing=(1, 2, 3))
         (THREE, "l4 l5", "voters=(1 2 3)&&(1 2 3) learners=(4 5) autoleave"),
     ],
 )
-def test_change_leads_to(configuration, text, expected):
+def test_a_change_leads_to_the_expected_configuration(configuration, text, expected):
     assert write_configuration(after(configuration, text)) == expected
 
 
-def test_explicit_joint_configuration_is_not_left_by_itself():
+def test_an_explicit_joint_configuration_is_not_left_automatically():
     assert not after(THREE, "v4", ConfChangeTransition.JOINT_EXPLICIT).auto_leave
     assert after(THREE, "v4", ConfChangeTransition.JOINT_IMPLICIT).auto_leave
 
@@ -78,13 +78,13 @@ def test_leaving_turns_demoted_voters_into_learners():
         ),
     ],
 )
-def test_change_that_does_not_fit_is_refused(configuration, change, fault):
+def test_an_invalid_change_is_refused(configuration, change, fault):
     with pytest.raises(ConfChangeInvalid) as raised:
         membership.change(configuration, change)
     assert raised.value.fault is fault
 
 
-def test_simple_change_moves_one_voter_at_most():
+def test_a_simple_change_moves_one_voter_at_most():
     with pytest.raises(ConfChangeInvalid) as raised:
         membership.simple(THREE, changes("v4 v5"))
     assert raised.value.fault is ConfChangeFault.SEVERAL_VOTERS
@@ -96,7 +96,7 @@ CHANGES = st.lists(
 
 
 @given(st.lists(st.builds(ConfChange, CHANGES, st.sampled_from(ConfChangeTransition)), max_size=8))
-def test_every_two_configurations_in_a_row_have_overlapping_majorities(wanted):
+def test_consecutive_configurations_have_overlapping_majorities(wanted):
     configuration = THREE
     for change in wanted:
         try:
@@ -109,7 +109,7 @@ def test_every_two_configurations_in_a_row_have_overlapping_majorities(wanted):
 
 
 def overlap(before, after):
-    """Tell whether no two disjoint sets are quorums, one of each configuration."""
+    """Return whether every quorum of one set of voters meets every quorum of the other."""
     ids = sorted({*membership.voters(before), *membership.voters(after)})
     for bits in range(1 << len(ids)):
         chosen = {member for place, member in enumerate(ids) if bits >> place & 1}
@@ -123,7 +123,7 @@ def is_quorum(configuration, chosen):
     return all(len(chosen & set(half)) * 2 > len(half) for half in halves)
 
 
-def test_restored_configuration_is_in_order():
+def test_a_restored_configuration_is_sorted():
     assert membership.restored(ConfState((3, 1, 2))) == ConfState((1, 2, 3))
 
 
@@ -138,12 +138,12 @@ def test_restored_configuration_is_in_order():
         ConfState((0,)),
     ],
 )
-def test_contradictory_configuration_stops_the_member(broken):
+def test_a_contradictory_configuration_stops_the_member(broken):
     with pytest.raises(AssertionError):
         membership.restored(broken)
 
 
-def test_members_are_all_who_get_the_log():
+def test_members_are_all_that_receive_the_log():
     configuration = ConfState((2, 3), (5,), (1, 2), ())
     assert membership.members(configuration) == (1, 2, 3, 5)
     assert membership.voters(configuration) == (1, 2, 3)

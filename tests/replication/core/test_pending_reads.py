@@ -17,7 +17,7 @@ def reads(cluster, member):
     return peer.reads
 
 
-def test_read_waits_for_a_quorum():
+def test_a_read_waits_for_a_quorum():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].read_index(b"a")
@@ -28,15 +28,15 @@ def test_read_waits_for_a_quorum():
     assert reads(cluster, 1) == [ReadState(1, b"a")]
 
 
-def test_read_waits_for_a_commit_of_the_term():
-    """etcd#7331: the leader may not know yet what earlier leaders committed."""
+def test_a_read_waits_for_a_commit_of_the_leaders_term():
+    """etcd#7331: the leader may not know yet which entries earlier leaders committed."""
     cluster = Cluster(3)
     cluster.elect(2)
     cluster[2].propose(b"x")
     cluster.flush(2)
     cluster.deliver(to(1, 3))
     cluster.flush(1, 3)
-    cluster.deliver(to(2))  # committed and perhaps shown to a client; only 2 knows
+    cluster.deliver(to(2))  # committed, and perhaps read by a client; only member 2 knows
     assert cluster[2].commit_index == 2
     cluster.network.clear()
     cluster[1].campaign()
@@ -54,7 +54,7 @@ def test_read_waits_for_a_commit_of_the_term():
     assert reads(cluster, 1) == [ReadState(3, b"a")]
 
 
-def test_later_heartbeat_confirms_earlier_reads():
+def test_a_later_heartbeat_confirms_earlier_reads():
     cluster = Cluster(3)
     cluster.elect(1)
     for name in (b"a", b"b", b"c"):
@@ -67,7 +67,7 @@ def test_later_heartbeat_confirms_earlier_reads():
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b", b"c"]
 
 
-def test_earlier_heartbeat_does_not_confirm_later_reads():
+def test_an_earlier_heartbeat_does_not_confirm_later_reads():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].read_index(b"a")
@@ -79,7 +79,7 @@ def test_earlier_heartbeat_does_not_confirm_later_reads():
     assert [read.context for read in reads(cluster, 1)] == [b"a"]
 
 
-def test_one_member_answering_twice_is_no_quorum():
+def test_one_member_that_answers_twice_is_no_quorum():
     cluster = Cluster(5)
     cluster.elect(1)
     cluster[1].read_index(b"a")
@@ -91,7 +91,7 @@ def test_one_member_answering_twice_is_no_quorum():
     assert reads(cluster, 1) == []
 
 
-def test_learners_confirm_nothing():
+def test_learners_confirm_no_reads():
     cluster = Cluster(3, learners=[3])
     cluster.elect(1)
     cluster[1].read_index(b"a")
@@ -99,8 +99,8 @@ def test_learners_confirm_nothing():
     assert reads(cluster, 1) == []
 
 
-def test_read_that_waits_for_a_member_that_is_removed_is_answered():
-    """Nobody is left who could confirm it."""
+def test_a_read_that_waits_for_a_removed_member_is_answered():
+    """No member is left that could confirm it."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster[1].propose_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 2),)))
@@ -127,7 +127,7 @@ def test_lost_heartbeats_are_repeated_with_the_next_tick():
     assert reads(cluster, 1) == [ReadState(1, b"a")]
 
 
-def test_reads_die_with_the_leadership():
+def test_pending_reads_are_dropped_when_the_leadership_ends():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].read_index(b"a")
@@ -138,7 +138,7 @@ def test_reads_die_with_the_leadership():
     assert reads(cluster, 1) == []
 
 
-def test_waiting_reads_are_bounded():
+def test_the_number_of_pending_reads_is_limited():
     cluster = Cluster(3, reads_pending_max=2)
     cluster.elect(1)
     for name in (b"a", b"b", b"c"):
@@ -150,7 +150,7 @@ def test_waiting_reads_are_bounded():
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
 
 
-def test_reads_that_wait_for_the_first_commit_are_bounded_too():
+def test_reads_that_wait_for_the_first_commit_count_towards_the_limit():
     cluster = Cluster(3, reads_pending_max=2)
     cluster[1].campaign()
     cluster.flush(1)
@@ -167,7 +167,7 @@ def test_reads_that_wait_for_the_first_commit_are_bounded_too():
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
 
 
-def test_lease_answers_nothing_before_the_first_commit_of_the_term():
+def test_a_lease_read_waits_for_the_first_commit_of_the_term():
     cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
     cluster[1].campaign()
     cluster.flush(1)
@@ -180,7 +180,7 @@ def test_lease_answers_nothing_before_the_first_commit_of_the_term():
     assert reads(cluster, 1) == [ReadState(1, b"a")]
 
 
-def test_request_that_was_sent_on_is_not_sent_on_again():
+def test_a_forwarded_read_is_not_forwarded_again():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[2].step(Message(K.READ_INDEX, 2, 3, context=b"a"))
@@ -188,7 +188,7 @@ def test_request_that_was_sent_on_is_not_sent_on_again():
     assert reasons[-1] is MessageDropReason.READ_DROPPED
 
 
-def test_lease_answers_at_once_but_not_while_leadership_is_handed_over():
+def test_a_lease_read_is_answered_at_once_except_during_a_transfer():
     """etcd-io/raft#99: the next leader need not wait for the lease to end."""
     cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
     cluster.elect(1)
@@ -199,15 +199,15 @@ def test_lease_answers_at_once_but_not_while_leadership_is_handed_over():
     assert [read.context for read in reads(cluster, 1)] == [b"a"]
 
 
-def test_leader_is_not_forgotten_under_leases():
-    """The lease promises it that nobody votes for another one."""
+def test_a_leader_is_not_forgotten_while_leases_are_used():
+    """The lease guarantees that no follower votes for another leader."""
     cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
     cluster.elect(1)
     cluster[2].forget_leader()
     assert cluster[2].leader == 1
 
 
-def test_leases_need_check_quorum():
+def test_lease_reads_require_check_quorum():
     with pytest.raises(AssertionError, match="check_quorum"):
         RaftConfig(1, check_quorum=False, read_only=ReadOnly.LEASE_BASED)
 
@@ -227,6 +227,6 @@ def test_leases_need_check_quorum():
         {"applied": -1},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(AssertionError):
         RaftConfig(**{"member_id": 1, **wrong})

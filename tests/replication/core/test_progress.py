@@ -17,7 +17,7 @@ def progress(match=0, next_index=1, *, messages_max=3, bytes_max=100):
     )
 
 
-def test_window_is_full_by_messages():
+def test_a_window_is_full_at_its_limit_of_messages():
     window = Inflights(2, 1000)
     window.add(1, 10)
     assert not window.full
@@ -27,7 +27,7 @@ def test_window_is_full_by_messages():
         window.add(3, 10)
 
 
-def test_window_is_full_by_bytes_after_the_message_that_crosses_the_limit():
+def test_a_window_is_full_after_the_message_that_crosses_its_limit_of_bytes():
     window = Inflights(1000, 20)
     window.add(1, 19)
     assert not window.full
@@ -40,7 +40,7 @@ def test_window_is_full_by_bytes_after_the_message_that_crosses_the_limit():
     assert window.payload_bytes == 0
 
 
-def test_acknowledging_within_a_message_does_not_free_it():
+def test_a_partial_acknowledgement_does_not_free_a_message():
     window = Inflights(2, 1000)
     window.add(5, 1)
     window.add(9, 1)
@@ -49,7 +49,7 @@ def test_acknowledging_within_a_message_does_not_free_it():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 50)), max_size=60))
-def test_window_agrees_with_a_list(operations):
+def test_a_window_behaves_like_a_list(operations):
     window, model, last = Inflights(5, 100), [], 0
     for is_add, number, size in operations:
         if is_add and not window.full:
@@ -64,7 +64,7 @@ def test_window_agrees_with_a_list(operations):
         assert window.full == (len(model) >= 5 or window.payload_bytes >= 100)
 
 
-def test_old_acknowledgement_is_no_news():
+def test_an_old_acknowledgement_is_ignored():
     each = progress(5, 6)
     assert each.acknowledge(7)
     assert (each.match, each.next) == (7, 8)
@@ -73,7 +73,7 @@ def test_old_acknowledgement_is_no_news():
     assert (each.match, each.next) == (7, 8)
 
 
-def test_old_rejection_is_no_news_while_replicating():
+def test_an_old_rejection_is_ignored_while_replicating():
     each = progress(5, 6)
     each.become_replicate()
     each.sent(3, 10, 0)
@@ -84,7 +84,7 @@ def test_old_rejection_is_no_news_while_replicating():
     assert each.next == 6
 
 
-def test_probe_listens_only_to_the_answer_of_its_last_message():
+def test_a_probe_accepts_only_the_answer_to_its_last_message():
     each = progress(0, 10)
     each.sent(1, 1, 0)
     assert each.paused
@@ -97,7 +97,7 @@ def test_probe_listens_only_to_the_answer_of_its_last_message():
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
-def test_rejection_never_goes_back_behind_what_matches(match, rejected, hint):
+def test_a_rejection_never_goes_below_the_match_index(match, rejected, hint):
     for state in (ProgressState.PROBE, ProgressState.REPLICATE):
         each = progress(match, match + 8)
         if state is ProgressState.REPLICATE:
@@ -106,7 +106,7 @@ def test_rejection_never_goes_back_behind_what_matches(match, rejected, hint):
         assert each.next > each.match == match
 
 
-def test_probe_goes_on_after_the_snapshot_it_sent():
+def test_a_probe_continues_behind_the_snapshot_that_was_sent():
     each = progress(3, 4)
     each.become_snapshot(10)
     assert each.paused
@@ -115,7 +115,7 @@ def test_probe_goes_on_after_the_snapshot_it_sent():
     assert (each.state, each.next, each.pending_snapshot) == (ProgressState.PROBE, 11, 0)
 
 
-def test_entries_follow_what_matches_and_not_the_snapshot_that_was_not_needed():
+def test_sending_continues_behind_the_match_index_if_the_snapshot_was_not_needed():
     each = progress(3, 4)
     each.become_snapshot(10)
     assert each.acknowledge(7)
@@ -124,7 +124,7 @@ def test_entries_follow_what_matches_and_not_the_snapshot_that_was_not_needed():
     assert (each.state, each.next) == (ProgressState.REPLICATE, 8)
 
 
-def test_failed_snapshot_starts_over():
+def test_a_failed_snapshot_starts_over():
     each = progress(3, 4)
     each.become_snapshot(10)
     each.pending_snapshot = 0
@@ -132,17 +132,17 @@ def test_failed_snapshot_starts_over():
     assert each.next == 4
 
 
-def test_commit_index_is_told_once():
+def test_a_commit_index_is_sent_once():
     each = progress(5, 6)
     each.become_replicate()
     assert each.can_bump_commit(3)
     each.sent(0, 0, 3)
     assert not each.can_bump_commit(3)
     each.sent(0, 0, 5)
-    assert not each.can_bump_commit(9), "it was told that all it has been sent is committed"
+    assert not each.can_bump_commit(9), "all sent entries are known to be committed"
 
 
-def test_change_of_state_clears_the_window():
+def test_a_change_of_state_clears_the_window():
     each = progress(5, 6)
     each.become_replicate()
     for _ in range(3):

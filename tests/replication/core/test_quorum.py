@@ -35,12 +35,12 @@ ACKED = st.dictionaries(st.integers(1, 9), st.integers(0, 5))
         ((1, 2, 3), {4: 99, 5: 99, 1: 1, 2: 1}, 1),
     ],
 )
-def test_majority_has_stored_what_more_than_half_acknowledged(voters, acked, index):
+def test_the_majority_index_is_stored_on_more_than_half(voters, acked, index):
     assert majority_index(voters, acked) == index
 
 
 @given(VOTERS, ACKED)
-def test_committed_index_is_the_largest_that_more_than_half_reached(voters, acked):
+def test_the_committed_index_is_the_largest_that_more_than_half_reached(voters, acked):
     reached = [
         index
         for index in range(6)
@@ -50,13 +50,13 @@ def test_committed_index_is_the_largest_that_more_than_half_reached(voters, acke
 
 
 @given(VOTERS, VOTERS, ACKED)
-def test_joint_index_needs_both_halves_whatever_their_order(incoming, outgoing, acked):
+def test_a_joint_index_needs_both_halves_in_any_order(incoming, outgoing, acked):
     both = joint_index(ConfState(tuple(incoming), voters_outgoing=tuple(outgoing)), acked)
     assert both == min(majority_index(incoming, acked), majority_index(outgoing, acked))
 
 
 @pytest.mark.parametrize("size", range(1, 6))
-def test_vote_is_decided_as_soon_as_nothing_can_change_it(size):
+def test_a_vote_is_decided_once_no_answer_can_change_it(size):
     voters = range(1, size + 1)
     for said in product((None, True, False), repeat=size):
         votes = {v: s for v, s in zip(voters, said, strict=True) if s is not None}
@@ -83,13 +83,13 @@ def test_vote_is_decided_as_soon_as_nothing_can_change_it(size):
         ({}, VoteResult.PENDING),
     ],
 )
-def test_joint_vote_needs_both_halves_and_loses_with_either(votes, result):
+def test_a_joint_vote_needs_both_halves_and_is_lost_with_either(votes, result):
     assert joint_vote(ConfState((1, 2, 3), voters_outgoing=(3, 4, 5)), votes) is result
 
 
-def test_votes_of_strangers_do_not_count():
+def test_votes_of_unknown_members_do_not_count():
     assert majority_vote((1, 2, 3), {1: True, 7: True, 8: True}) is VoteResult.PENDING
 
 
-def test_nobody_wins_at_once():
+def test_an_empty_configuration_wins_every_vote():
     assert majority_vote((), {}) is VoteResult.WON

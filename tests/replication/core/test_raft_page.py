@@ -17,13 +17,13 @@ def diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
-def test_page_draws_the_roles_as_the_table_has_them():
+def test_the_page_draws_the_roles_of_the_table():
     text = PAGE.read_text()
     drawn = text[text.index(BEGIN) : text.index(END)].partition("-->\n")[2].strip()
     assert drawn == diagram()
 
 
-def test_page_names_every_module_that_tells_a_part_of_the_protocol():
+def test_the_page_names_every_module_of_the_core():
     text = PAGE.read_text()
     folder = Path(taskraft_replication.core.__file__).parent
     supporting = {"__init__", "types", "config", "errors", "trace", "status", "log_reader"}

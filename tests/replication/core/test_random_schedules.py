@@ -1,8 +1,8 @@
-"""Any order of events keeps the promises of the protocol; what is committed stays.
+"""Random orders of events keep the guarantees of the protocol; committed entries stay.
 
-A small search over schedules: messages are lost, doubled and reordered, disks are slow, members
-crash and forget what was not synced, the configuration changes. The full simulator with clocks,
-files and histories is in tests/sim.
+A small search over schedules: messages are lost, duplicated and reordered, disks are slow, members
+crash and lose unsynced data, the configuration changes. The full simulation with clocks, files and
+clients is in tests/sim.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ STEPS = 1500
 
 
 class Schedule:
-    """One run, decided by one seed."""
+    """One run, determined by its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -147,7 +147,7 @@ class Schedule:
             self.highest_commit = max(self.highest_commit, peer.core.commit_index)
 
     def heal(self) -> bool:
-        """End the faults; tell whether everybody in the configuration agrees in the end."""
+        """End the faults; return whether all members of the configuration agree in the end."""
         cluster = self.cluster
         cluster.settle()
         cluster.report_lost_snapshots()
@@ -160,7 +160,7 @@ class Schedule:
         return False
 
     def agree(self) -> bool:
-        """Tell whether a leader has brought its whole group to where it is; keep it working."""
+        """Return whether a leader has brought its whole group to its own state."""
         leaders = [p for p in self.cluster.peers.values() if p.core.role is RaftRole.LEADER]
         if not leaders:
             return False
@@ -176,7 +176,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_schedule_keeps_the_promises(seed):
+def test_a_random_schedule_keeps_the_guarantees(seed):
     schedule = Schedule(seed)
     schedule.run()
     assert schedule.heal(), "they do not agree"

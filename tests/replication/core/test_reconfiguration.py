@@ -39,7 +39,7 @@ def change(text, transition=ConfChangeTransition.AUTO):
     return ConfChange(parse_changes(text.split()), transition)
 
 
-def test_voter_is_added_and_catches_up():
+def test_a_voter_is_added_and_catches_up():
     cluster = Cluster(1)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -54,8 +54,8 @@ def test_voter_is_added_and_catches_up():
     assert cluster[2].status().configuration == ConfState((1, 2))
 
 
-def test_second_change_waits_for_the_first_to_be_applied():
-    """PySyncObj D: a cut-off leader removed four of five and split the brain."""
+def test_a_second_change_waits_until_the_first_is_applied():
+    """PySyncObj D: a cut-off leader removed four of five members, and the group split."""
     cluster = Cluster(5)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(change("r5")) is None
@@ -73,8 +73,8 @@ def test_second_change_waits_for_the_first_to_be_applied():
     )
 
 
-def led_by_the_heir_of_a_change():
-    """Return a cluster that 2 leads; in its log is a change of 1's, which 3 does not know of."""
+def led_by_successor_with_change():
+    """Return a cluster led by 2, whose log has a change by 1 that is unknown to 3."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r3"))
@@ -90,20 +90,20 @@ def led_by_the_heir_of_a_change():
     return cluster
 
 
-def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
-    cluster = led_by_the_heir_of_a_change()
+def test_a_change_in_the_log_of_a_new_leader_delays_the_next():
+    cluster = led_by_successor_with_change()
     assert cluster[2].role is RaftRole.LEADER
     fault = cluster[2].propose_conf_change(change("l1"))
     assert fault is ConfChangeFault.UNAPPLIED_CHANGE
 
 
-def test_committed_change_of_the_leader_before_holds_back_the_next_until_it_is_applied():
-    cluster = led_by_the_heir_of_a_change()
+def test_a_committed_change_of_the_previous_leader_delays_the_next_until_it_is_applied():
+    cluster = led_by_successor_with_change()
     peer = cluster.peers[2]
     cluster.network += peer.take_ready()
     while peer.append_work:
         cluster.network += peer.sync()
-    for _ in range(3):  # 3 lacks what 1 had sent: its rejection comes first
+    for _ in range(3):  # 3 lacks the entries that 1 sent: its rejection comes first
         cluster.deliver(to(3))
         cluster.flush(3)
         cluster.deliver(to(2))
@@ -113,8 +113,8 @@ def test_committed_change_of_the_leader_before_holds_back_the_next_until_it_is_a
     assert peer.core.propose_conf_change(change("l1")) is ConfChangeFault.UNAPPLIED_CHANGE
 
 
-def test_change_waits_for_the_first_commit_of_the_leader():
-    """Before that a leader does not know what is committed, though it has applied all it knows."""
+def test_a_change_waits_for_the_first_commit_of_the_leader():
+    """Before that, a leader does not know which entries earlier leaders committed."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -131,7 +131,7 @@ def test_change_waits_for_the_first_commit_of_the_leader():
     assert cluster[2].propose_conf_change(change("r1")) is None
 
 
-def test_refused_change_leaves_an_empty_entry_in_its_place():
+def test_a_refused_change_is_replaced_by_an_empty_entry():
     cluster = Cluster(3)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(LEAVE_JOINT) is ConfChangeFault.NOT_JOINT
@@ -140,7 +140,7 @@ def test_refused_change_leaves_an_empty_entry_in_its_place():
     assert (entry.index, entry.kind, entry.data) == (2, EntryKind.NORMAL, b"")
 
 
-def test_refused_change_does_not_count_as_uncommitted():
+def test_a_refused_change_does_not_count_as_uncommitted():
     cluster = Cluster(3, uncommitted_bytes_max=10)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(change("r1 r2 r3")) is ConfChangeFault.NO_VOTERS_AFTER
@@ -149,7 +149,7 @@ def test_refused_change_does_not_count_as_uncommitted():
         cluster[1].propose(b"x")
 
 
-def test_of_the_changes_that_a_follower_sends_on_together_the_first_is_made():
+def test_only_the_first_of_several_forwarded_changes_is_made():
     cluster = Cluster(3)
     cluster.elect(1)
     changes = [Entry(0, 0, encode(change(f"l{each}")), EntryKind.CONF_CHANGE_V2) for each in (2, 3)]
@@ -162,19 +162,19 @@ def test_of_the_changes_that_a_follower_sends_on_together_the_first_is_made():
     assert cluster[1].status().configuration == ConfState((1, 3), (2,))
 
 
-def test_change_that_would_remove_the_last_voter_is_refused():
+def test_a_change_that_removes_the_last_voter_is_refused():
     cluster = Cluster(1)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(change("r1")) is ConfChangeFault.NO_VOTERS_AFTER
 
 
-def test_change_that_does_not_fit_when_applied_stops_the_member():
+def test_an_invalid_change_stops_the_member_when_it_is_applied():
     with pytest.raises(ConfChangeInvalid):
         Cluster(3)[1].apply_conf_change(LEAVE_JOINT)
 
 
-def in_joint_while_handing_over(cluster):
-    """Let member 1 enter a joint configuration that it cannot leave: it drops proposals."""
+def in_joint_during_transfer(cluster):
+    """Let member 1 enter a joint configuration and transfer: it drops the proposal to leave."""
     cluster.elect(1)
     cluster[1].propose_conf_change(change("l3", ConfChangeTransition.JOINT_IMPLICIT))
     cluster.flush(1)
@@ -187,9 +187,9 @@ def in_joint_while_handing_over(cluster):
     assert cluster[1].last_index == 2
 
 
-def test_next_leader_leaves_the_joint_configuration():
+def test_the_next_leader_leaves_the_joint_configuration():
     cluster = Cluster(3)
-    in_joint_while_handing_over(cluster)
+    in_joint_during_transfer(cluster)
     order = cluster.drop(of_kind(K.TIMEOUT_NOW))
     cluster.settle()
     cluster[2].step(order[0])
@@ -198,8 +198,8 @@ def test_next_leader_leaves_the_joint_configuration():
     assert cluster[2].status().configuration == ConfState((1, 2), (3,))
 
 
-def ordered_behind_a_change(text, learners=()):
-    """Order member 3 to take over while it has a committed change still to apply."""
+def timeout_now_behind_change(text, learners=()):
+    """Send TIMEOUT_NOW to member 3 while it has a committed change to apply."""
     cluster = Cluster(3, learners=learners)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(change(text)) is None
@@ -218,9 +218,9 @@ def ordered_behind_a_change(text, learners=()):
 
 
 @pytest.mark.parametrize("text", ["v3", "l2"])
-def test_order_to_take_over_stands_until_a_committed_change_is_applied(text):
-    """It may be the very change that makes the member a voter."""
-    cluster, peer = ordered_behind_a_change(text, [3] if text == "v3" else [])
+def test_a_timeout_now_waits_until_a_committed_change_is_applied(text):
+    """The change may be the one that promotes the member to a voter."""
+    cluster, peer = timeout_now_behind_change(text, [3] if text == "v3" else [])
     while peer.apply_work:
         peer.apply()
     assert peer.core.role is RaftRole.CANDIDATE
@@ -228,8 +228,8 @@ def test_order_to_take_over_stands_until_a_committed_change_is_applied(text):
     assert cluster[3].role is RaftRole.LEADER
 
 
-def test_order_to_take_over_is_void_for_who_does_not_vote_after_the_change():
-    _, peer = ordered_behind_a_change("l3")
+def test_a_timeout_now_is_dropped_if_the_member_does_not_vote_after_the_change():
+    _, peer = timeout_now_behind_change("l3")
     while peer.apply_work:
         peer.apply()
     assert peer.core.role is RaftRole.FOLLOWER
@@ -239,11 +239,11 @@ def test_order_to_take_over_is_void_for_who_does_not_vote_after_the_change():
         peer.sync()
     peer.apply()
     assert peer.core.status().configuration == ConfState((1, 2, 3))
-    assert peer.core.role is RaftRole.FOLLOWER, "nobody has ordered it since"
+    assert peer.core.role is RaftRole.FOLLOWER, "no further TIMEOUT_NOW came"
 
 
-def test_order_to_take_over_ends_with_its_term():
-    _, peer = ordered_behind_a_change("l2")
+def test_a_timeout_now_ends_with_its_term():
+    _, peer = timeout_now_behind_change("l2")
     peer.core.step(Message(K.HEARTBEAT, 3, 2, 2))
     while peer.apply_work:
         peer.apply()
@@ -251,9 +251,9 @@ def test_order_to_take_over_ends_with_its_term():
     assert peer.core.role is RaftRole.FOLLOWER
 
 
-def test_joint_configuration_is_left_when_handing_over_has_failed():
+def test_a_joint_configuration_is_left_after_a_failed_transfer():
     cluster = Cluster(3)
-    in_joint_while_handing_over(cluster)
+    in_joint_during_transfer(cluster)
     cluster.drop(of_kind(K.TIMEOUT_NOW))
     cluster.tick(1, 10)
     cluster.settle()
@@ -261,7 +261,7 @@ def test_joint_configuration_is_left_when_handing_over_has_failed():
     assert cluster[1].status().configuration == ConfState((1, 2), (3,))
 
 
-def test_learner_gets_entries_but_counts_for_nothing():
+def test_a_learner_gets_entries_but_does_not_count():
     cluster = Cluster(4, learners=[3, 4])
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -272,7 +272,7 @@ def test_learner_gets_entries_but_counts_for_nothing():
     assert cluster.applied(3) == [b"x"]
 
 
-def test_removed_leader_steps_down():
+def test_a_removed_leader_steps_down():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r1"))
@@ -287,10 +287,10 @@ def test_removed_leader_steps_down():
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_voter_left_alone_learns_from_a_refusal_that_it_is(pre_vote):
-    """The leader removes itself and others, and its last word is lost.
+def test_the_only_remaining_voter_learns_its_configuration_from_a_refused_vote(pre_vote):
+    """The leader removes itself and others, and its last message is lost.
 
-    Who is left would ask the old voters for ever: they have longer logs than it has.
+    The remaining voter would ask the old voters for ever: they have longer logs.
     """
     cluster = Cluster(3, pre_vote=pre_vote)
     cluster.elect(2)
@@ -315,7 +315,7 @@ def test_voter_left_alone_learns_from_a_refusal_that_it_is(pre_vote):
     assert cluster[1].status().configuration == ConfState((1,))
 
 
-def test_refusal_commits_nothing_that_differs():
+def test_a_refused_vote_commits_no_entry_that_differs():
     cluster = Cluster(3)
     log = [Entry(1, 1), Entry(1, 2), Entry(2, 3)]
     cluster.peers[1].disk.store(HardState(2), log, None)
@@ -331,8 +331,8 @@ def test_refusal_commits_nothing_that_differs():
     assert cluster[1].role is RaftRole.CANDIDATE
 
 
-def test_candidate_that_learns_of_a_committed_change_gives_up():
-    """It counts votes by a configuration that others may have left."""
+def test_a_candidate_that_learns_of_a_committed_change_gives_up():
+    """It would count votes by an outdated configuration."""
     cluster = Cluster(3)
     log = [Entry(1, 1), Entry(1, 2, encode(change("r3")), EntryKind.CONF_CHANGE_V2)]
     cluster.peers[1].disk.store(HardState(1), log, None)
@@ -345,7 +345,7 @@ def test_candidate_that_learns_of_a_committed_change_gives_up():
     assert cluster[1].status().configuration == ConfState((1, 2))
 
 
-def test_leader_that_becomes_a_learner_steps_down():
+def test_a_leader_that_becomes_a_learner_steps_down():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("l1"))
@@ -354,7 +354,7 @@ def test_leader_that_becomes_a_learner_steps_down():
     assert cluster[1].status().configuration == ConfState((2, 3), (1,))
 
 
-def test_removed_leader_that_stays_does_not_count_itself():
+def test_a_removed_leader_that_stays_does_not_count_itself():
     cluster = Cluster(3, step_down_on_removal=False)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r1"))
@@ -371,7 +371,7 @@ def test_removed_leader_that_stays_does_not_count_itself():
     assert raised.value.reason is DropReason.NOT_A_MEMBER
 
 
-def test_removed_leader_that_stays_may_still_have_been_storing_entries():
+def test_a_removed_leader_that_stays_may_still_be_storing_entries():
     """In synchronous mode it learns of its removal and of its last write in one Ready."""
     disk = MemoryLog(ConfState((1, 2)))
     config = RaftConfig(
@@ -407,7 +407,7 @@ def test_removed_leader_that_stays_may_still_have_been_storing_entries():
     assert core.commit_index == 2, "the own copy of entry 3 does not count"
 
 
-def test_new_member_counts_as_heard_of_until_the_next_check():
+def test_a_new_member_counts_as_active_until_the_next_check():
     cluster = Cluster(2, check_quorum=True)
     cluster.elect(1)
     cluster.tick(1, 9)
@@ -421,7 +421,7 @@ def test_new_member_counts_as_heard_of_until_the_next_check():
 
 
 @pytest.mark.parametrize("text", ["r3", "l3"])
-def test_transfer_to_a_member_that_votes_no_more_is_given_up(text):
+def test_a_transfer_to_a_member_that_lost_its_vote_is_cancelled(text):
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change(text))
@@ -431,7 +431,7 @@ def test_transfer_to_a_member_that_votes_no_more_is_given_up(text):
     cluster[1].propose(b"x")
 
 
-def test_answer_of_a_removed_member_is_refused():
+def test_an_answer_of_a_removed_member_is_dropped():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r3"))
@@ -441,7 +441,7 @@ def test_answer_of_a_removed_member_is_refused():
     assert cluster[1].status() == before
 
 
-def test_change_is_committed_by_the_configuration_before_it():
+def test_a_change_is_committed_by_the_configuration_before_it():
     cluster = Cluster(2)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r2"))
@@ -452,8 +452,8 @@ def test_change_is_committed_by_the_configuration_before_it():
     assert cluster[1].status().configuration == ConfState((1,))
 
 
-def test_what_the_smaller_group_has_stored_is_committed_with_the_change():
-    """Nobody is left who would acknowledge it."""
+def test_a_change_that_shrinks_the_group_commits_entries_stored_on_the_smaller_group():
+    """No further member is left that would acknowledge them."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r2"))
@@ -468,7 +468,7 @@ def test_what_the_smaller_group_has_stored_is_committed_with_the_change():
     assert cluster.applied(1) == [b"x"]
 
 
-def test_restart_takes_the_configuration_of_the_applied_entries():
+def test_a_restart_uses_the_configuration_of_the_applied_entries():
     """A change in the unapplied tail is not in force."""
     cluster = Cluster(3)
     cluster.elect(1)

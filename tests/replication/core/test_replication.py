@@ -22,7 +22,7 @@ def appends(cluster):
     return [m for m in cluster.network if m.kind is K.APPEND]
 
 
-def test_entry_is_committed_by_a_quorum_and_applied_by_all():
+def test_an_entry_is_committed_by_a_quorum_and_applied_by_all():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -50,7 +50,7 @@ def test_proposals_that_share_a_message_are_committed():
     assert cluster.applied(1) == [b"a", b"b"]
 
 
-def test_a_leader_that_is_deposed_does_not_send_its_last_proposals():
+def test_a_deposed_leader_does_not_send_its_last_proposals():
     cluster = Cluster(3)
     cluster.elect(1)
     leader = cluster[1]
@@ -60,7 +60,7 @@ def test_a_leader_that_is_deposed_does_not_send_its_last_proposals():
     assert [m.kind for m in sent if m.kind is MessageKind.APPEND] == []
 
 
-def test_appends_leave_before_the_leader_has_synced():
+def test_appends_are_sent_before_the_leader_has_synced():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -76,7 +76,7 @@ def test_appends_leave_before_the_leader_has_synced():
     assert not peer.apply_work, "it applies what it has synced itself"
 
 
-def test_leader_counts_itself_only_once_it_has_synced():
+def test_a_leader_counts_itself_only_after_its_sync():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -90,7 +90,7 @@ def test_leader_counts_itself_only_once_it_has_synced():
     assert peer.core.commit_index == 2
 
 
-def test_follower_acknowledges_only_what_it_has_synced():
+def test_a_follower_acknowledges_only_durable_entries():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -103,7 +103,7 @@ def test_follower_acknowledges_only_what_it_has_synced():
     assert peer.disk.last_index() == 2
 
 
-def test_commit_index_of_a_heartbeat_stays_within_what_matches():
+def test_the_commit_index_of_a_heartbeat_is_at_most_the_match_index():
     """A follower may have an uncommitted tail of another leader below the leader's commit index."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
@@ -118,7 +118,7 @@ def test_commit_index_of_a_heartbeat_stays_within_what_matches():
     assert cluster[3].commit_index == 0
 
 
-def test_heartbeat_tells_a_follower_of_a_commit_whose_append_was_lost():
+def test_a_heartbeat_reports_a_commit_whose_append_was_lost():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -134,7 +134,7 @@ def test_heartbeat_tells_a_follower_of_a_commit_whose_append_was_lost():
     assert cluster.applied(3) == [b"x"]
 
 
-def test_follower_commits_no_further_than_the_message_has_checked():
+def test_a_follower_commits_only_entries_that_the_message_has_checked():
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
     cluster[3].step(Message(K.APPEND, 3, 1, 2, 1, 1, (), 3))
@@ -143,7 +143,7 @@ def test_follower_commits_no_further_than_the_message_has_checked():
     assert cluster[3].commit_index == 2
 
 
-def test_entry_of_an_earlier_term_is_not_committed_by_counting():
+def test_an_entry_of_an_earlier_term_is_not_committed_by_counting():
     """Raft paper, 5.4.2 and figure 8."""
     cluster = Cluster(3)
     with_log(cluster, 1, 1, 2)
@@ -163,8 +163,8 @@ def test_entry_of_an_earlier_term_is_not_committed_by_counting():
     assert cluster[1].commit_index == 3
 
 
-def test_old_append_cuts_nothing_off():
-    """PySyncObj A, raftos#26: acknowledged entries were lost to a message delivered twice."""
+def test_an_old_append_truncates_nothing():
+    """PySyncObj A, raftos#26: acknowledged entries were lost when a message was delivered twice."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"one")
@@ -181,8 +181,8 @@ def test_old_append_cuts_nothing_off():
 
 
 @pytest.mark.parametrize("compacted", [1, 4])
-def test_append_below_the_commit_index_is_answered_with_it(compacted):
-    """What it would check is committed, and perhaps compacted away here."""
+def test_an_append_below_the_commit_index_is_answered_with_the_commit_index(compacted):
+    """The entries it would check are committed and may be compacted."""
     cluster = Cluster(3)
     cluster.elect(1)
     for _ in range(4):
@@ -194,7 +194,7 @@ def test_append_below_the_commit_index_is_answered_with_it(compacted):
     assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 5, False)]
 
 
-def test_entries_of_an_earlier_term_are_known_to_be_synced_when_they_are():
+def test_entries_of_an_earlier_term_count_as_durable_once_they_are_synced():
     peer = Cluster(3).peers[2]
     peer.core.step(Message(K.APPEND, 2, 1, 3, 0, 0, (Entry(1, 1), Entry(1, 2))))
     peer.take_ready()
@@ -203,8 +203,8 @@ def test_entries_of_an_earlier_term_are_known_to_be_synced_when_they_are():
     assert peer.core._member.log.unstable.entries == []
 
 
-def test_what_was_synced_in_an_earlier_term_is_reported_with_the_next_write():
-    """Its own report, of the earlier term, says nothing any more."""
+def test_entries_synced_in_an_earlier_term_are_reported_with_the_next_write():
+    """Their own report belongs to the earlier term and is ignored."""
     peer = Cluster(3).peers[2]
     peer.core.step(Message(K.APPEND, 2, 1, 1, 0, 0, (Entry(1, 1), Entry(1, 2)), 2))
     peer.take_ready()
@@ -217,8 +217,8 @@ def test_what_was_synced_in_an_earlier_term_is_reported_with_the_next_write():
     assert len(peer.apply_work) == 1
 
 
-def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
-    """The ABA problem: an entry is replaced and put back while three writes are under way."""
+def test_a_late_report_of_a_write_is_ignored_for_entries_that_were_replaced_and_restored():
+    """The ABA problem: an entry is replaced and put back while three writes are in progress."""
     peer = Cluster(3).peers[2]
     unstable = peer.core._member.log.unstable
     for term, leader, entries in (
@@ -229,7 +229,7 @@ def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
         peer.core.step(Message(K.APPEND, 2, leader, term, 0, 0, entries))
         peer.take_ready()
     peer.sync()
-    assert unstable.offset == 1, "the disk has yet to write b over it"
+    assert unstable.offset == 1, "the disk still has to write b"
     peer.sync()
     assert unstable.offset == 1
     peer.sync()
@@ -237,8 +237,8 @@ def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
     assert unstable.entries == []
 
 
-def test_acknowledgement_of_an_earlier_leadership_does_not_count():
-    """PySyncObj C: a late reply made a commit with two copies of five."""
+def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
+    """PySyncObj C: a late reply caused a commit with two copies of five."""
     cluster = Cluster(5)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -269,7 +269,7 @@ def test_acknowledgement_of_an_earlier_leadership_does_not_count():
     assert cluster[1].status() == before
 
 
-def test_match_index_does_not_go_back():
+def test_the_match_index_does_not_go_back():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -281,14 +281,14 @@ def test_match_index_does_not_go_back():
     assert (progress.match, progress.next, progress.state) == (2, 3, ProgressState.REPLICATE)
 
 
-def test_acknowledgement_of_what_was_never_sent_stops_the_leader():
+def test_an_acknowledgement_of_an_unsent_entry_stops_the_leader():
     cluster = Cluster(3)
     cluster.elect(1)
     with pytest.raises(AssertionError, match="never sent"):
         cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 1, index=99))
 
 
-def test_leader_finds_the_place_where_logs_meet_with_one_rejection_for_each_term():
+def test_a_leader_finds_the_last_matching_entry_with_one_rejection_per_term():
     """Raft paper, 5.3: the follower's hint skips whole terms, not single entries."""
     cluster = Cluster(3)
     with_log(cluster, 1, *[1] * 10, *[4] * 10)
@@ -304,7 +304,7 @@ def test_leader_finds_the_place_where_logs_meet_with_one_rejection_for_each_term
     assert cluster.peers[3].log() == cluster.peers[1].log()
 
 
-def test_new_leader_overwrites_what_was_never_committed():
+def test_a_new_leader_overwrites_uncommitted_entries():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"lost")
@@ -319,7 +319,7 @@ def test_new_leader_overwrites_what_was_never_committed():
     assert cluster[1].role is RaftRole.FOLLOWER
 
 
-def test_acknowledgement_lets_as_many_messages_go_as_the_window_holds():
+def test_an_acknowledgement_releases_as_many_messages_as_the_window_holds():
     cluster = Cluster(3, inflight_messages_max=3, message_bytes_max=1)
     cluster.elect(1)
     cluster.drop()
@@ -336,7 +336,7 @@ def test_acknowledgement_lets_as_many_messages_go_as_the_window_holds():
     assert [len(m.entries) for m in sent] == [1, 1, 1]
 
 
-def test_empty_append_leaves_when_the_commit_index_is_news_and_only_then():
+def test_an_empty_append_is_sent_only_for_a_new_commit_index():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -355,7 +355,7 @@ def test_empty_append_leaves_when_the_commit_index_is_news_and_only_then():
     assert appends(cluster) == [], "it was told already"
 
 
-def test_full_window_stops_appends_until_something_is_acknowledged():
+def test_a_full_window_stops_appends_until_an_acknowledgement():
     cluster = Cluster(3, inflight_messages_max=2)
     cluster.elect(1)
     for _ in range(4):
@@ -366,7 +366,7 @@ def test_full_window_stops_appends_until_something_is_acknowledged():
     assert cluster.applied(2) == [b"x"] * 4
 
 
-def test_uncommitted_tail_is_bounded_and_freed_when_applied():
+def test_the_uncommitted_tail_is_limited_and_freed_when_applied():
     cluster = Cluster(3, uncommitted_bytes_max=10)
     cluster.elect(1)
     for round_ in range(3):
@@ -379,7 +379,7 @@ def test_uncommitted_tail_is_bounded_and_freed_when_applied():
         assert len(cluster.applied(3)) == round_ + 1
 
 
-def test_uncommitted_tail_counts_what_is_not_applied_yet_and_no_less_than_nothing():
+def test_the_size_of_the_uncommitted_tail_counts_unapplied_entries_and_is_never_negative():
     cluster = Cluster(3, uncommitted_bytes_max=20, committed_bytes_max=10)
     cluster.elect(1)
     cluster[1].propose(b"x" * 10)
@@ -400,7 +400,7 @@ def test_uncommitted_tail_counts_what_is_not_applied_yet_and_no_less_than_nothin
     cluster.flush(2)
     cluster.deliver(to(1))
     peer.take_ready()
-    assert len(peer.apply_work[0].entries) == 1, "ten bytes at a time"
+    assert len(peer.apply_work[0].entries) == 1, "at most 10 bytes are applied at a time"
     peer.apply()
     with pytest.raises(ProposalDropped):
         cluster[1].propose(b"c" * 11)
@@ -409,7 +409,7 @@ def test_uncommitted_tail_counts_what_is_not_applied_yet_and_no_less_than_nothin
         cluster[1].propose(b"d")
 
 
-def test_new_leader_does_not_count_what_its_predecessors_proposed():
+def test_a_new_leader_does_not_count_the_proposals_of_its_predecessors():
     cluster = Cluster(3, uncommitted_bytes_max=20)
     cluster.elect(1)
     cluster[1].propose(b"x" * 15)
@@ -424,7 +424,7 @@ def test_new_leader_does_not_count_what_its_predecessors_proposed():
         cluster[2].propose(b"z")
 
 
-def test_uncommitted_tail_starts_empty_in_each_leadership():
+def test_the_uncommitted_tail_starts_empty_in_each_leadership():
     cluster = Cluster(3, uncommitted_bytes_max=10)
     cluster.elect(1)
     cluster[1].propose(b"x" * 10)
@@ -439,7 +439,7 @@ def test_uncommitted_tail_starts_empty_in_each_leadership():
     assert cluster.applied(1)[-1] == b"y" * 10
 
 
-def test_proposals_are_dropped_where_nobody_can_take_them():
+def test_proposals_are_dropped_without_a_leader():
     cluster = Cluster(3)
     for elected, reason in ((False, DropReason.NO_LEADER), (True, DropReason.NOT_LEADER)):
         if elected:
@@ -462,7 +462,7 @@ def test_entries_are_applied_once_across_restarts():
     assert [cluster.applied(member) for member in (1, 2, 3)] == [expected] * 3
 
 
-def test_what_was_applied_is_committed_even_if_the_commit_index_was_not_synced():
+def test_applied_entries_are_committed_even_if_the_commit_index_was_not_synced():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -473,14 +473,14 @@ def test_what_was_applied_is_committed_even_if_the_commit_index_was_not_synced()
     assert cluster[2].commit_index == cluster[2].applied_index == 2
 
 
-def test_missing_synced_entries_stop_the_member():
+def test_missing_durable_entries_stop_the_member():
     cluster = Cluster(3)
     cluster.peers[1].disk.store(HardState(1, 1, 7), (), None)
     with pytest.raises(AssertionError, match="missing"):
         cluster.crash(1)
 
 
-def test_unreachable_stranger_or_one_that_waits_changes_nothing():
+def test_an_unreachable_report_for_an_unknown_or_paused_member_changes_nothing():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].report_unreachable(3)
@@ -490,7 +490,7 @@ def test_unreachable_stranger_or_one_that_waits_changes_nothing():
     assert cluster[1].status() == before
 
 
-def test_unreachable_member_is_probed_and_comes_back():
+def test_an_unreachable_member_is_probed_and_returns():
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].report_unreachable(3)

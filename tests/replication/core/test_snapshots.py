@@ -28,7 +28,7 @@ K = MessageKind
 
 
 def lagging(cluster, *, compacted=6):
-    """Let member 3 miss so much that only a snapshot helps."""
+    """Let member 3 miss so many entries that it needs a snapshot."""
     cluster.elect(1)
     for number in range(5):
         cluster[1].propose(b"%d" % number)
@@ -38,8 +38,8 @@ def lagging(cluster, *, compacted=6):
     cluster.tick(1)
 
 
-def with_a_snapshot_on_its_way():
-    """Return a cluster in whose network is a snapshot for member 3."""
+def with_snapshot_in_flight():
+    """Return a cluster with a snapshot for member 3 in its network."""
     cluster = Cluster(3)
     lagging(cluster)
     while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
@@ -49,7 +49,7 @@ def with_a_snapshot_on_its_way():
     return cluster
 
 
-def test_follower_that_missed_too_much_gets_a_snapshot():
+def test_a_follower_that_needs_trimmed_entries_gets_a_snapshot():
     cluster = Cluster(3)
     lagging(cluster)
     cluster.settle()
@@ -60,8 +60,8 @@ def test_follower_that_missed_too_much_gets_a_snapshot():
     assert cluster[1].status().progress[3].state is ProgressState.REPLICATE
 
 
-def test_snapshot_is_acknowledged_when_it_is_on_disk():
-    cluster = with_a_snapshot_on_its_way()
+def test_a_snapshot_is_acknowledged_when_it_is_durable():
+    cluster = with_snapshot_in_flight()
     cluster.deliver(to(3))
     peer = cluster.peers[3]
     assert peer.take_ready() == []
@@ -69,8 +69,8 @@ def test_snapshot_is_acknowledged_when_it_is_on_disk():
     assert peer.core.applied_index == 6
 
 
-def test_lost_snapshot_is_sent_again_after_a_report():
-    cluster = with_a_snapshot_on_its_way()
+def test_a_lost_snapshot_is_sent_again_after_a_report():
+    cluster = with_snapshot_in_flight()
     cluster.drop()
     assert cluster[1].status().progress[3].pending_snapshot == 6
     cluster[1].report_snapshot(3, ok=False)
@@ -80,9 +80,9 @@ def test_lost_snapshot_is_sent_again_after_a_report():
 
 
 @pytest.mark.parametrize("ok", [True, False])
-def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
-    """The follower needs time to install it; after a failure a heartbeat's time is a good pause."""
-    cluster = with_a_snapshot_on_its_way()
+def test_after_a_snapshot_the_leader_waits_for_a_reply(ok):
+    """The follower needs time to install it; after a failure the pause is one heartbeat."""
+    cluster = with_snapshot_in_flight()
     cluster.drop()
     cluster[1].report_snapshot(3, ok=ok)
     progress = cluster[1].status().progress[3]
@@ -93,8 +93,8 @@ def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
     assert not [m for m in cluster.network if m.to == 3]
 
 
-def test_nobody_makes_a_snapshot_for_who_was_not_heard_of_since_the_last_check_of_the_quorum():
-    """It would only fill a queue; who comes back says so first."""
+def test_no_snapshot_is_made_for_an_inactive_member():
+    """It would only fill a queue; a member that returns sends a reply first."""
     cluster = Cluster(3, check_quorum=True)
     lagging(cluster)
     while cluster[1].status().progress[3].recent_active:
@@ -113,7 +113,7 @@ def test_nobody_makes_a_snapshot_for_who_was_not_heard_of_since_the_last_check_o
     assert cluster.applied(3) == cluster.applied(1)
 
 
-def test_snapshot_that_is_still_being_made_is_asked_for_again(monkeypatch):
+def test_a_snapshot_that_is_still_being_made_is_requested_again(monkeypatch):
     cluster = Cluster(3)
     lagging(cluster)
 
@@ -130,7 +130,7 @@ def test_snapshot_that_is_still_being_made_is_asked_for_again(monkeypatch):
 
 
 @pytest.mark.parametrize("index", [1, 3, 6])
-def test_older_snapshot_takes_nothing_back(index):
+def test_an_older_snapshot_does_not_move_the_log_back(index):
     cluster = Cluster(3)
     cluster.elect(1)
     for number in range(5):
@@ -145,7 +145,7 @@ def test_older_snapshot_takes_nothing_back(index):
     assert cluster.network[-1].index == 6, "it says how far it is"
 
 
-def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
+def test_a_snapshot_of_entries_in_the_log_only_moves_the_commit_index():
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
     meta = SnapshotMeta(2, 1, cluster.configuration)
@@ -159,8 +159,8 @@ def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
 @pytest.mark.parametrize(
     ("index", "term", "voters"), [(1, 1, (1, 2, 3)), (2, 1, (1, 2, 3)), (9, 2, (1, 2))]
 )
-def test_snapshot_that_is_not_installed_acknowledges_only_what_is_committed(index, term, voters):
-    """Entry 3 may be another one on the leader."""
+def test_a_snapshot_that_is_not_installed_acknowledges_only_committed_entries(index, term, voters):
+    """The leader's entry 3 may differ."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1, commit=2)
     snapshot = Snapshot(SnapshotMeta(index, term, ConfState(voters)), b"")
@@ -169,7 +169,7 @@ def test_snapshot_that_is_not_installed_acknowledges_only_what_is_committed(inde
     assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 2, False)]
 
 
-def test_snapshot_is_a_sign_of_a_leader():
+def test_a_snapshot_counts_as_a_message_of_the_leader():
     cluster = Cluster(3, draw=lambda n: 0)
     cluster[3].campaign()
     cluster.tick(3, 9)
@@ -183,7 +183,7 @@ def test_snapshot_is_a_sign_of_a_leader():
     assert cluster[3].role is RaftRole.FOLLOWER
 
 
-def test_member_without_anything_is_sent_everything_after_a_failed_snapshot():
+def test_an_empty_member_gets_all_entries_after_a_failed_snapshot():
     cluster = Cluster(1)
     cluster.elect(1)
     cluster.add_empty(2)
@@ -198,7 +198,7 @@ def test_member_without_anything_is_sent_everything_after_a_failed_snapshot():
     assert (progress.state, progress.match, progress.next) == (ProgressState.PROBE, 0, 1)
 
 
-def test_snapshot_takes_the_place_of_entries_that_are_on_their_way_to_the_disk():
+def test_a_snapshot_replaces_entries_that_are_being_written():
     """They must not be written behind it: another leader's entries belong there."""
     peer = Cluster(3).peers[3]
     entries = tuple(Entry(1, index, b"replaced") for index in (1, 2, 3))
@@ -213,7 +213,7 @@ def test_snapshot_takes_the_place_of_entries_that_are_on_their_way_to_the_disk()
     assert (peer.disk.first_index(), peer.disk.last_index()) == (10, 9)
 
 
-def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
+def test_a_snapshot_replaces_a_later_uncommitted_configuration():
     """openraft#1808."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
@@ -224,8 +224,8 @@ def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
     assert (status.last, status.hard_state.commit) == (9, 9)
 
 
-def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
-    """The apply worker is behind; the snapshot's configuration is in force already."""
+def test_a_change_below_a_snapshot_is_not_applied_again():
+    """The apply worker lags; the snapshot's configuration is already in force."""
     peer = Cluster(3).peers[3]
     change = ConfChange(
         (MemberChange(MemberChangeKind.ADD_LEARNER, 4),), ConfChangeTransition.JOINT_EXPLICIT
@@ -251,7 +251,7 @@ def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
     assert peer.core.status().configuration == ConfState((1, 2, 3), (4,))
 
 
-def test_change_below_two_snapshots_is_made_to_the_state_that_they_replace():
+def test_a_change_below_two_snapshots_is_applied_to_the_state_that_they_replace():
     peer = Cluster(3).peers[3]
     change = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, 4),))
     entry = Entry(1, 1, encode(change), EntryKind.CONF_CHANGE_V2)
@@ -268,8 +268,8 @@ def test_change_below_two_snapshots_is_made_to_the_state_that_they_replace():
     assert peer.core.status().configuration == later
 
 
-def test_follower_that_gets_on_without_its_snapshot_is_sent_entries():
-    """It may have had another one, or the entries after all, before the log was cut."""
+def test_a_follower_that_catches_up_without_its_snapshot_gets_entries():
+    """It may have got another snapshot, or the entries before the log was trimmed."""
     cluster = Cluster(3)
     lagging(cluster, compacted=4)
     while cluster[1].status().progress[3].state is not ProgressState.SNAPSHOT:
@@ -289,7 +289,7 @@ def test_follower_that_gets_on_without_its_snapshot_is_sent_entries():
     assert [entry.index for entry in append.entries] == [5, 6]
 
 
-def test_snapshot_for_others_is_refused():
+def test_a_snapshot_without_this_member_is_refused():
     cluster = Cluster(3)
     meta = SnapshotMeta(9, 2, ConfState((1, 2)))
     message = Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b""))
@@ -299,7 +299,7 @@ def test_snapshot_for_others_is_refused():
     assert cluster[3].last_index == 0
 
 
-def test_snapshot_does_not_make_uncommitted_entries_of_others_committed():
+def test_a_snapshot_does_not_commit_divergent_entries():
     """PySyncObj B: chunks of a snapshot moved the commit index of a divergent follower."""
     cluster = Cluster(3)
     cluster.elect(1)

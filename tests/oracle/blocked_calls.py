@@ -1,4 +1,4 @@
-"""Keep the calls that run beside the steps of a trace: takes and puts that wait."""
+"""Run the calls of a trace that may block, takes and puts, beside its later steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.oracle.refusals import TUBE_FULL, Refused, refused_call
 from tests.oracle.trace import Json, Outcome, Step
 
 BLOCKS_SECONDS: Final = 2.0
-"""How long a call may take until the service knows that it waits."""
+"""Maximum time until the service reports that a call waits."""
 ROOM_SECONDS: Final = 0.06
-"""A put that waits for room shows nowhere; it is given this time to begin to wait."""
+"""Time for a put to begin to wait for capacity; the service does not report such waits."""
 
 Event = feed_service_pb2.ChangeEvent
 
 
 @dataclass(slots=True, frozen=True)
 class Call:
-    """A call that may block: how it is made and how its answer is read."""
+    """A call that may block: its request, and a function that reads its answer."""
 
     method: Any
     request: Any
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Blocked:
-    """A call that was made, and what became of it."""
+    """A call that was started, with its outcome once that is known."""
 
     step: Step
     session_id: str
@@ -44,16 +44,16 @@ class Blocked:
 
     @property
     def tube(self) -> str:
-        """The tube that it waits on."""
+        """The tube that the call waits on."""
         return str(self.step.arguments["tube"])
 
     @property
     def is_take(self) -> bool:
-        """Tell whether it waits for a task; otherwise it waits for room."""
+        """Whether the call waits for a task; otherwise it waits for capacity."""
         return self.step.operation == "take"
 
     def collect(self) -> None:
-        """Read the answer; waits for it."""
+        """Wait for the answer, and store the outcome."""
         if self.outcome is None:
             self.outcome = self._read()
 
@@ -69,7 +69,7 @@ class Blocked:
         return Outcome(None) if refusal.reason == TUBE_FULL else Outcome(error=refusal.error)
 
     def concerns(self, event: Seen) -> bool:
-        """Tell whether an event may be what the call waited for."""
+        """Return whether an event can end the call."""
         if event.tube != self.tube:
             return False
         if self.is_take:
@@ -86,11 +86,11 @@ class BlockedCalls:
 
     @property
     def all_collected(self) -> bool:
-        """Tell whether no call is without answer."""
+        """Whether every call has an outcome."""
         return all(one.outcome is not None for one in self._calls.values())
 
     def start(self, step: Step, by: Connection, call: Call) -> None:
-        """Make a call and wait until the service knows that it waits, or has answered."""
+        """Start a call, and wait until the service reports that the call waits or has ended."""
         assert step.handle is not None
         future = call.method.future(call.request)
         blocked = Blocked(step, by.known_session_id or "", call, future)
@@ -107,14 +107,14 @@ class BlockedCalls:
         return self._observer.waiting(tube) <= self._waiting(tube)
 
     def _waiting(self, tube: str) -> int:
-        """Return how many of our takes wait on a tube."""
+        """Return the number of this run's takes that wait on a tube."""
         return sum(
             one.is_take and one.tube == tube and not one.future.done()
             for one in self._calls.values()
         )
 
     def await_end(self, handle: str, seconds: float) -> Json:
-        """Wait for a call; return what became of it so far."""
+        """Wait for a call up to a time limit; return its state."""
         blocked = self._calls[handle]
         if not until(blocked.future.done, seconds):
             return {"done": False}
@@ -126,7 +126,7 @@ class BlockedCalls:
         return {"done": True, "result": blocked.outcome.result}
 
     def woken(self, events: Sequence[Seen]) -> None:
-        """Collect the calls that have ended; those that events tell of end now."""
+        """Collect the outcomes of calls that have ended or that the given events end."""
         for blocked in self._calls.values():
             if blocked.outcome is None and any(blocked.concerns(event) for event in events):
                 until(blocked.future.done, BLOCKS_SECONDS)
@@ -134,21 +134,21 @@ class BlockedCalls:
                 blocked.collect()
 
     def hang_up(self, session: str) -> None:
-        """End the calls of a connection that is about to close.
+        """Cancel the calls of a connection that is about to close.
 
-        Else the service may answer that their session is gone before they are cancelled.
+        Otherwise the service may answer that their session has ended before they are cancelled.
         """
         for blocked in self._calls.values():
             if blocked.step.session == session:
                 blocked.future.cancel()
 
     def closed(self, session: str) -> None:
-        """Wait until the service has let go of the calls of a connection that was closed."""
+        """Wait until the service has dropped the calls of a closed connection."""
         for blocked in self._calls.values():
             if blocked.step.session == session:
                 blocked.collect()
                 until(lambda tube=blocked.tube: self._none_more(tube), BLOCKS_SECONDS)
 
     def clear(self) -> None:
-        """Forget the calls: who was to answer them is gone."""
+        """Drop all calls, because the process that would answer them is gone."""
         self._calls.clear()
