@@ -85,7 +85,7 @@ class EntryObserver(Protocol):
 class _InFlight:
     """An entry that was proposed and is not applied yet."""
 
-    stamp_ms: int
+    timestamp_ms: int
     began: float
     entry_bytes: int
     pending: Sequence[PendingCommand]
@@ -203,14 +203,14 @@ class Proposer:
     def _build(self) -> None:
         self._build_handle = None
         while self._open and self._may_propose():
-            stamp_ms = self._clock.now_ms()
-            due = self._due(stamp_ms)
+            timestamp_ms = self._clock.now_ms()
+            due = self._due(timestamp_ms)
             pending = self._pending.gather()
-            expected = self._expect_ready(pending, stamp_ms) if pending or due else {}
+            expected = self._expect_ready(pending, timestamp_ms) if pending or due else {}
             claims = self._waiters.claims()
             if not pending and not claims and not due:
                 break
-            self._propose(stamp_ms, pending, claims, expected)
+            self._propose(timestamp_ms, pending, claims, expected)
 
     def _may_propose(self) -> bool:
         """Return whether the next entry may be proposed: not while an entry is fsynced.
@@ -232,25 +232,29 @@ class Proposer:
         deadline_ms = self._backend.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return False
-        return not self._in_flight or self._in_flight[-1].stamp_ms < deadline_ms
+        return not self._in_flight or self._in_flight[-1].timestamp_ms < deadline_ms
 
-    def _expect_ready(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
-        expected = self._backend.predict_ready([one.encoded.command for one in pending], stamp_ms)
+    def _expect_ready(
+        self, pending: Sequence[PendingCommand], timestamp_ms: int
+    ) -> Mapping[str, int]:
+        expected = self._backend.predict_ready(
+            [one.encoded.command for one in pending], timestamp_ms
+        )
         for tube, tasks in expected.items():
             self._waiters.expect_ready(tube, tasks)
         return expected
 
     def _propose(
         self,
-        stamp_ms: int,
+        timestamp_ms: int,
         pending: Sequence[PendingCommand],
         claims: Sequence[Claim],
         expected: Mapping[str, int],
     ) -> None:
         encoded = [one.encoded for one in pending] + [claim.encoded for claim in claims]
-        data = encode_entry(stamp_ms, encoded)
-        self._backend.expect(data, stamp_ms, [one.command for one in encoded])
-        entry = _InFlight(stamp_ms, self._loop.time(), len(data), pending, claims, expected)
+        data = encode_entry(timestamp_ms, encoded)
+        self._backend.expect(data, timestamp_ms, [one.command for one in encoded])
+        entry = _InFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
         self._replicator.flush_proposals()

@@ -170,11 +170,11 @@ class QueueMachine:
         now_ms = self.queue.now_ms
         if entry.kind is EntryKind.NORMAL and entry.data:
             own = self._own.pop(entry.data, None)
-            stamp_ms, commands = own or decode_entry(entry.data)
-            # A new leader may stamp its first entry before it has applied all entries of the
-            # previous leader, whose clock may have been ahead. All replicas correct the timestamp
-            # in the same way.
-            now_ms = max(now_ms, stamp_ms)
+            timestamp_ms, commands = own or decode_entry(entry.data)
+            # A new leader may give its first entry a timestamp before it has applied all entries of
+            # the previous leader, whose clock may have been ahead. All replicas correct the
+            # timestamp in the same way.
+            now_ms = max(now_ms, timestamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
         self.applied_index = entry.index

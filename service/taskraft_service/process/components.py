@@ -149,13 +149,13 @@ class NodeComponents:
         self.phases.listen(self.scheduler.phase_changed)
 
     def _entries_applied(self, now_ms: int) -> None:
-        self._observe_stamp(now_ms)
+        self._observe_timestamp(now_ms)
         if self.apply_notifier.is_awaited:
             self.apply_notifier.applied(now_ms)
         if self.capacity_waiters.count:
             self.capacity_waiters.applied(now_ms)
 
-    def _observe_stamp(self, now_ms: int) -> None:
+    def _observe_timestamp(self, now_ms: int) -> None:
         # Entries that are replayed to catch up have old timestamps. A clock set from them would
         # make all deadlines late if this node led before a new timestamp arrives.
         phase = self.phases.phase

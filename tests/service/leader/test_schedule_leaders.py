@@ -66,8 +66,8 @@ class Cluster:
 
     def deliver(self, place):
         """Apply something that was proposed; no entry is older than what it says."""
-        stamp_ms, run = self.proposed.pop(place % len(self.proposed))
-        self.now_ms = max(self.now_ms, stamp_ms)
+        timestamp_ms, run = self.proposed.pop(place % len(self.proposed))
+        self.now_ms = max(self.now_ms, timestamp_ms)
         (result,) = self.do(run)
         tasks = self.queue.list_tasks("mail", (), len(self.puts), 1_000)
         assert len(tasks) == result.count

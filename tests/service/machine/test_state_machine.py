@@ -327,7 +327,7 @@ def test_replicas_that_collect_at_different_moments_agree(tmp_path):
     assert len(digests) == 1
 
 
-def test_a_stamp_below_the_last_one_does_not_turn_the_clock_back(machine):
+def test_a_timestamp_below_the_last_one_does_not_turn_the_clock_back(machine):
     """A new leader may not have applied all timestamps of the previous leader yet."""
     machine.apply([entry(1, now_ms=5_000)])
     (applied,) = machine.apply([entry(2, now_ms=4_000)])

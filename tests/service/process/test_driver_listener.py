@@ -48,8 +48,8 @@ class Bench:
             self.node.reads[-1].set_exception(error)
         await turn()
 
-    def applies(self, stamp_ms):
-        NodeComponents._observe_stamp(self, stamp_ms)
+    def applies(self, timestamp_ms):
+        NodeComponents._observe_timestamp(self, timestamp_ms)
         return self.clock.now_ms()
 
 
