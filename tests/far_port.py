@@ -19,7 +19,9 @@ class FarPort:
         self.port = 0
         self.arrivals = 0
         """Number of accepted connections."""
-        self._delay_seconds = delay_seconds
+        self.delay_seconds = delay_seconds
+        self.damage: Callable[[bytes], bytes] = bytes
+        """Returns the bytes that arrive in place of the client's."""
         self._transports: list[asyncio.Transport] = []
 
     async def __aenter__(self) -> FarPort:
@@ -43,7 +45,7 @@ class FarPort:
 
     def late(self, do: Callable[..., object], *arguments: object) -> None:
         """Call a function after the delay."""
-        asyncio.get_running_loop().call_later(self._delay_seconds, do, *arguments)
+        asyncio.get_running_loop().call_later(self.delay_seconds, do, *arguments)
 
     def opened(self, transport: asyncio.Transport) -> None:
         """Register a connection, so that it is closed with the port."""
@@ -86,6 +88,9 @@ class _Near(_End):
         self.far.arrivals += 1
         self.transport.pause_reading()
         self._reaching = asyncio.ensure_future(self._reach())
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(self.far.damage(data))
 
     async def _reach(self) -> None:
         loop = asyncio.get_running_loop()

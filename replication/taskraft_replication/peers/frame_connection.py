@@ -7,8 +7,8 @@ and reports a refusal. The frame connection, opened with the ticket from the cal
 carries the messages. Both end together.
 
 A frame connection starts with ``MAGIC`` and one byte that says whether it will be encrypted. If so,
-the receiver answers ``READY`` and both sides negotiate TLS. The ticket follows, then the frames,
-each after its length in four bytes.
+the receiver answers ``READY`` and both sides negotiate TLS. The ticket follows, then the frames as
+pieces: see ``taskraft_replication.peers.pieces``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
-from taskraft_replication.errors import ReplicationError
+from taskraft_replication.peers.pieces import FrameListener, PieceReader, PieceWriter
 
 MAGIC: Final = b"TASKRAFT"
 """Distinguishes frame connections from HTTP/2 ("PRI") and from TLS (0x16)."""
@@ -34,12 +33,6 @@ BEGIN_SECONDS: Final = 5.0
 """Maximum time to open a frame connection."""
 UNSENT_BYTES_MAX: Final = 1 << 20
 """Unsent bytes above which messages stay in the send queue, where they can be merged."""
-
-_HEAD: Final = Struct(">I")
-
-
-class FrameInvalid(ReplicationError):
-    """The bytes on a frame connection are not a frame; the stream is closed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,6 +56,7 @@ class FrameSender(asyncio.Protocol):
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._transport: asyncio.Transport | None = None
+        self._pieces = PieceWriter()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_lost = False
         self.is_full = False
@@ -83,7 +77,8 @@ class FrameSender(asyncio.Protocol):
     def write(self, frame: bytes) -> None:
         """Send a frame; the transport buffers what the socket does not take."""
         assert self._transport is not None, "begin() comes before write()"
-        self._transport.write(_HEAD.pack(len(frame)) + frame)
+        for piece in self._pieces.pieces(frame):
+            self._transport.write(piece)
 
     def close(self) -> None:
         """Close the connection; unsent bytes are lost."""
@@ -155,19 +150,32 @@ class ConnectionTicket:
     """Single-use credential that lets a peer open one frame connection.
 
     Args:
-        take: receives each frame, in order; an exception closes the connection.
+        listener: receives the frames; an exception of it closes the connection.
+        frame_bytes_max: maximum length of a frame.
     """
 
-    def __init__(self, take: Callable[[bytes], None]) -> None:
+    def __init__(self, listener: FrameListener, frame_bytes_max: int) -> None:
         self.token: Final = secrets.token_bytes(TICKET_BYTES)
-        self.take: Final = take
+        self._reader = PieceReader(listener, frame_bytes_max)
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the connection is lost; fails with the exception of ``take``."""
+        """Done when the connection is lost; fails with the exception of the listener, or with
+        ``FrameInvalid``."""
         self._transport: asyncio.Transport | None = None
 
     def redeem(self, transport: asyncio.Transport) -> None:
         """Attach the connection, so that ``close`` also closes it."""
         self._transport = transport
+
+    def feed(self, data: bytes) -> None:
+        """Process received bytes; close the connection if they are invalid."""
+        assert self._transport is not None, "redeem() comes before feed()"
+        if self._transport.is_closing():
+            return
+        try:
+            self._reader.feed(data)
+        except Exception as error:  # noqa: BLE001 - the issuer of the ticket handles it
+            self.lose(error)
+            self._transport.abort()
 
     def lose(self, error: Exception | None = None) -> None:
         """Record that the connection is lost or unusable."""
@@ -186,15 +194,20 @@ class ConnectionTicket:
 
 
 class ConnectionTickets:
-    """The issued tickets that were not redeemed yet."""
+    """The issued tickets that were not redeemed yet.
 
-    def __init__(self) -> None:
+    Args:
+        frame_bytes_max: maximum length of a frame.
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
         self._open: dict[bytes, ConnectionTicket] = {}
 
     @contextmanager
-    def issue(self, take: Callable[[bytes], None]) -> Iterator[ConnectionTicket]:
+    def issue(self, listener: FrameListener) -> Iterator[ConnectionTicket]:
         """Issue a ticket; the ticket and its connection end with the context."""
-        ticket = ConnectionTicket(take)
+        ticket = ConnectionTicket(listener, self._frame_bytes_max)
         self._open[ticket.token] = ticket
         try:
             yield ticket
@@ -212,68 +225,42 @@ class FrameReceiver(asyncio.Protocol):
 
     Args:
         tickets: the valid tickets.
-        frame_bytes_max: maximum length of a frame.
     """
 
-    def __init__(self, tickets: ConnectionTickets, frame_bytes_max: int) -> None:
+    def __init__(self, tickets: ConnectionTickets) -> None:
         self._tickets = tickets
-        self._frame_bytes_max = frame_bytes_max
         self._transport: asyncio.Transport | None = None
         self._ticket: ConnectionTicket | None = None
-        self._unread = bytearray()
+        self._unread = b""
+        """The beginning of a ticket, or what came before ``connection_made``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``; may come after the first data where TLS was negotiated."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if self._unread:
-            self._read(transport)
+            self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
-        self._unread += data
-        if self._transport is not None:
-            self._read(self._transport)
+        if self._ticket is None:
+            self._unread += data
+            self._redeem()
+        else:
+            self._ticket.feed(data)
 
-    def _read(self, transport: asyncio.Transport) -> None:
-        if transport.is_closing():
+    def _redeem(self) -> None:
+        """Find the ticket once it is complete, and hand it what follows."""
+        transport, unread = self._transport, self._unread
+        if transport is None or transport.is_closing() or len(unread) < TICKET_BYTES:
             return
-        ticket = self._ticket or self._redeem(transport)
-        if ticket is None:
+        self._ticket = self._tickets.redeem(unread[:TICKET_BYTES])
+        if self._ticket is None:
+            transport.abort()
             return
-        try:
-            self._take_frames(ticket)
-        except Exception as error:  # noqa: BLE001 - the issuer of the ticket handles it
-            ticket.lose(error)
-            transport.abort()
-
-    def _redeem(self, transport: asyncio.Transport) -> ConnectionTicket | None:
-        if len(self._unread) < TICKET_BYTES:
-            return None
-        ticket = self._tickets.redeem(bytes(self._unread[:TICKET_BYTES]))
-        if ticket is None:
-            transport.abort()
-            return None
-        ticket.redeem(transport)
-        del self._unread[:TICKET_BYTES]
-        self._ticket = ticket
-        return ticket
-
-    def _take_frames(self, ticket: ConnectionTicket) -> None:
-        unread = self._unread
-        begin, end = 0, len(unread)
-        while end - begin >= _HEAD.size:
-            (size,) = _HEAD.unpack_from(unread, begin)
-            if size > self._frame_bytes_max:
-                raise FrameInvalid(
-                    f"a frame of {size} bytes exceeds the limit of {self._frame_bytes_max} bytes"
-                )
-            behind = begin + _HEAD.size + size
-            if behind > end:
-                break
-            ticket.take(bytes(unread[begin + _HEAD.size : behind]))
-            begin = behind
-        del unread[:begin]
+        self._unread = b""
+        self._ticket.redeem(transport)
+        self._ticket.feed(unread[TICKET_BYTES:])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""

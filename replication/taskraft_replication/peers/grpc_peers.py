@@ -18,7 +18,7 @@ from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.peers.contract import Membership, PreferredSet, Receiver
 from taskraft_replication.peers.frame_connection import FrameSender, connect
-from taskraft_replication.peers.handshake import check_directory
+from taskraft_replication.peers.handshake import check_directory, check_version
 from taskraft_replication.peers.link import PeerLink
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.send_queue import FRAME_BYTES_MAX
@@ -211,6 +211,7 @@ class GrpcPeers:
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """See ``LinkEvents``."""
+        check_version(member, answer)
         check_directory(member, answer.directory_id, self.roster)
         self.receiver.handshake_done(member, answer.directory_id)
 

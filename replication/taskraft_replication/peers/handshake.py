@@ -16,7 +16,13 @@ from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
+"""Highest version of the protocol between members that this release speaks.
+
+Version 2 sends frames as pieces with checksums.
+"""
+LOWEST_PROTOCOL_VERSION: Final = 2
+"""Lowest version that this release speaks. Version 1 had no checksums."""
 EXPELLED_KEY: Final = "taskraft-expelled"
 """Metadata key that marks a permanent refusal."""
 
@@ -40,6 +46,7 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
     """Return this member's introduction to ``member``."""
     return pb.Hello(
         protocol_version=PROTOCOL_VERSION,
+        lowest_protocol_version=LOWEST_PROTOCOL_VERSION,
         cluster_id=own.cluster_id,
         group_id=own.group_id,
         sender=own.member_id,
@@ -48,6 +55,56 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
         directory_id=own.directory_id,
         peer_address=own.peer_address,
     )
+
+
+def answer_to(hello: pb.Hello, own: Membership, ticket: bytes) -> pb.ExchangeResponse:
+    """Return the answer to the introduction of a peer.
+
+    Raises:
+        PeerRefused: the peer and this member have no protocol version in common.
+    """
+    return pb.ExchangeResponse(
+        incarnation=own.incarnation,
+        directory_id=own.directory_id,
+        connection_ticket=ticket,
+        protocol_version=common_version(hello),
+    )
+
+
+def common_version(hello: pb.Hello) -> int:
+    """Return the highest protocol version that the sender of ``hello`` and this member speak.
+
+    Raises:
+        PeerRefused: they have no version in common.
+    """
+    highest = hello.protocol_version
+    lowest = hello.lowest_protocol_version or highest  # version 1 did not name a lowest one
+    common = min(highest, PROTOCOL_VERSION)
+    if common < max(lowest, LOWEST_PROTOCOL_VERSION):
+        raise PeerRefused(
+            f"member {hello.sender} speaks {_versions(lowest, highest)} of the protocol between "
+            f"members, member {hello.receiver} speaks "
+            f"{_versions(LOWEST_PROTOCOL_VERSION, PROTOCOL_VERSION)}; "
+            f"run releases on both nodes that have a version in common"
+        )
+    return common
+
+
+def check_version(member: MemberId, answer: pb.ExchangeResponse) -> None:
+    """Check the protocol version that a peer has chosen.
+
+    Raises:
+        PeerRefused: this member does not speak it.
+    """
+    if not LOWEST_PROTOCOL_VERSION <= answer.protocol_version <= PROTOCOL_VERSION:
+        raise PeerRefused(
+            f"member {member} answers in version {answer.protocol_version} of the protocol between "
+            f"members; this member speaks {_versions(LOWEST_PROTOCOL_VERSION, PROTOCOL_VERSION)}"
+        )
+
+
+def _versions(lowest: int, highest: int) -> str:
+    return f"version {highest}" if lowest == highest else f"versions {lowest} to {highest}"
 
 
 def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None:
@@ -95,14 +152,11 @@ class PeerIncarnations:
         """Check the introduction of a peer and record its incarnation.
 
         Raises:
-            PeerRefused: wrong protocol version, cluster or receiver, or an outdated incarnation.
+            PeerRefused: no common protocol version, wrong cluster or receiver, or an outdated
+                incarnation.
             PeerExpelled: the member was removed, or has another data directory.
         """
-        if hello.protocol_version != PROTOCOL_VERSION:
-            raise PeerRefused(
-                f"protocol version {hello.protocol_version} is not {PROTOCOL_VERSION}; "
-                f"run the same release on both nodes"
-            )
+        common_version(hello)
         if hello.cluster_id != own.cluster_id:
             raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
         if hello.receiver != own.member_id:

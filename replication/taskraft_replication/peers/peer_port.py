@@ -41,18 +41,15 @@ class PeerPort:
 
     Args:
         tickets: valid tickets of frame connections.
-        frame_bytes_max: maximum length of a frame.
         server_context: returns the TLS context of frame connections; None: they are not encrypted.
     """
 
     def __init__(
         self,
         tickets: ConnectionTickets,
-        frame_bytes_max: int,
         server_context: Callable[[], ssl.SSLContext] | None,
     ) -> None:
         self._tickets = tickets
-        self._frame_bytes_max = frame_bytes_max
         self._server_context = server_context
         self._server: asyncio.Server | None = None
         self._grpc_port = 0
@@ -116,7 +113,7 @@ class PeerPort:
             # unencrypted.
             transport.abort()
             return
-        receiver = FrameReceiver(self._tickets, self._frame_bytes_max)
+        receiver = FrameReceiver(self._tickets)
         transport.set_protocol(receiver)
         receiver.data_received(opening)
         receiver.connection_made(transport)
@@ -136,7 +133,7 @@ class PeerPort:
     async def _encrypt(
         self, transport: asyncio.Transport, server_context: Callable[[], ssl.SSLContext]
     ) -> None:
-        receiver = FrameReceiver(self._tickets, self._frame_bytes_max)
+        receiver = FrameReceiver(self._tickets)
         try:
             transport.write(READY)
             encrypted = await asyncio.get_running_loop().start_tls(

@@ -1,8 +1,8 @@
 """Serve the incoming streams of all groups of a process.
 
 There is one ordered stream per direction, peer and group. A stream starts with a handshake over
-gRPC. A sender of another cluster, another protocol version or an earlier incarnation is refused
-with the reason. The messages then arrive on a frame connection: see
+gRPC. A sender of another cluster, without a common protocol version or of an earlier incarnation is
+refused with the reason. The messages then arrive on a frame connection: see
 ``taskraft_replication.peers.frame_connection``.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from typing import Final, TypeVar
 
 import grpc
@@ -26,18 +25,19 @@ from taskraft_replication.errors import (
     SnapshotUnusable,
 )
 from taskraft_replication.membership.roster import was_removed
-from taskraft_replication.peers.codec import decode_frame
 from taskraft_replication.peers.contract import Membership, Receiver
-from taskraft_replication.peers.frame_connection import ConnectionTickets, FrameInvalid
+from taskraft_replication.peers.frame_connection import ConnectionTickets
 from taskraft_replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
 from taskraft_replication.peers.handshake import (
     EXPELLED_KEY,
     Expulsion,
     PeerExpelled,
     PeerIncarnations,
-    check_directory,
+    answer_to,
 )
+from taskraft_replication.peers.incoming_stream import IncomingStream
 from taskraft_replication.peers.peer_port import PeerPort
+from taskraft_replication.peers.pieces import FrameInvalid
 from taskraft_replication.peers.security import PeerSecurity, check_node
 from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -73,9 +73,9 @@ class GrpcTransport(PeerServiceServicer):
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
         self._incarnations = PeerIncarnations()
-        self._tickets = ConnectionTickets()
+        self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT)
         context = None if security is None else security.server_context
-        self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)
+        self._port = PeerPort(self._tickets, context)
         self._server: aio.Server | None = None
 
     async def start(self, address: str) -> int:
@@ -133,13 +133,9 @@ class GrpcTransport(PeerServiceServicer):
         try:
             peers = self._check_hello(hello, self._node_of(context))
             peers.serve(MemberId(hello.sender), asyncio.current_task())
-            own = peers.membership
-            with self._tickets.issue(partial(self._take_frame, hello)) as ticket:
-                yield pb.ExchangeResponse(
-                    incarnation=own.incarnation,
-                    directory_id=own.directory_id,
-                    connection_ticket=ticket.token,
-                )
+            stream = IncomingStream(hello, self._groups, self._incarnations)
+            with self._tickets.issue(stream) as ticket:
+                yield answer_to(hello, peers.membership, ticket.token)
                 await ticket.end
         except asyncio.CancelledError:
             # The cancellation may also mean that the sender has disconnected.
@@ -212,22 +208,6 @@ class GrpcTransport(PeerServiceServicer):
     def _is_removed(self, hello: pb.Hello) -> bool:
         peers = self._groups.get(hello.group_id)
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
-
-    def _take_frame(self, hello: pb.Hello, raw: bytes) -> None:
-        if not self._incarnations.is_current(hello):
-            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
-        peers = self._groups[hello.group_id]
-        # The member may have been removed since the handshake.
-        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
-        messages, beacon = decode_frame(raw)
-        for message in messages:
-            if message.sender != hello.sender or message.to != hello.receiver:
-                raise MessageMalformed(
-                    f"a message from {message.sender} to {message.to} is on the wrong stream"
-                )
-        if beacon is not None:
-            peers.receiver.receive_beacon(MemberId(hello.sender), beacon)
-        peers.receiver.receive(messages)
 
     async def _take_snapshot(
         self, chunks: AsyncIterator[pb.SendSnapshotRequest], node: str

@@ -16,11 +16,11 @@ from taskraft_replication.peers.frame_connection import (
     TICKET_BYTES,
     UNSENT_BYTES_MAX,
     ConnectionTickets,
-    FrameInvalid,
     FrameReceiver,
     connect,
 )
 from taskraft_replication.peers.peer_port import PeerPort
+from taskraft_replication.peers.pieces import HEAD_BYTES, FrameInvalid, PieceWriter
 from taskraft_replication.peers.security import PeerSecurity
 from tests.authority import Authority
 
@@ -31,8 +31,8 @@ class Listener:
     """The receiving side: its frames, and how its connection ends."""
 
     def __init__(self, server_context=None):
-        self.tickets = ConnectionTickets()
-        self.port = PeerPort(self.tickets, FRAME_BYTES_MAX, server_context)
+        self.tickets = ConnectionTickets(FRAME_BYTES_MAX)
+        self.port = PeerPort(self.tickets, server_context)
         self.frames = []
         self.came = asyncio.Event()
         self.address = ""
@@ -44,7 +44,7 @@ class Listener:
         self.port.shut()
         await self.port.end()
 
-    def take(self, frame):
+    def frame_arrived(self, frame):
         self.frames.append(frame)
         self.came.set()
 
@@ -53,6 +53,12 @@ class Listener:
             while len(self.frames) < count:
                 self.came.clear()
                 await self.came.wait()
+
+
+def encoded(*frames):
+    """Return frames as the beginning of a connection carries them."""
+    writer = PieceWriter()
+    return b"".join(piece for frame in frames for piece in writer.pieces(frame))
 
 
 @pytest.fixture
@@ -80,7 +86,7 @@ async def is_hung_up_on(reader, writer):
 
 async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
     frames = [b"", b"a", bytes(100), bytes(3 << 20), b"last"]
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         for frame in frames:
             sender.write(frame)
@@ -92,9 +98,9 @@ async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
 
 
 async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         _, writer = await connect_raw(listener.address)
-        for byte in MAGIC + PLAIN + ticket.token + b"\0\0\0\x02ab" + b"\0\0\0\x01c":
+        for byte in MAGIC + PLAIN + ticket.token + encoded(b"ab", b"c"):
             writer.write(bytes([byte]))
             await writer.drain()
         await listener.until(2)
@@ -103,12 +109,12 @@ async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
 
 
 async def test_a_ticket_is_worth_one_connection(listener):
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         sender.write(b"mine")
         await listener.until(1)
         reader, writer = await connect_raw(listener.address)
-        writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
+        writer.write(MAGIC + PLAIN + ticket.token + encoded(b"x"))
         assert await is_hung_up_on(reader, writer)
         sender.write(b"mine")
         await listener.until(2)
@@ -133,7 +139,7 @@ async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
 
 async def test_a_connection_ends_with_its_ticket(listener):
     lost = asyncio.Event()
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lost.set)
         sender.write(b"x")
         await listener.until(1)
@@ -144,11 +150,12 @@ async def test_a_connection_ends_with_its_ticket(listener):
 
 
 async def test_what_the_owner_of_a_ticket_refuses_ends_the_connection_with_the_reason(listener):
-    def refuse(_frame):
-        raise FrameInvalid("no")
+    class Refusing:
+        def frame_arrived(self, _frame):
+            raise FrameInvalid("no")
 
     lost = asyncio.Event()
-    with listener.tickets.issue(refuse) as ticket:
+    with listener.tickets.issue(Refusing()) as ticket:
         sender = await connect(listener.address, ticket.token, None, lost.set)
         sender.write(b"x")
         with pytest.raises(FrameInvalid, match="no"):
@@ -159,19 +166,31 @@ async def test_what_the_owner_of_a_ticket_refuses_ends_the_connection_with_the_r
     sender.close()
 
 
-async def test_a_length_that_no_frame_has_ends_the_connection(listener):
-    with listener.tickets.issue(listener.take) as ticket:
+async def test_a_damaged_piece_ends_the_connection_with_the_reason(listener):
+    damaged = bytearray(encoded(b"right", b"wrong"))
+    damaged[-1] ^= 1
+    with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
-        writer.write(MAGIC + PLAIN + ticket.token + b"\xff\xff\xff\xff")
+        writer.write(MAGIC + PLAIN + ticket.token + bytes(damaged))
         assert await is_hung_up_on(reader, writer)
-        with pytest.raises(FrameInvalid, match="a frame of 4294967295 bytes"):
+        with pytest.raises(FrameInvalid, match="piece 1 of the connection fails its checksum"):
+            await ticket.end
+    assert listener.frames == [b"right"]
+
+
+async def test_a_header_that_is_none_ends_the_connection_before_more_comes(listener):
+    with listener.tickets.issue(listener) as ticket:
+        reader, writer = await connect_raw(listener.address)
+        writer.write(MAGIC + PLAIN + ticket.token + bytes(HEAD_BYTES))
+        assert await is_hung_up_on(reader, writer)
+        with pytest.raises(FrameInvalid, match="the header of piece 0 fails its checksum"):
             await ticket.end
     assert listener.frames == []
 
 
 async def test_a_connection_that_is_not_read_is_full_and_has_room_again(listener):
     on_change = asyncio.Event()
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, on_change.set)
         count = 0
         while not sender.is_full:
@@ -225,7 +244,7 @@ async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_
     one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
     listener = Listener(two.server_context)
     await listener.start()
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
             await connect(listener.address, ticket.token, one.frame_tls("n3"), lambda: None)
         sender = await connect(listener.address, ticket.token, one.frame_tls("n2"), lambda: None)
@@ -241,9 +260,9 @@ async def test_where_nodes_have_certificates_a_plain_connection_is_hung_up_on(tm
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
     listener = Listener(security.server_context)
     await listener.start()
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
-        writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
+        writer.write(MAGIC + PLAIN + ticket.token + encoded(b"x"))
         assert await is_hung_up_on(reader, writer)
     await listener.stop()
     assert listener.frames == []
@@ -279,7 +298,7 @@ async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, t
 
 
 async def test_a_ticket_that_has_ended_has_no_other_end(listener):
-    with listener.tickets.issue(listener.take) as ticket:
+    with listener.tickets.issue(listener) as ticket:
         pass
     assert ticket.end.cancelled()
     ticket.lose(FrameInvalid("too late"))
@@ -293,9 +312,9 @@ async def test_what_came_before_a_connection_was_closed_is_not_taken_afterwards(
         def is_closing(self):
             return True
 
-    receiver = FrameReceiver(listener.tickets, FRAME_BYTES_MAX)
-    with listener.tickets.issue(listener.take) as ticket:
-        receiver.data_received(ticket.token + b"\0\0\0\x01x")
+    receiver = FrameReceiver(listener.tickets)
+    with listener.tickets.issue(listener) as ticket:
+        receiver.data_received(ticket.token + encoded(b"x"))
         receiver.connection_made(Closing())
         assert not ticket.end.done()
     assert listener.frames == []

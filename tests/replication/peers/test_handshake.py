@@ -9,15 +9,21 @@ import pytest
 from taskraft_replication.core.types import MemberId, MemberInfo, Roster
 from taskraft_replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused
 from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers import handshake
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.handshake import (
+    LOWEST_PROTOCOL_VERSION,
+    PROTOCOL_VERSION,
     Expulsion,
     PeerExpelled,
     PeerIncarnations,
+    answer_to,
     check_directory,
+    check_version,
     expulsion_error,
     hello_to,
 )
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 ONE, TWO, THREE, FOUR = map(MemberId, (1, 2, 3, 4))
 HERE = Membership("c", 7, ONE, 4, "d1", "127.0.0.1:1")
@@ -56,11 +62,46 @@ def test_member_1_is_a_peer_like_any_other():
     assert peers.is_current(hello)
 
 
-def test_another_protocol_is_refused():
+@pytest.mark.parametrize(
+    ("peer", "own", "common"),
+    [
+        ((2, 2), (2, 2), 2),
+        ((2, 5), (4, 7), 5),
+        ((4, 7), (2, 5), 5),
+        ((2, 7), (4, 5), 5),
+        ((0, 4), (4, 5), 4),  # a sender that does not name its lowest version
+    ],
+)
+def test_the_highest_version_that_both_speak_is_chosen(monkeypatch, peer, own, common):
+    monkeypatch.setattr(handshake, "LOWEST_PROTOCOL_VERSION", own[0])
+    monkeypatch.setattr(handshake, "PROTOCOL_VERSION", own[1])
     hello = hello_to(ONE, PEER)
-    hello.protocol_version += 1
-    with pytest.raises(PeerRefused, match="protocol version 2 is not 1"):
+    hello.lowest_protocol_version, hello.protocol_version = peer
+    PeerIncarnations().check_hello(hello, HERE, ROSTER)
+    answer = answer_to(hello, HERE, b"ticket")
+    assert answer.protocol_version == common
+    check_version(ONE, answer)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "reason"),
+    [
+        (0, 1, "member 2 speaks version 1 of the protocol between members, member 1 speaks versio"),
+        (3, 4, "member 2 speaks versions 3 to 4 of the protocol between members, member 1 speaks"),
+        (0, 0, "member 2 speaks version 0"),
+    ],
+)
+def test_a_peer_without_a_common_version_is_refused(lowest, highest, reason):
+    hello = hello_to(ONE, PEER)
+    hello.lowest_protocol_version, hello.protocol_version = lowest, highest
+    with pytest.raises(PeerRefused, match=reason):
         PeerIncarnations().check_hello(hello, HERE, ROSTER)
+
+
+@pytest.mark.parametrize("version", [0, LOWEST_PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_an_answer_in_a_version_that_was_not_offered_is_refused(version):
+    with pytest.raises(PeerRefused, match=f"member 2 answers in version {version}"):
+        check_version(TWO, pb.ExchangeResponse(protocol_version=version))
 
 
 def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():

@@ -19,6 +19,7 @@ from taskraft_replication.core.types import (
 )
 from taskraft_replication.errors import PeerRefused
 from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -77,7 +78,13 @@ def beat(number=1):
 
 def hello(**other):
     return pb.Hello(
-        **{"protocol_version": 1, "cluster_id": "test", "sender": 1, "receiver": 2, **other}
+        **{
+            "protocol_version": PROTOCOL_VERSION,
+            "cluster_id": "test",
+            "sender": 1,
+            "receiver": 2,
+            **other,
+        }
     )
 
 

@@ -26,6 +26,7 @@ from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import grpc_peers
 from taskraft_replication.peers.frame_connection import FrameSender, connect
 from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.send_queue import QUEUE_MESSAGES_MAX
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
@@ -146,6 +147,25 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
     two.transport, two.peers = again.transport, again.peers
 
 
+async def test_a_flipped_bit_on_the_way_ends_the_stream_which_is_made_anew(far, pair, caplog):
+    one, two = pair
+    far.target, far.delay_seconds = two.port, 0
+    one.peers.set_roster(roster_of([MemberInfo(MemberId(2), peer_address=f"127.0.0.1:{far.port}")]))
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    far.damage = lambda data: data.replace(b"sent", b"senu")
+    one.peers.send([replace(beat(2), context=b"sent")])
+    await one.until(lambda: one.lost)
+    assert two.gone == [MemberId(1)]
+    assert "closing the stream from member 1" in caplog.text
+    assert "fails its checksum" in caplog.text
+    async with asyncio.timeout(20):
+        while len(two.received) == 1:
+            one.peers.send([beat(3)])
+            await asyncio.sleep(0)
+    assert {*two.received[1:]} == {beat(3)}, "what was damaged is lost"
+
+
 async def test_messages_that_a_slow_peer_leaves_no_room_for_are_told_as_lost(pair):
     one, _ = pair
     one.peers.send([beat(number) for number in range(QUEUE_MESSAGES_MAX)])
@@ -182,7 +202,10 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
     ("change", "reason"),
     [
         ({"cluster_id": "other"}, "cluster 'other' is not 'test'"),
-        ({"protocol_version": 9}, "protocol version 9 is not 1"),
+        (
+            {"protocol_version": 1},
+            "member 7 speaks version 1 of the protocol between members, member 2 speaks version 2",
+        ),
         ({"receiver": 3}, "this is member 2, not 3"),
         ({"sender": 2}, "member 2 cannot be a peer of 2"),
         (
@@ -194,7 +217,7 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
 async def test_strangers_are_refused_with_the_reason(pair, change, reason):
     _, two = pair
     hello = {
-        "protocol_version": 1,
+        "protocol_version": PROTOCOL_VERSION,
         "cluster_id": "test",
         "group_id": 0,
         "sender": 7,
@@ -218,7 +241,12 @@ async def test_a_group_that_is_not_here_yet_is_asked_again(pair):
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
         hello = pb.Hello(
-            protocol_version=1, cluster_id="test", group_id=8, sender=1, receiver=2, incarnation=1
+            protocol_version=PROTOCOL_VERSION,
+            cluster_id="test",
+            group_id=8,
+            sender=1,
+            receiver=2,
+            incarnation=1,
         )
         await call.write(pb.ExchangeRequest(hello=hello))
         with pytest.raises(aio.AioRpcError) as refusal:
@@ -233,7 +261,7 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
         connections = []
         for call, incarnation in ((old, 1), (new, 2)):
             hello = pb.Hello(
-                protocol_version=1,
+                protocol_version=PROTOCOL_VERSION,
                 cluster_id="test",
                 group_id=0,
                 sender=9,
@@ -273,7 +301,12 @@ async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
         hello = pb.Hello(
-            protocol_version=1, cluster_id="test", group_id=0, sender=9, receiver=2, incarnation=1
+            protocol_version=PROTOCOL_VERSION,
+            cluster_id="test",
+            group_id=0,
+            sender=9,
+            receiver=2,
+            incarnation=1,
         )
         await call.write(pb.ExchangeRequest(hello=hello))
         connection = await connection_of(await call.read(), two.port)
@@ -374,7 +407,12 @@ async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
     _, two = pair
     header = pb.SnapshotHeader(
         hello=pb.Hello(
-            protocol_version=1, cluster_id="test", group_id=0, sender=1, receiver=2, incarnation=1
+            protocol_version=PROTOCOL_VERSION,
+            cluster_id="test",
+            group_id=0,
+            sender=1,
+            receiver=2,
+            incarnation=1,
         ),
         term=3,
         index=9,

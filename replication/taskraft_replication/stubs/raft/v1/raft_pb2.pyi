@@ -129,8 +129,9 @@ class Hello(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    LOWEST_PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
-    """Version of this protocol. Must be equal on both sides."""
+    """Highest version of this protocol that the sender speaks."""
     cluster_id: _builtins.str
     """Identity of the cluster. Must be equal on both sides."""
     group_id: _builtins.int
@@ -149,6 +150,8 @@ class Hello(_message.Message):
     """
     peer_address: _builtins.str
     """Address of the sender, for a receiver that does not know it yet."""
+    lowest_protocol_version: _builtins.int
+    """Lowest version of this protocol that the sender speaks. 0: only protocol_version."""
     def __init__(
         self,
         *,
@@ -160,10 +163,11 @@ class Hello(_message.Message):
         incarnation: _builtins.int = ...,
         directory_id: _builtins.str = ...,
         peer_address: _builtins.str = ...,
+        lowest_protocol_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "group_id", b"group_id", "incarnation", b"incarnation", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "group_id", b"group_id", "incarnation", b"incarnation", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,22 +182,28 @@ class ExchangeResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CONNECTION_TICKET_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """Incarnation of the receiver."""
     directory_id: _builtins.str
     """Identity of the receiver's data directory."""
     connection_ticket: _builtins.bytes
     """Single-use ticket: the first bytes of the frame connection. Valid while the call lasts."""
+    protocol_version: _builtins.int
+    """Version of this protocol for the call and the frame connection: the highest one that both sides
+    speak.
+    """
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
         directory_id: _builtins.str = ...,
         connection_ticket: _builtins.bytes = ...,
+        protocol_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ticket", b"connection_ticket", "directory_id", b"directory_id", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ticket", b"connection_ticket", "directory_id", b"directory_id", "incarnation", b"incarnation", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class PeerServiceStub(object):
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """
@@ -52,7 +52,7 @@ class PeerServiceStub(object):
 
 class PeerServiceServicer(object):
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """
@@ -61,8 +61,9 @@ class PeerServiceServicer(object):
         """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
         receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
         the reason. The sender then opens a frame connection with the ticket: a connection to the same port
-        that carries Frames in order, each after its length in four bytes (big-endian). The connection has
-        one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+        that carries Frames, cut into pieces with checksums
+        (replication/taskraft_replication/peers/pieces.py). The connection has one direction: the receiver
+        sends its answers on the frame connection that it opens to the sender.
         The call and the connection end together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -102,7 +103,7 @@ def add_PeerServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class PeerService(object):
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class PeerServiceStub:
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """
@@ -41,8 +41,9 @@ class PeerServiceStub:
     """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
     receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
     the reason. The sender then opens a frame connection with the ticket: a connection to the same port
-    that carries Frames in order, each after its length in four bytes (big-endian). The connection has
-    one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+    that carries Frames, cut into pieces with checksums
+    (replication/taskraft_replication/peers/pieces.py). The connection has one direction: the receiver
+    sends its answers on the frame connection that it opens to the sender.
     The call and the connection end together.
     """
     SendSnapshot: _grpc.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
@@ -55,7 +56,7 @@ class PeerServiceStub:
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """
@@ -65,8 +66,9 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
     receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
     the reason. The sender then opens a frame connection with the ticket: a connection to the same port
-    that carries Frames in order, each after its length in four bytes (big-endian). The connection has
-    one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+    that carries Frames, cut into pieces with checksums
+    (replication/taskraft_replication/peers/pieces.py). The connection has one direction: the receiver
+    sends its answers on the frame connection that it opens to the sender.
     The call and the connection end together.
     """
     SendSnapshot: _aio.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
@@ -78,7 +80,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Communication between the members of a Raft group. This protocol makes no promise to other programs:
-    the protocol version in the handshake decides which releases can talk to each other.
+    the protocol versions in the handshake decide which releases can talk to each other.
 
     Each message names its group, so that one process can run members of several groups.
     """
@@ -92,8 +94,9 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Introduces the sender to the receiver. The call lasts as long as the sender sends messages. The
         receiver answers with its incarnation and a ticket, or ends the call with FAILED_PRECONDITION and
         the reason. The sender then opens a frame connection with the ticket: a connection to the same port
-        that carries Frames in order, each after its length in four bytes (big-endian). The connection has
-        one direction: the receiver sends its answers on the frame connection that it opens to the sender.
+        that carries Frames, cut into pieces with checksums
+        (replication/taskraft_replication/peers/pieces.py). The connection has one direction: the receiver
+        sends its answers on the frame connection that it opens to the sender.
         The call and the connection end together.
         """
 

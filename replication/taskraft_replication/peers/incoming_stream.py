@@ -1,0 +1,52 @@
+"""Pass the frames of one peer to the group that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import MessageMalformed, PeerRefused
+from taskraft_replication.peers.codec import decode_frame
+from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.handshake import PeerIncarnations, check_directory
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+
+
+class IncomingStream:
+    """The stream from one peer; implements ``FrameListener``.
+
+    Args:
+        hello: the introduction of the peer.
+        groups: the groups of this process, by their ids.
+        incarnations: the newest incarnation of each peer.
+    """
+
+    def __init__(
+        self, hello: pb.Hello, groups: Mapping[int, GrpcPeers], incarnations: PeerIncarnations
+    ) -> None:
+        self._hello = hello
+        self._groups = groups
+        self._incarnations = incarnations
+
+    def frame_arrived(self, frame: bytes) -> None:
+        """See ``FrameListener``.
+
+        Raises:
+            PeerRefused: the peer was removed, or a later incarnation of it has connected.
+            MessageMalformed: the frame is not one, or is on the wrong stream.
+        """
+        hello = self._hello
+        if not self._incarnations.is_current(hello):
+            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+        peers = self._groups[hello.group_id]
+        # The member may have been removed since the handshake.
+        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
+        messages, beacon = decode_frame(frame)
+        for message in messages:
+            if message.sender != hello.sender or message.to != hello.receiver:
+                raise MessageMalformed(
+                    f"a message from {message.sender} to {message.to} is on the wrong stream"
+                )
+        if beacon is not None:
+            peers.receiver.receive_beacon(MemberId(hello.sender), beacon)
+        peers.receiver.receive(messages)

@@ -1,0 +1,161 @@
+"""Damaged, lost, repeated and misplaced pieces are refused; no frame grows beyond its limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from taskraft_replication.peers import pieces
+from taskraft_replication.peers.codec import decode_frame, encode_frame
+from taskraft_replication.peers.pieces import (
+    HEAD_BYTES,
+    PIECE_BYTES,
+    FrameInvalid,
+    PieceKind,
+    PieceReader,
+    PieceWriter,
+)
+
+FRAME_BYTES_MAX = 1 << 20
+
+
+class Frames(list[bytes]):
+    """Collects the frames of a connection."""
+
+    def frame_arrived(self, frame: bytes) -> None:
+        self.append(frame)
+
+
+def encoded(*frames: bytes) -> list[bytes]:
+    """Return the pieces of a new connection."""
+    writer = PieceWriter()
+    return [piece for frame in frames for piece in writer.pieces(frame)]
+
+
+def read(*data: bytes, frame_bytes_max: int = FRAME_BYTES_MAX) -> Frames:
+    """Return the frames in the bytes of a new connection."""
+    frames = Frames()
+    reader = PieceReader(frames, frame_bytes_max)
+    for each in data:
+        reader.feed(each)
+    return frames
+
+
+def append() -> Message:
+    """Return an append as a leader sends it, with two entries."""
+    entries = tuple(
+        Entry(Term(3), LogIndex(index), b"a task of 40 bytes, or a little less") for index in (8, 9)
+    )
+    return Message(
+        MessageKind.APPEND,
+        MemberId(2),
+        MemberId(1),
+        Term(3),
+        log_term=Term(2),
+        index=LogIndex(7),
+        entries=entries,
+        commit=LogIndex(6),
+    )
+
+
+@pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 32], ids=["whole", "cut"])
+def test_no_flipped_bit_of_an_append_makes_another_message(monkeypatch, piece_bytes):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
+    before, frame, after = (encode_frame([append()] * count, bytes) for count in (2, 1, 3))
+    writer = PieceWriter()
+    first, sent, last = (b"".join(writer.pieces(each)) for each in (before, frame, after))
+    arrived = [decode_frame(each)[0] for each in read(first + sent + last)]
+    assert arrived == [[append()] * count for count in (2, 1, 3)]
+    for bit in range(8 * len(sent)):
+        damaged = bytearray(sent)
+        damaged[bit // 8] ^= 1 << bit % 8
+        frames = Frames()
+        reader = PieceReader(frames, FRAME_BYTES_MAX)
+        # What follows is not needed to notice the damage, and does not hide it.
+        with pytest.raises(FrameInvalid, match="fails its checksum"):
+            reader.feed(first + damaged)
+        assert frames == [before]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 200_000])
+def test_a_frame_of_any_size_is_joined_again(size):
+    frame = bytes(number % 251 for number in range(size))
+    sent = encoded(frame, b"next")
+    assert all(len(piece) <= HEAD_BYTES + PIECE_BYTES for piece in sent)
+    assert read(*sent) == [frame, b"next"]
+    assert read(b"".join(sent)) == [frame, b"next"]
+
+
+def test_a_frame_that_comes_byte_by_byte_is_joined_and_not_held_any_more(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
+    frames = Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    frame = bytes(range(20))
+    sent = b"".join(encoded(frame))
+    for count, byte in enumerate(sent, 1):
+        reader.feed(bytes([byte]))
+        assert (reader.held_bytes == 0) == (count == len(sent))
+        assert reader.held_bytes <= len(frame) + HEAD_BYTES
+    assert frames == [frame]
+
+
+@pytest.mark.parametrize(
+    ("order", "number"),
+    [
+        ((1, 2, 3), 0),  # one is lost
+        ((0, 2, 3), 1),
+        ((0, 0, 1), 1),  # one is repeated
+        ((0, 2, 1, 3), 1),  # two change places
+    ],
+)
+def test_a_piece_that_is_not_in_its_place_is_refused(monkeypatch, order, number):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
+    sent = encoded(bytes(8), bytes(24))
+    with pytest.raises(FrameInvalid, match=f"the header of piece {number} fails its checksum"):
+        read(*(sent[each] for each in order))
+
+
+def test_pieces_are_told_apart_by_their_number_also_when_it_begins_again():
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer._count = reader._count = (1 << 32) - 1
+    for frame in (b"a", b"b"):
+        for piece in writer.pieces(frame):
+            reader.feed(piece)
+    assert (frames, writer._count) == ([b"a", b"b"], 1)
+
+
+def test_a_frame_is_no_longer_than_its_limit():
+    frame = bytes(3 * PIECE_BYTES)
+    assert read(*encoded(frame), frame_bytes_max=len(frame)) == [frame]
+    with pytest.raises(FrameInvalid, match="a frame of 196608 bytes exceeds the limit of 196607"):
+        read(encoded(frame)[0][:HEAD_BYTES], frame_bytes_max=len(frame) - 1)
+
+
+class Odd(PieceWriter):
+    """Encodes pieces that no member sends, with right checksums."""
+
+    def piece(self, kind: int, size: int, frame_bytes: int) -> bytes:
+        return self._encode(kind, bytes(size), frame_bytes)
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        ([(PieceKind.WHOLE, 5, 6)], "a whole frame is in one piece"),
+        ([(PieceKind.WHOLE, 6, 5)], "a piece of 6 bytes is too long"),
+        ([(PieceKind.FIRST, PIECE_BYTES + 1, 1 << 20)], "a piece of 65537 bytes is too long"),
+        ([(PieceKind.NEXT, 5, 10)], "a piece of kind 3 is out of place"),
+        ([(PieceKind.NEXT, 0, 0)], "a piece without content"),
+        ([(PieceKind.FIRST, 5, 10), (PieceKind.FIRST, 5, 10)], "kind 2 is out of place"),
+        ([(PieceKind.FIRST, 5, 10), (PieceKind.NEXT, 5, 11)], "kind 3 is out of place"),
+        ([(PieceKind.FIRST, 6, 10), (PieceKind.NEXT, 5, 10)], "longer than their frame"),
+        ([(PieceKind.FIRST, 0, 10)], "a piece without content"),
+        ([(0, 5, 5)], "a piece of kind 0 is out of place"),
+        ([(9, 5, 5)], "a piece of kind 9 is out of place"),
+    ],
+)
+def test_pieces_that_no_member_sends_are_refused(odd, reason):
+    writer = Odd()
+    with pytest.raises(FrameInvalid, match=reason):
+        read(*(writer.piece(*each) for each in odd))
