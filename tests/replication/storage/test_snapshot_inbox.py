@@ -8,6 +8,7 @@ import google_crc32c
 import pytest
 
 from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 from tests.sim.disk import SimDisk
 
@@ -141,3 +142,48 @@ def test_what_cannot_come_whole_is_given_up_once(disk, inbox):
     inbox.give_up(first)
     assert disk.names("raft-0/incoming") == ["one"]
     assert inbox.begin("one") is second
+
+
+def test_an_inbox_takes_one_content_at_a_time_and_forgets_it_with_its_life(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    one = inbox.begin("one")
+    turn = one.attach()
+    one.write(turn, 0, b"", 0)  # an empty content is one too
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    assert SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("two").name == "two"
+    assert [path.name for path in (tmp_path / "m" / "incoming").iterdir()] == ["two"]
+
+
+def test_a_stream_that_was_replaced_cannot_disturb_its_successor(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    stale = content.attach()
+    assert inbox.begin("one") is content
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(stale, 0, b"x", google_crc32c.value(b"x"))
+    content.detach(stale)
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert b"".join(inbox.chunks("one")) == b"y"
+
+
+def test_a_piece_that_was_refused_leaves_no_trace(tmp_path):
+    content = SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("one")
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="checksum"):
+        content.write(turn, 0, b"x", 1)
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert content.size == 1
+
+
+def test_a_content_that_was_given_up_is_not_written_any_more(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    turn = content.attach()
+    content.detach(turn)
+    inbox.begin("two")
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(turn, 0, b"late", google_crc32c.value(b"late"))
