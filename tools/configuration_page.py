@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from taskraft_service.config.relations import RELATIONS, SettingRelation
 from taskraft_service.config.security import SecuritySettings
 from taskraft_service.config.server_config import ServerConfig
 
@@ -38,6 +39,12 @@ data_dir = "/var/lib/taskraft"
 listen = "0.0.0.0:7401"
 ```
 """
+RELATIONS_HEAD: Final = """## Relations between settings
+
+A node checks these rules when it starts. If a rule does not hold, the node does not start, and the
+error names all settings of the rule.
+
+"""
 COLUMNS: Final = ("variable", "key in the file", "type", "default", "bounds", "meaning")
 
 _SECTION: Final = re.compile(r" *# -{8,} (.+)")
@@ -50,7 +57,20 @@ _TIMES: Final = ((86_400_000, "d"), (60_000, "min"), (1_000, "s"))
 def page() -> str:
     """Return the whole page."""
     sections = {**sections_of(ServerConfig), "Certificates and access": described(SecuritySettings)}
-    return "\n".join([HEAD, *(section(title, rows) for title, rows in sections.items())])
+    tables = [section(title, rows) for title, rows in sections.items()]
+    return "\n".join([HEAD, *tables, relations()])
+
+
+def relations() -> str:
+    """Return the table of the relations between settings."""
+    rows = [("rule", "otherwise"), ("---", "---"), *map(relation_row, RELATIONS)]
+    return RELATIONS_HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+
+
+def relation_row(relation: SettingRelation) -> tuple[str, str]:
+    """Return the cells of one relation, with the names of settings as code."""
+    names = "|".join(sorted(relation.settings, key=len, reverse=True))
+    return re.sub(rf"\b({names})\b", r"`\1`", relation.rule), relation.reason
 
 
 def sections_of(settings: type[ServerConfig]) -> dict[str, dict[str, str]]:

@@ -51,6 +51,19 @@ class LogDamaged(ReplicationError):
     """
 
 
+class EntryTooLarge(ReplicationError):
+    """An entry exceeds the size that the log can read: the process must end before it is written.
+
+    A leader of this version never appends such an entry.
+    """
+
+    def __init__(self, index: LogIndex, size: int, most: int) -> None:
+        super().__init__(
+            f"entry {index} has {size} bytes, and the log reads entries of at most {most} bytes; "
+            f"it was not written; run the same release on all nodes"
+        )
+
+
 class StorageFailed(ReplicationError):
     """A write or an fsync failed, so the state of the disk is unknown: the process must end."""
 

@@ -56,6 +56,9 @@ NAMES_MAX: Final = 1_000
 
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""
+COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024
+"""Maximum size of one command in the log. The leader may replace the patterns of a request by the
+names of tubes, and the tokens of foreign leases by longer numbers."""
 
 SESSION_TTR_DEFAULT_MS: Final = 15_000
 SESSION_TTR_MIN_MS: Final = 1_000

@@ -29,6 +29,10 @@ UNCOMMITTED_BYTES_MAX: Final = 64 << 20
 """Maximum payload that is proposed but not committed. Above this limit, a leader without a quorum
 drops proposals."""
 
+ENTRY_BYTES_MAX: Final = 64 << 20
+"""Maximum data of one entry. The log and the peers read no larger entry, so the leader appends no
+larger entry: a larger entry would be acknowledged and could never be read again."""
+
 READS_PENDING_MAX: Final = 4096
 """Maximum read requests that wait for confirmation by a quorum; one request may serve many readers.
 """
@@ -48,7 +52,7 @@ class RaftConfig:
     """The settings of one member; equal on all members except for ``member_id`` and ``applied``.
 
     Times are in ticks, whose length the driver chooses. Limits by bytes count payloads only, and
-    never hold back a single entry that is larger than the limit.
+    never hold back a single entry that is larger than the limit; only ``entry_bytes_max`` does.
     """
 
     member_id: MemberId
@@ -67,6 +71,7 @@ class RaftConfig:
     inflight_bytes_max: int = INFLIGHT_BYTES_MAX
     committed_bytes_max: int = COMMITTED_BYTES_MAX
     uncommitted_bytes_max: int = UNCOMMITTED_BYTES_MAX
+    entry_bytes_max: int = ENTRY_BYTES_MAX
     reads_pending_max: int = READS_PENDING_MAX
     step_down_on_removal: bool = True
     read_only: ReadOnly = ReadOnly.SAFE
@@ -88,6 +93,7 @@ class RaftConfig:
         assert self.inflight_bytes_max >= self.message_bytes_max, "one message must fit the window"
         assert self.committed_bytes_max >= 1
         assert self.uncommitted_bytes_max >= 1
+        assert 1 <= self.entry_bytes_max <= ENTRY_BYTES_MAX, "larger entries cannot be read"
         assert self.reads_pending_max >= 1
         assert self.applied >= 0
         leases = self.read_only is ReadOnly.LEASE_BASED

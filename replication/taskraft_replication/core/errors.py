@@ -46,6 +46,8 @@ class DropReason(Enum):
     """A leadership transfer is in progress: propose to the next leader."""
     TOO_MANY_UNCOMMITTED = "too_many_uncommitted"
     """``RaftConfig.uncommitted_bytes_max`` bytes are proposed and not committed: retry later."""
+    ENTRY_TOO_LARGE = "entry_too_large"
+    """The entry has more than ``RaftConfig.entry_bytes_max`` bytes: propose less at a time."""
 
 
 class ProposalDropped(Exception):

@@ -39,7 +39,7 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     if member.role is not _LEADER:
         return _forward(member, entries)
     size = payload_bytes(entries)
-    reason = _reason_to_drop(member, size)
+    reason = _reason_to_drop(member, size, max(len(entry.data) for entry in entries))
     if reason is not None:
         return reason
     fault = None
@@ -58,7 +58,7 @@ def append_unsent(leader: Member, data: bytes) -> DropReason | None:
     Returns why nothing was appended, or None.
     """
     size = len(data)
-    reason = _reason_to_drop(leader, size)
+    reason = _reason_to_drop(leader, size, size)
     if reason is not None:
         return reason
     log = leader.log
@@ -77,8 +77,13 @@ def send_unsent(member: Member) -> None:
         broadcast_append(member)
 
 
-def _reason_to_drop(leader: Member, size: int) -> DropReason | None:
-    """Return why the leader cannot append ``size`` bytes now, or None."""
+def _reason_to_drop(leader: Member, size: int, largest: int) -> DropReason | None:
+    """Return why the leader cannot append ``size`` bytes now, or None.
+
+    ``largest`` is the size of the largest of the entries.
+    """
+    if largest > leader.config.entry_bytes_max:
+        return DropReason.ENTRY_TOO_LARGE
     if leader.config.member_id not in leader.tracker.progress:
         return DropReason.NOT_A_MEMBER
     if leader.transferee != NO_MEMBER:

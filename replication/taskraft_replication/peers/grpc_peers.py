@@ -12,6 +12,7 @@ import grpc
 from grpc import aio
 
 from taskraft_replication.background import Background
+from taskraft_replication.core.config import ENTRY_BYTES_MAX
 from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta
 from taskraft_replication.errors import DirectoryRefused, SnapshotBroken
 from taskraft_replication.machine import SnapshotReader
@@ -23,7 +24,6 @@ from taskraft_replication.peers.link import PeerLink
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.send_queue import FRAME_BYTES_MAX
 from taskraft_replication.peers.snapshot_stream import SnapshotTransfer, header_of
-from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 NO_USE_PAUSE_SECONDS: Final = 2.0

@@ -16,15 +16,14 @@ from typing import Final
 
 import google_crc32c
 
+from taskraft_replication.core.config import ENTRY_BYTES_MAX
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term, value
+from taskraft_replication.errors import EntryTooLarge
 
 _PREFIX: Final = Struct("<4sI")  # magic, crc of all that follows up to the padding
 _FACTS: Final = Struct("<IIQQQQB7x")  # crc before, data bytes, index, term, synced, commit, kind
 _MAGIC: Final = b"\xf5TR\x01"
 HEADER_BYTES: Final = _PREFIX.size + _FACTS.size
-ENTRY_BYTES_MAX: Final = 64 << 20
-"""Maximum data of one entry; a larger length in a header is damage."""
-
 _PADDING: Final = tuple(bytes(-size % 8) for size in range(8))
 _KINDS: Final = tuple(EntryKind(number) for number in range(len(EntryKind)))
 
@@ -59,7 +58,11 @@ def encode_batch(
     synced: LogIndex,
     commit: LogIndex,
 ) -> EncodedBatch:
-    """Encode ``entries`` as records that continue the chain after ``crc_before``."""
+    """Encode ``entries`` as records that continue the chain after ``crc_before``.
+
+    Raises:
+        EntryTooLarge: ``decode_record`` would take an entry for damage; nothing may be written.
+    """
     parts: list[bytes] = []
     sizes: list[int] = []
     crc = crc_before
@@ -67,6 +70,8 @@ def encode_batch(
     for entry in entries:
         data = entry.data
         size = len(data)
+        if size > ENTRY_BYTES_MAX:
+            raise EntryTooLarge(entry.index, size, ENTRY_BYTES_MAX)
         kind = 0 if entry.kind is EntryKind.NORMAL else entry.kind.value
         facts = _FACTS.pack(crc, size, entry.index, entry.term, synced, commit, kind)
         crc = extend(extend(salt, facts), data)
@@ -83,7 +88,10 @@ def record_bytes(data_bytes: int) -> int:
 
 
 def decode_record(raw: bytes, offset: int, salt: int) -> Record | None:
-    """Return the record at ``offset``, or None if there is no valid record."""
+    """Return the record at ``offset``, or None if there is no valid record.
+
+    A length above ``ENTRY_BYTES_MAX`` is damage, because ``encode_batch`` writes no such record.
+    """
     if raw[offset : offset + 4] != _MAGIC or len(raw) - offset < HEADER_BYTES:
         return None
     crc = _PREFIX.unpack_from(raw, offset)[1]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -28,14 +29,25 @@ from taskraft_service.config.addresses import (
     parse_peers,
     port_of,
 )
+from taskraft_service.config.relations import SettingsConflict, check_relations
 from taskraft_service.config.security import SecuritySettings
-from taskraft_service.limits import PAYLOAD_BYTES_MAX, SESSION_TTR_DEFAULT_MS
+from taskraft_service.limits import (
+    COMMAND_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    SESSION_TTR_DEFAULT_MS,
+    SESSION_TTR_MAX_MS,
+)
 
 CONFIG_VARIABLE: Final = "TASKRAFT_CONFIG"
 MIB: Final = 1024 * 1024
-ELECTION_HEARTBEATS_MIN: Final = 2
-"""Minimum election timeout in heartbeats; with fewer, one lost heartbeat would start an
-election."""
+GIB: Final = 1024 * MIB
+TIB: Final = 1024 * GIB
+DAY_MS: Final = 86_400_000
+ENTRY_COMMANDS_BYTES_MAX: Final = 32 * MIB
+"""Maximum of `entry_bytes_max`. With one command of any size and the takes of waiting consumers,
+an entry stays below the size that the log reads; a test adds the sizes up."""
+_CONFLICT: Final = "settings_conflict"
+"""Type of pydantic's error for settings that contradict each other."""
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - compared with, not bound
 
@@ -76,7 +88,7 @@ class ServerConfig(SecuritySettings):
     """Client addresses (`host:port,host:port`) of an existing cluster, or peer addresses if the
     nodes have certificates. At its first start this node joins that cluster instead of founding a
     new one; `peers` is then not needed."""
-    join_wait_ms: int = Field(default=60_000, ge=0)
+    join_wait_ms: int = Field(default=60_000, ge=0, le=DAY_MS)
     """Time for which a joining node repeats its request while no member answers."""
 
     # -------------------------------------------------------------------- Tubes and sessions
@@ -84,22 +96,22 @@ class ServerConfig(SecuritySettings):
     auto_create_tubes: bool = False
     """Whether the first put creates a missing tube, of kind `fifottl`. `Configure` overrides the
     value for the whole cluster."""
-    failover_grace_ms: int = Field(default=SESSION_TTR_DEFAULT_MS, ge=0)
+    failover_grace_ms: int = Field(default=SESSION_TTR_DEFAULT_MS, ge=0, le=SESSION_TTR_MAX_MS)
     """Minimum time that a session survives after a change of leader. `Configure` overrides the
     value for the whole cluster."""
-    temporary_bytes_max: int = Field(default=64 * MIB, ge=0)
+    temporary_bytes_max: int = Field(default=64 * MIB, ge=0, le=TIB)
     """Maximum memory of all temporary tubes on the leader; further puts are refused with
-    `LIMIT_REACHED`."""
+    `LIMIT_REACHED`. 0: every put into a temporary tube is refused."""
 
     # -------------------------------------------------------------------- Change feed
 
     feed_partitions: int = Field(default=8, ge=1, le=1_024)
     """Number of partitions of the change feed. The first leader of the cluster fixes the number;
     later changes of this setting have no effect."""
-    feed_retention_ms: int = Field(default=7 * 86_400_000, ge=1_000)
+    feed_retention_ms: int = Field(default=7 * DAY_MS, ge=1_000, le=36_500 * DAY_MS)
     """Maximum age of events in the change feed; older events are deleted. `Configure` overrides the
     value for the whole cluster."""
-    feed_bytes_max: int = Field(default=16 * 1024 * MIB, ge=MIB)
+    feed_bytes_max: int = Field(default=16 * GIB, ge=MIB, le=1024 * TIB)
     """Maximum size of the change feed on each node; the oldest events are deleted first.
     `Configure` overrides the value for the whole cluster."""
 
@@ -107,17 +119,18 @@ class ServerConfig(SecuritySettings):
 
     payload_bytes_max: int = Field(default=PAYLOAD_BYTES_MAX, ge=1, le=16 * MIB)
     """Maximum payload of one task."""
-    calls_max: int = Field(default=10_000, ge=1)
+    calls_max: int = Field(default=10_000, ge=1, le=1_000_000)
     """Maximum number of concurrent calls and streams; further calls are refused."""
-    pending_commands_max: int = Field(default=20_000, ge=1)
+    pending_commands_max: int = Field(default=20_000, ge=1, le=1_000_000)
     """Maximum number of commands that wait for a log entry; further commands are refused with
     `OVERLOADED`."""
-    pending_bytes_max: int = Field(default=64 * MIB, ge=MIB)
+    pending_bytes_max: int = Field(default=64 * MIB, ge=COMMAND_BYTES_MAX, le=GIB)
     """Maximum total size of the commands that wait for a log entry; further commands are refused
-    with `OVERLOADED`. Must be at least `payload_bytes_max`."""
-    disk_low_bytes: int = Field(default=256 * MIB, ge=0)
+    with `OVERLOADED`. The minimum is the size of the largest command, which could otherwise never
+    be accepted."""
+    disk_low_bytes: int = Field(default=256 * MIB, ge=0, le=1024 * TIB)
     """Free disk space below which puts are refused with `DISK_LOW`. Takes and settlements go on,
-    because they free space."""
+    because they free space. 0: puts are never refused."""
     stop_grace_ms: int = Field(default=10_000, ge=0, le=600_000)
     """Maximum time that a stopping node waits for running calls before it cancels them."""
 
@@ -126,44 +139,44 @@ class ServerConfig(SecuritySettings):
     tick_ms: int = Field(default=50, ge=1, le=1_000)
     """Length of one Raft tick. `heartbeat_ms` and `election_timeout_ms` are rounded to ticks."""
     heartbeat_ms: int = Field(default=150, ge=1, le=10_000)
-    """Interval of the leader's heartbeats. Must be at least `tick_ms`."""
+    """Interval of the leader's heartbeats."""
     election_timeout_ms: int = Field(default=350, ge=2, le=60_000)
     """Minimum time without a leader before a follower campaigns. Each follower draws its timeout
-    between this value and twice this value. Must be at least 2 x `heartbeat_ms`."""
+    between this value and twice this value."""
 
     # -------------------------------------------------------------------- Log
 
-    entry_bytes_max: int = Field(default=4 * MIB, ge=1024)
+    entry_bytes_max: int = Field(default=4 * MIB, ge=1024, le=ENTRY_COMMANDS_BYTES_MAX)
     """Size at which the leader closes a log entry. A larger command gets an entry of its own."""
-    entry_commands_max: int = Field(default=1_000, ge=1)
+    entry_commands_max: int = Field(default=1_000, ge=1, le=100_000)
     """Maximum number of client commands in one log entry."""
     entries_in_flight_max: int = Field(default=4, ge=1, le=64)
     """Maximum number of log entries that the leader proposes before the first of them is applied.
     More than one is in flight only under load that fills entries."""
-    log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=1024 * MIB)
+    log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=GIB)
     """Size at which a new segment file of the log begins."""
-    log_flush_bytes: int = Field(default=16 * MIB, ge=4096)
+    log_flush_bytes: int = Field(default=16 * MIB, ge=4096, le=64 * GIB)
     """Amount of log after which the state is flushed to disk, so that the log before it may be
     deleted. A start replays about this much log."""
-    log_kept_entries: int = Field(default=10_000, ge=0)
+    log_kept_entries: int = Field(default=10_000, ge=0, le=1_000_000_000)
     """Number of applied log entries to keep for followers that lag behind. A follower that lags
     further gets a snapshot."""
-    log_kept_bytes: int = Field(default=128 * MIB, ge=0)
+    log_kept_bytes: int = Field(default=128 * MIB, ge=0, le=64 * GIB)
     """Maximum total size of the entries that `log_kept_entries` keeps. A start reads the whole
     log."""
 
     # -------------------------------------------------------------------- State in RocksDB
 
-    collect_entries: int = Field(default=256, ge=1)
+    collect_entries: int = Field(default=256, ge=1, le=1_000_000)
     """Maximum number of log entries whose changes are written to RocksDB in one batch. A larger
     value saves writes of short-lived tasks. The event loop pauses during a batch, about 15 us per
     changed task."""
-    collect_ms: int = Field(default=500, ge=1)
+    collect_ms: int = Field(default=500, ge=1, le=600_000)
     """Maximum time between two such batches. With 500 ms, short-lived tasks cost one eighth less
     CPU than with 100 ms."""
-    block_cache_bytes: int = Field(default=64 * MIB, ge=MIB)
+    block_cache_bytes: int = Field(default=64 * MIB, ge=MIB, le=TIB)
     """Size of the RocksDB block cache in memory."""
-    write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB)
+    write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB, le=16 * GIB)
     """Size of one RocksDB write buffer in memory; at most four exist at a time."""
 
     # -------------------------------------------------------------------- Process logs and tests
@@ -198,12 +211,12 @@ class ServerConfig(SecuritySettings):
             address = getattr(self, name)
             if address:
                 self._check_address(name, address)
-        if self.election_timeout_ms < ELECTION_HEARTBEATS_MIN * self.heartbeat_ms:
-            raise ValueError("election_timeout_ms must be at least 2 x heartbeat_ms")
-        if self.heartbeat_ms < self.tick_ms:
-            raise ValueError("heartbeat_ms must be at least tick_ms")
-        if self.payload_bytes_max > self.pending_bytes_max:
-            raise ValueError("payload_bytes_max must not exceed pending_bytes_max")
+        try:
+            check_relations(self)
+        except SettingsConflict as error:
+            # pydantic keeps the names of the settings in the context of its own error.
+            context = {"text": str(error), "settings": error.settings}
+            raise PydanticCustomError(_CONFLICT, "{text}", context) from error
         self.armed_failpoints()
         try:
             members = self.members
@@ -276,6 +289,7 @@ def read_config() -> ServerConfig:
 
     Raises:
         ConfigInvalid: one line that names the first invalid setting.
+        SettingsConflict: one line that names the settings that contradict each other.
     """
     path = os.environ.get(CONFIG_VARIABLE)
     if path and not Path(path).is_file():
@@ -284,6 +298,8 @@ def read_config() -> ServerConfig:
         return ServerConfig()
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == _CONFLICT:
+            raise SettingsConflict(first["msg"], first["ctx"]["settings"]) from error
         place = ".".join(str(part) for part in first["loc"]) or "settings"
         raise ConfigInvalid(f"{place}: {first['msg'].removeprefix('Value error, ')}") from error
     except (OSError, ValueError) as error:

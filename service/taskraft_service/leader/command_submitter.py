@@ -23,6 +23,18 @@ class LeaderOverloaded(Exception):
     """A limit of waiting work on the leader is reached; nothing was proposed."""
 
 
+class CommandTooLarge(Exception):
+    """The command is larger than a log entry can hold; a retry has the same outcome."""
+
+    def __init__(self, size_bytes: int, bytes_max: int) -> None:
+        super().__init__(
+            f"the command has {size_bytes} bytes in the log, more than {bytes_max}; "
+            f"split the request"
+        )
+        self.size_bytes = size_bytes
+        self.bytes_max = bytes_max
+
+
 class NotProposed(Exception):
     """The command was dropped before it reached the log; it had no effect and may be retried."""
 
@@ -31,7 +43,7 @@ class OutcomeUnknown(Exception):
     """The command reached the log, but leadership was lost before it was applied."""
 
 
-SubmitFailure: TypeAlias = NotProposed | OutcomeUnknown | LeaderOverloaded
+SubmitFailure: TypeAlias = NotProposed | OutcomeUnknown | LeaderOverloaded | CommandTooLarge
 """Errors with which a proposed command can fail."""
 
 
@@ -53,6 +65,7 @@ class CommandSubmitter(Protocol):
 
         Raises:
             LeaderOverloaded: the limit of pending commands is reached.
+            CommandTooLarge: no log entry can hold the command.
             NotProposed: this node does not lead.
         """
 

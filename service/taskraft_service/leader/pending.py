@@ -7,7 +7,13 @@ from collections import deque
 from dataclasses import dataclass
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.command_submitter import AppliedCommand, LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import (
+    AppliedCommand,
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+)
+from taskraft_service.limits import COMMAND_BYTES_MAX
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,8 +70,11 @@ class PendingCommands:
 
         Raises:
             LeaderOverloaded: the limit of pending commands or bytes is reached.
+            CommandTooLarge: the command exceeds ``COMMAND_BYTES_MAX``, so no entry can hold it.
         """
         size = encoded.record_bytes
+        if size > COMMAND_BYTES_MAX:
+            raise CommandTooLarge(size, COMMAND_BYTES_MAX)
         if (
             len(self._line) >= self._limits.pending_commands
             or self._bytes + size > self._limits.pending_bytes

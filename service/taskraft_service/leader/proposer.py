@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from taskraft_replication.core.config import ENTRY_BYTES_MAX
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
+    CommandTooLarge,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
@@ -144,6 +146,7 @@ class Proposer:
 
         Raises:
             LeaderOverloaded: the limit of pending commands is reached.
+            CommandTooLarge: no log entry can hold the command.
             NotProposed: this node does not lead.
         """
         if not self._open:
@@ -294,6 +297,8 @@ class Proposer:
                 error = LeaderOverloaded(
                     "too many uncommitted entries wait for other members; retry later"
                 )
+            case ProposalDropped(reason=DropReason.ENTRY_TOO_LARGE):
+                error = CommandTooLarge(entry.entry_bytes, ENTRY_BYTES_MAX)
             case ProposalDropped() | NotRaftLeader():
                 error = NotProposed(str(failure))
             case _:

@@ -9,7 +9,7 @@ changes nothing, and its consumer keeps waiting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from taskraft_service.languages.patterns import TubePattern, is_pattern
@@ -18,6 +18,9 @@ from taskraft_service.limits import TAKE_TASKS_MAX
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Maximum number of takes appended to one entry; the others follow with the next."""
+CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
+"""Size of the takes in one entry at which no further take is appended. A take of a pattern names
+every tube that has tasks, so a thousand takes could otherwise exceed the size of an entry."""
 
 
 class ReadyCounts(Protocol):
@@ -49,6 +52,26 @@ class _Tube:
     expected: int = 0
     serial: int = 0
     """Incremented whenever tasks may have become ready."""
+
+
+@dataclass(slots=True)
+class _EntryClaims:
+    """The claims of the entry that is being built."""
+
+    claims: list[Claim] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the further claims must wait for the next entry."""
+        return (
+            len(self.claims) >= CLAIMS_PER_ENTRY_MAX or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
+        )
+
+    def add(self, claim: Claim) -> None:
+        """Append a claim."""
+        self.claims.append(claim)
+        self.size_bytes += claim.encoded.record_bytes
 
 
 def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
@@ -191,9 +214,9 @@ class Waiters:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
                 log.
         """
-        claims: list[Claim] = []
         if not self._to_check:
-            return claims
+            return []
+        claims = _EntryClaims()
         among = among or self._ready_counts.is_logged
         for name in list(self._to_check):
             if not among(name):
@@ -201,29 +224,29 @@ class Waiters:
             known = self._tubes.get(name)
             if known is None or not known.line or not self._claim_from(name, claims, among):
                 self._to_check.pop(name, None)
-            if len(claims) >= CLAIMS_PER_ENTRY_MAX:
+            if claims.is_full:
                 break
-        return claims
+        return claims.claims
 
-    def _claim_from(self, name: str, claims: list[Claim], among: Callable[[str], bool]) -> bool:
+    def _claim_from(self, name: str, claims: _EntryClaims, among: Callable[[str], bool]) -> bool:
         """Add claims on one tube; return whether the next entry must check the tube again."""
         known = self._tubes[name]
         served: list[WaitingConsumer] = []
         free = self._free(name, known)
         for consumer in known.line:
-            if free <= 0 or len(claims) >= CLAIMS_PER_ENTRY_MAX:
+            if free <= 0 or claims.is_full:
                 break
             if self._found_empty.get((consumer, name)) == known.serial:
                 continue
             wanted = min(consumer.wanted_tasks(), TAKE_TASKS_MAX)
             if wanted > 0:
                 claim = self._claim(consumer, name, wanted, among)
-                claims.append(claim)
+                claims.add(claim)
                 free -= claim.shares[name]
             served.append(consumer)
         for consumer in served:
             self._move_back(consumer)
-        return free > 0 and len(claims) >= CLAIMS_PER_ENTRY_MAX
+        return free > 0 and claims.is_full
 
     def _free(self, name: str, known: _Tube) -> int:
         return self._ready_counts.ready_count(name) + known.expected - known.claimed

@@ -75,7 +75,11 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
             components.phases,
             components.leadership,
             reader,
-            SettingsHandler(executor, components.settings).method(),
+            SettingsHandler(
+                executor,
+                components.settings,
+                lambda: len(components.machine.queue.feed.partitions),
+            ).method(),
             components.members,
         ).methods(),
     )

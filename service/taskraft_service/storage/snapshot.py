@@ -61,7 +61,16 @@ class RocksSnapshot:
             self._starts.append(self._starts[-1] + size)
 
     def read(self, offset: int, size: int) -> bytes:
-        """See ``SnapshotReader``."""
+        """See ``SnapshotReader``.
+
+        Raises:
+            SnapshotBroken: the state has more files than ``build`` accepts, or a file was cut off.
+        """
+        if len(self._names) > FILES_MAX:
+            raise SnapshotBroken(
+                f"the state has {len(self._names)} files, and members accept {FILES_MAX}; raise "
+                f"write_buffer_bytes, and restart this node to compact its files"
+            )
         parts = [self._head[offset : offset + size]]
         missing = min(offset + size, self._starts[-1]) - offset - len(parts[0])
         offset += len(parts[0])

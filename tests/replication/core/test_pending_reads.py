@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from taskraft_replication.core.config import RaftConfig, ReadOnly
+from taskraft_replication.core.config import ENTRY_BYTES_MAX, RaftConfig, ReadOnly
 from taskraft_replication.core.trace import MessageDropped, MessageDropReason
 from taskraft_replication.core.types import Message, MessageKind, RaftRole, ReadState
 from tests.replication.core.cluster import Cluster, of_kind, to
@@ -224,6 +224,8 @@ def test_lease_reads_require_check_quorum():
         {"committed_bytes_max": 0},
         {"uncommitted_bytes_max": 0},
         {"reads_pending_max": 0},
+        {"entry_bytes_max": 0},
+        {"entry_bytes_max": ENTRY_BYTES_MAX + 1},
         {"applied": -1},
     ],
 )

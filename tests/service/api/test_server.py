@@ -368,7 +368,7 @@ async def test_a_put_that_waits_for_room_finds_the_disk_low(node):
 
 
 async def test_too_many_waiting_commands_are_refused(tmp_path):
-    async with running(config_in(tmp_path, pending_commands_max=1)) as node:
+    async with running(config_in(tmp_path, pending_commands_max=1, entry_commands_max=1)) as node:
         await create(node)
         answers = await asyncio.gather(
             *(put(node, b"x") for _ in range(50)), return_exceptions=True

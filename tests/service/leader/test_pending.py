@@ -1,11 +1,18 @@
 """Commands that wait for an entry, and what counts towards their limits."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
+from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft_service.leader.command_submitter import (
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+)
 from taskraft_service.leader.pending import PendingCommands
+from taskraft_service.limits import COMMAND_BYTES_MAX
 from tests.service.leader.test_proposer import LIMITS, command
 
 
@@ -42,3 +49,15 @@ async def test_cancelled_commands_do_not_count_towards_the_limit(pending):
     pending.add(command("x" * 1_900), None)
     with pytest.raises(LeaderOverloaded):
         pending.add(command("x" * 1_900), None)
+
+
+async def test_a_command_that_no_entry_can_hold_is_refused_for_good():
+    limits = replace(LIMITS, pending_bytes=2 * COMMAND_BYTES_MAX)
+    pending = PendingCommands(limits, asyncio.get_running_loop())
+    small = command("a")
+    largest = EncodedCommand(small.command, b"h", bytes(COMMAND_BYTES_MAX - 1))
+    pending.add(largest, None)
+    with pytest.raises(CommandTooLarge) as refused:
+        pending.add(EncodedCommand(small.command, b"hh", largest.raw), None)
+    assert refused.value.size_bytes == COMMAND_BYTES_MAX + 1
+    assert len(pending) == 1

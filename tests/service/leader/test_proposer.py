@@ -14,7 +14,12 @@ from taskraft_service.command_codecs.sessions import KEEP_SESSIONS, STARTUP
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import decode_entry
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import (
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from taskraft_service.leader.waiters import Waiters
@@ -241,6 +246,7 @@ async def test_a_cancelled_command_is_never_proposed(bench):
         (ProposalDropped(DropReason.TRANSFERRING), NotProposed),
         (ProposalDropped(DropReason.TOO_MANY_UNCOMMITTED), LeaderOverloaded),
         (ProposalLost(3, "overwritten"), OutcomeUnknown),
+        (ProposalDropped(DropReason.ENTRY_TOO_LARGE), CommandTooLarge),
         (OSError(), OutcomeUnknown),
     ],
 )

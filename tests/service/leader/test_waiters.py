@@ -3,7 +3,11 @@
 import pytest
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
+from taskraft_service.leader.waiters import (
+    CLAIM_BYTES_PER_ENTRY_MAX,
+    CLAIMS_PER_ENTRY_MAX,
+    Waiters,
+)
 from taskraft_service.limits import TAKE_TASKS_MAX
 from taskraft_service.queue.operations.take import Take
 
@@ -377,3 +381,36 @@ def test_selective_consumers_do_not_block_others():
     for claim in claims[:99]:
         answer(waiters, claim, 0)
     assert waiters.claims() == []
+
+
+class Verbose(Consumer):
+    """A consumer whose takes are large, for example because a pattern matches many tubes."""
+
+    size_bytes = CLAIM_BYTES_PER_ENTRY_MAX // 3 + 1
+
+    def take(self, tubes, tasks_max):
+        encoded = super().take(tubes, tasks_max)
+        return EncodedCommand(encoded.command, b"", bytes(self.size_bytes))
+
+
+def test_the_takes_of_an_entry_are_bounded_by_their_size():
+    waiters = Waiters(Board(a=5, b=5))
+    consumers = [Verbose(*sources) for sources in ("a", "a", "a", "a", "b", "b")]
+    for consumer in consumers:
+        waiters.add(consumer)
+    first, second = waiters.claims(), waiters.claims()
+    assert [claim.consumer for claim in (*first, *second)] == consumers
+    assert [len(first), len(second)] == [3, 3]
+    for claims in (first, second):
+        sizes = [claim.encoded.record_bytes for claim in claims]
+        assert sum(sizes[:-1]) < CLAIM_BYTES_PER_ENTRY_MAX
+
+
+def test_one_take_goes_with_every_entry_however_large_it_is(monkeypatch):
+    monkeypatch.setattr(Verbose, "size_bytes", CLAIM_BYTES_PER_ENTRY_MAX + 1)
+    waiters = Waiters(Board(a=5))
+    consumers = [Verbose("a"), Verbose("a")]
+    for consumer in consumers:
+        waiters.add(consumer)
+    entries = [[claim.consumer for claim in waiters.claims()] for _ in range(2)]
+    assert entries == [[consumer] for consumer in consumers]

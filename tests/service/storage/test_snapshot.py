@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskraft_replication.errors import SnapshotBroken
 from taskraft_service import wire
+from taskraft_service.storage import snapshot as snapshot_module
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
 
@@ -104,3 +106,17 @@ def test_absurd_numbers_are_refused(tmp_path, number):
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(SnapshotDamaged, match="not a snapshot"):
         build(tmp_path / "db", [b"something else entirely"])
+
+
+def test_a_state_with_more_files_than_a_member_accepts_is_not_sent(tmp_path, monkeypatch):
+    store = RocksStore(tmp_path / "a", MIB, MIB)
+    store.write([(b"a", b"x")])
+    store.freeze(tmp_path / "frozen")
+    kept = RocksSnapshot(1, tmp_path / "frozen")
+    monkeypatch.setattr(snapshot_module, "FILES_MAX", len(list((tmp_path / "frozen").iterdir())))
+    assert content_of(kept)
+    monkeypatch.setattr(snapshot_module, "FILES_MAX", 1)
+    with pytest.raises(SnapshotBroken, match="members accept 1;"):
+        kept.read(0, MIB)
+    kept.close()
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from taskraft.v1 import cluster_service_pb2 as pb
@@ -13,6 +14,7 @@ from taskraft_service.api.state.command_executor import CommandExecutor, result_
 from taskraft_service.api.tubes.checks import check_profile
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import CONFIGURE
+from taskraft_service.config.relations import FEED_PARTITION_BYTES_MIN
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.operations.settings import SettingsResult
 
@@ -25,11 +27,23 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class SettingsHandler:
-    """The handler of Configure, a method of ClusterService."""
+    """The handler of Configure, a method of ClusterService.
 
-    def __init__(self, executor: CommandExecutor, in_force: EffectiveSettings) -> None:
+    Args:
+        executor: proposes the change.
+        in_force: the settings in force.
+        feed_partitions: returns the number of partitions of the change feed.
+    """
+
+    def __init__(
+        self,
+        executor: CommandExecutor,
+        in_force: EffectiveSettings,
+        feed_partitions: Callable[[], int],
+    ) -> None:
         self._executor = executor
         self._in_force = in_force
+        self._feed_partitions = feed_partitions
 
     def method(self) -> UnaryMethod[pb.ConfigureRequest]:
         """Return the method Configure."""
@@ -37,7 +51,7 @@ class SettingsHandler:
 
     async def configure(self, call: UnaryCall[pb.ConfigureRequest]) -> pb.ConfigureResponse:
         """Change all given settings atomically; return the settings in force."""
-        _check_configure(call.request)
+        _check_configure(call.request, self._feed_partitions())
         outcome = await self._executor.execute(CONFIGURE, call)
         stored = result_of(outcome, SettingsResult).settings
         settings = _settings_message(self._in_force.merged(stored))
@@ -58,7 +72,7 @@ def _settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
     )
 
 
-def _check_configure(request: pb.ConfigureRequest) -> None:
+def _check_configure(request: pb.ConfigureRequest, feed_partitions: int) -> None:
     """Check all settings of a request; one invalid setting refuses all.
 
     Raises:
@@ -71,7 +85,10 @@ def _check_configure(request: pb.ConfigureRequest) -> None:
         "failover_grace_ms": (0, limits.SESSION_TTR_MAX_MS),
         "session_ttr_ms": (0, limits.SESSION_TTR_MAX_MS),
         "feed_retention_ms": (FEED_RETENTION_MIN_MS, _INT64_MAX),
-        "feed_bytes_max": (FEED_BYTES_MIN, _INT64_MAX),
+        "feed_bytes_max": (
+            max(FEED_BYTES_MIN, feed_partitions * FEED_PARTITION_BYTES_MIN),
+            _INT64_MAX,
+        ),
     }
     for name, (low, high) in ranges.items():
         if settings.HasField(name):  # type: ignore[arg-type]  # the names are fields of it

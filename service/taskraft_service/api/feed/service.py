@@ -140,16 +140,15 @@ class FeedService:
         request = parse_request(pb.ReadChangesRequest, raw)
         caller.authorize(request)
         self._check(request)
-        most = rows_max(request)
         at = request.from_seq
         stop = request.to_seq or NO_END
         await self._wait_for_event(request, at)
         while at < stop:
             self._check_may_continue(request, caller)
-            chunk = self._next_chunk(request, at, stop, most)
-            if chunk is not None:
-                await stream.write(chunk_message(request, chunk).SerializeToString())
-                at = chunk.next_seq
+            found = self._next_message(request, at, stop)
+            if found is not None:
+                message, at = found
+                await stream.write(message)
             elif request.to_seq:
                 # This node has sent everything that it has applied; wait for the rest of the range.
                 await self._wait_for_event(request, at)
@@ -220,6 +219,27 @@ class FeedService:
                 f"this node has applied events only up to {high}; retry or ask another node",
                 {"partition": str(partition), "high": str(high)},
             )
+
+    def _next_message(
+        self, request: pb.ReadChangesRequest, at: int, stop: int
+    ) -> tuple[bytes, int] | None:
+        """Return the message of the next chunk and the position after it; None if there is none.
+
+        Names and texts are as long as the producers chose, so the size is known only afterwards.
+        A message above the requested size is cut to fewer events, but has at least one. The
+        reader could otherwise never receive this part of the feed.
+        """
+        rows = rows_max(request)
+        bytes_max = request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT
+        while True:
+            chunk = self._next_chunk(request, at, stop, rows)
+            if chunk is None:
+                return None
+            message = chunk_message(request, chunk).SerializeToString()
+            covered = chunk.next_seq - chunk.from_seq
+            if len(message) <= bytes_max or covered == 1:
+                return message, chunk.next_seq
+            rows = max(1, covered * bytes_max // len(message))
 
     def _next_chunk(
         self, request: pb.ReadChangesRequest, at: int, stop: int, rows_max: int

@@ -16,7 +16,12 @@ from google.rpc import error_details_pb2, status_pb2
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import (
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.wire import WireMalformed
@@ -136,30 +141,35 @@ def refused_by_queue(refusal: Refusal) -> CallRefused:
     return CallRefused(int(refusal.reason), refusal.message, refusal.metadata, violations)
 
 
+_REASONS: Final[Mapping[type[Exception], tuple[int, str]]] = {
+    Unauthenticated: (_Reason.NO_CREDENTIALS, ""),
+    LeaderOverloaded: (_Reason.OVERLOADED, ""),
+    ReadUnconfirmed: (_Reason.NO_LEADER, "no quorum confirms the read"),
+    NotProposed: (_Reason.NOT_LEADER, "this node is not the leader"),
+    NotRaftLeader: (_Reason.NOT_LEADER, "this node is not the leader"),
+    Stopped: (_Reason.DRAINING, "this node is stopping"),
+    WireMalformed: (_Reason.INVALID_FIELD, "the request is not a valid message"),
+}
+"""Reason and message of internal errors without details; the error's own text if it is empty."""
+
+
 def refused_for(error: Exception) -> CallRefused | None:
     """Return the exception to answer an internal error with; None if the error is a bug."""
     match error:
         case CallRefused():
             return error
-        case Unauthenticated():
-            return CallRefused(_Reason.NO_CREDENTIALS, str(error))
         case PermissionDenied():
             missing = {"principal": error.principal, "verb": error.verb, "tube": error.name}
             return CallRefused(_Reason.NOT_ALLOWED, str(error), missing)
-        case LeaderOverloaded():
-            return CallRefused(_Reason.OVERLOADED, str(error))
         case OutcomeUnknown():
             return CallRefused(_Reason.COMMIT_UNKNOWN, f"the outcome is unknown: {error}")
-        case ReadUnconfirmed():
-            return CallRefused(_Reason.NO_LEADER, "no quorum confirms the read")
-        case NotProposed() | NotRaftLeader():
-            return CallRefused(_Reason.NOT_LEADER, "this node is not the leader")
-        case Stopped():
-            return CallRefused(_Reason.DRAINING, "this node is stopping")
-        case WireMalformed():
-            return CallRefused(_Reason.INVALID_FIELD, "the request is not a valid message")
+        case CommandTooLarge():
+            sizes = {"limit": str(error.bytes_max), "actual": str(error.size_bytes)}
+            return CallRefused(_Reason.PAYLOAD_TOO_LARGE, str(error), {"field": "message", **sizes})
         case _:
-            return None
+            found = (each for kind, each in _REASONS.items() if isinstance(error, kind))
+            reason, message = next(found, (None, ""))
+            return None if reason is None else CallRefused(reason, message or str(error))
 
 
 def reason_name(reason: int) -> str:

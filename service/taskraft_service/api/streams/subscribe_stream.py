@@ -27,9 +27,10 @@ from taskraft_service.entries.encoded_command import (
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
+    CommandTooLarge,
     LeaderOverloaded,
     NotProposed,
-    OutcomeUnknown,
+    SubmitFailure,
 )
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import HEARTBEAT_MS
@@ -156,7 +157,7 @@ class SubscribeStream:
         try:
             answer = self._submit(message, raw)
             answer.add_done_callback(self._send_settlement_answers)
-        except (CallRefused, LeaderOverloaded, NotProposed) as error:
+        except (CallRefused, CommandTooLarge, LeaderOverloaded, NotProposed) as error:
             refusal = refused_for(error)
             assert refusal is not None
             answer = refusal
@@ -235,7 +236,7 @@ def _settlement_result(
     error = answer.exception()
     if error is None:
         return answer.result()
-    assert isinstance(error, NotProposed | OutcomeUnknown | LeaderOverloaded)
+    assert isinstance(error, SubmitFailure)
     refusal = refused_for(error)
     assert refusal is not None
     return refusal

@@ -6,6 +6,7 @@ from google.protobuf import field_mask_pb2
 
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.config.relations import FEED_PARTITION_BYTES_MIN
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 
 Options = tube_service_pb2.TubeOptions
@@ -57,6 +58,14 @@ async def test_one_wrong_setting_refuses_all(node):
         await configure(node, failover_grace_ms=1, session_ttr_ms=-1, auto_create_kind=Tube.CUSTOM)
     assert reason_of(caught.value) == "INVALID_FIELD"
     assert (await configure(node)).failover_grace_ms == 15_000
+
+
+async def test_the_feed_cannot_become_smaller_than_its_partitions(tmp_path):
+    async with running(config_in(tmp_path, feed_partitions=100)) as node:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await configure(node, feed_bytes_max=100 * FEED_PARTITION_BYTES_MIN - 1)
+        assert reason_of(caught.value) == "INVALID_FIELD"
+        await configure(node, feed_bytes_max=100 * FEED_PARTITION_BYTES_MIN)
 
 
 async def test_the_first_put_makes_its_tube_as_the_settings_say(node):

@@ -14,7 +14,12 @@ from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import LeaderAnsweredError
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.leader.command_submitter import (
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.wire import WireMalformed
 
 Error = error_pb2.Error
@@ -65,6 +70,7 @@ class Bench:
         (CallRefused(Error.TUBE_FULL, "x"), Error.TUBE_FULL),
         (Unauthenticated("x"), Error.NO_CREDENTIALS),
         (LeaderOverloaded("x"), Error.OVERLOADED),
+        (CommandTooLarge(2, 1), Error.PAYLOAD_TOO_LARGE),
         (OutcomeUnknown("x"), Error.COMMIT_UNKNOWN),
         (ReadUnconfirmed("x"), Error.NO_LEADER),
         (NotProposed("x"), Error.NOT_LEADER),

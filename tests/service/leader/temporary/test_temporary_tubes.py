@@ -382,7 +382,7 @@ async def test_repetitions_have_one_effect(scratch):
 
 
 async def test_contents_beyond_the_bound_are_refused_until_there_is_room(tmp_path):
-    config = config_in(tmp_path, temporary_bytes_max=256 * 1024)
+    config = config_in(tmp_path, temporary_bytes_max=256 * 1024, payload_bytes_max=256 * 1024)
     async with running(config) as node:
         await temporary(node)
         stored = 0

@@ -1,0 +1,30 @@
+"""A leader appends no entry that could not be read again."""
+
+import pytest
+
+from taskraft_replication.core.errors import DropReason, ProposalDropped
+from tests.replication.core.cluster import Cluster
+
+
+def test_an_entry_that_the_log_could_not_read_is_never_appended():
+    cluster = Cluster(3, entry_bytes_max=10)
+    cluster.elect(1)
+    last = cluster[1].last_index
+    for propose in (cluster[1].propose, cluster[1].propose_unsent):
+        with pytest.raises(ProposalDropped) as raised:
+            propose(b"x" * 11)
+        assert raised.value.reason is DropReason.ENTRY_TOO_LARGE
+    assert cluster[1].last_index == last
+    cluster[1].propose(b"x" * 10)
+    cluster.settle()
+    assert cluster.applied(3) == [b"x" * 10]
+
+
+def test_a_large_entry_of_a_follower_is_not_appended_either():
+    cluster = Cluster(3, entry_bytes_max=10, forward_proposals=True)
+    cluster.elect(1)
+    cluster.settle()
+    last = cluster[1].last_index
+    cluster[2].propose(b"x" * 11)
+    cluster.settle()
+    assert cluster[1].last_index == last
