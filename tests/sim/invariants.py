@@ -20,7 +20,7 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX
+from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX
 from taskraft_replication.storage.stored_log import StoredLog
 from tests.sim.flow import Flow
 from tests.sim.history import History

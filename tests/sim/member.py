@@ -276,7 +276,7 @@ class Member:
         return index <= self.view.last_index() and self.view.term(index) == term
 
     def membership_at(self, index: LogIndex) -> ConfState:
-        return self._storage.membership_at(index)
+        return self._storage.memberships.at(index)
 
     def uncommitted_changes(self) -> list[LogIndex]:
         """Return the indexes of membership changes that it does not know to be committed."""

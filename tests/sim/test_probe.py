@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.membership_history import MembershipHistory
 from taskraft_replication.storage.segment_log import SegmentLog
 from tests.sim.disk import SimDisk
 from tests.sim.probe import Probe
@@ -56,14 +57,14 @@ def test_a_start_that_forgets_entries_is_found(monkeypatch):
 
 def test_a_forgotten_membership_change_is_found(monkeypatch):
     """The error that once took the simulation millions of steps, see ``test_stored_commit``."""
-    add = GroupStorage.add_membership
+    add = MembershipHistory.add
 
-    def forgetful(storage, index, conf_state, durable):
-        known = add(storage, index, conf_state, durable)
-        storage._memberships = [each for each in known if each[0] <= index]
-        return list(storage._memberships)
+    def forgetful(history, index, conf_state, durable):
+        known = add(history, index, conf_state, durable)
+        history._memberships = [each for each in known if each[0] <= index]
+        return list(history._memberships)
 
-    monkeypatch.setattr(GroupStorage, "add_membership", forgetful)
+    monkeypatch.setattr(MembershipHistory, "add", forgetful)
     failures = (run_seed(seed, 1500).failure for seed in range(60))
     assert "has forgotten that it has stored the change" in next(filter(None, failures))
 

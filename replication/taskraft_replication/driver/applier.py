@@ -101,10 +101,12 @@ class Applier:
     def _begin_change(self, entry: Entry) -> None:
         change = of_entry(entry)
         assert change is not None
-        before = self._storage.membership_at(LogIndex(entry.index - 1))
+        before = self._storage.memberships.at(LogIndex(entry.index - 1))
         after = self._core.apply_conf_change(change)
         conf_state = with_roster(after, change, before.roster)
-        history = self._storage.add_membership(entry.index, conf_state, self._machine.durable_index)
+        history = self._storage.memberships.add(
+            entry.index, conf_state, self._machine.durable_index
+        )
         self._is_blocked = True
         self._effects.store(
             partial(self._storage.save_memberships, history), partial(self._end_change, entry)

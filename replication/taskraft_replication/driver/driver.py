@@ -41,8 +41,9 @@ from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.snapshots.installer import SnapshotInstaller
 from taskraft_replication.snapshots.receiver import Done, SnapshotReceiver
 from taskraft_replication.snapshots.source import SnapshotSource
-from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
+from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_writer import LogWriter
+from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})
@@ -89,7 +90,7 @@ class RaftDriver:
             expiry_ticks=4 * config.election_ticks,
         )
         self._own_id = config.member_id
-        self.membership = storage.membership_at(machine.applied_index)
+        self.membership = storage.memberships.at(machine.applied_index)
         """The membership, as far as changes are applied here."""
         self._is_pumping = False
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)

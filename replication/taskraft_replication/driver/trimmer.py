@@ -62,7 +62,7 @@ class Trimmer:
 
     def membership_changed(self) -> None:
         """Start a flush when too many memberships are stored."""
-        if self._storage.memberships_stored >= FLUSH_MEMBERSHIPS:
+        if len(self._storage.memberships) >= FLUSH_MEMBERSHIPS:
             self.flush()
 
     def flush(self) -> None:

@@ -17,7 +17,8 @@ from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.effects import Effects
 from taskraft_replication.membership.roster import members_without_directory
 from taskraft_replication.node.config import NodeConfig
-from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
+from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ class FounderDirectories:
     def __init__(self, own: MemberId, storage: GroupStorage) -> None:
         self._roster = Roster()
         self._stored_directories = storage.founder_directories
-        if storage.is_at_its_beginning:
-            self._roster = storage.membership_at(BOOTSTRAP_INDEX).roster
+        if storage.memberships.is_at_its_beginning:
+            self._roster = storage.memberships.at(BOOTSTRAP_INDEX).roster
         self.is_complete = not members_without_directory(self._roster)
         """Whether the directories of all founders are known. If this is True after the start, they
         are stored."""
@@ -121,7 +122,8 @@ class ClusterBootstrap:
     def begin(self) -> None:
         """Start the member unless it has to wait for founders; the peers are connected."""
         roster = self._driver.membership.roster
-        if not members_without_directory(roster) or not self._storage.is_at_its_beginning:
+        is_new = self._storage.memberships.is_at_its_beginning
+        if not is_new or not members_without_directory(roster):
             self._start()
         elif self._founders.is_complete:
             self._store_founders()
@@ -139,7 +141,7 @@ class ClusterBootstrap:
         before = founders.directories
         is_complete = founders.handshake_done(member, directory_id)
         if founders.directories != before:
-            history = self._storage.beginning
+            history = self._storage.memberships.all()
             note = partial(self._storage.save_memberships, history, founders.directories)
             self._effects.store(note, lambda _: None)
         if is_complete:
@@ -155,11 +157,11 @@ class ClusterBootstrap:
         if self._is_storing:
             return
         self._is_storing = True
-        history = self._storage.begin_with(self._founders.roster)
+        history = self._storage.memberships.begin_with(self._founders.roster)
         self._effects.store(
             partial(self._storage.save_memberships, history), lambda _: self._founders_stored()
         )
 
     def _founders_stored(self) -> None:
-        self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
+        self._driver.membership_changed(self._storage.memberships.at(BOOTSTRAP_INDEX))
         self._start()

@@ -64,7 +64,7 @@ class SnapshotSource:
         if any(to == each.to for each in self._waiting):
             return
         self._waiting.append(message)
-        self._storage.membership_floor = self.needed_from()
+        self._storage.memberships.floor = self.needed_from()
         if len(self._waiting) == 1:
             self._effects.flush(self._machine.open_snapshot, self._opened)
 
@@ -79,7 +79,7 @@ class SnapshotSource:
         outgoing = OutgoingSnapshot(content, self._meta(content.index))
         waiting, self._waiting = self._waiting, []
         self._outgoing.append(outgoing)
-        self._storage.membership_floor = None
+        self._storage.memberships.floor = None
         for message in waiting:
             self._send(message, outgoing)
 
@@ -107,7 +107,7 @@ class SnapshotSource:
 
     def _meta(self, index: LogIndex) -> SnapshotMeta:
         return SnapshotMeta(
-            index, self._storage.view.term(index), self._storage.membership_at(index)
+            index, self._storage.view.term(index), self._storage.memberships.at(index)
         )
 
 

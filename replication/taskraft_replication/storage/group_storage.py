@@ -6,9 +6,8 @@ on the event loop after the worker has finished.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from taskraft_replication.core.types import (
     ConfState,
@@ -16,7 +15,6 @@ from taskraft_replication.core.types import (
     HardState,
     LogIndex,
     MemberId,
-    Roster,
     SnapshotMeta,
     Term,
 )
@@ -24,18 +22,18 @@ from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
 from taskraft_replication.membership.roster import was_removed
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.mark import Mark, MarkFile
+from taskraft_replication.storage.membership_history import (
+    BOOTSTRAP_INDEX,
+    BOOTSTRAP_TERM,
+    MembershipHistory,
+    Memberships,
+)
 from taskraft_replication.storage.metadata import NO_DIRECTORIES, Identity, LogStart, Metadata
 from taskraft_replication.storage.recent import RECENT_BYTES_MAX, RECENT_ENTRIES_MAX, RecentEntries
 from taskraft_replication.storage.recovery import recover
 from taskraft_replication.storage.segment import SEGMENT_BYTES
 from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
 from taskraft_replication.storage.stored_log import StoredLog
-
-BOOTSTRAP_INDEX = LogIndex(1)
-"""A new group starts as if a snapshot of this index had been taken. A member that joins later
-therefore gets the first membership with a snapshot."""
-
-BOOTSTRAP_TERM = Term(1)
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +61,7 @@ class GroupStorage:
         metadata: Metadata,
         log: SegmentLog,
         view: StoredLog,
-        memberships: list[tuple[LogIndex, ConfState]],
+        memberships: MembershipHistory,
         incarnation: int,
     ) -> None:
         self.fs = fs
@@ -77,9 +75,7 @@ class GroupStorage:
         self._log = log
         self._commit = view.initial_state()[0].commit
         """Entries up to here are durable and known to be committed."""
-        self._memberships = memberships
-        self.membership_floor: LogIndex | None = None
-        """Index at which a snapshot will need the membership, or None."""
+        self.memberships = memberships
 
     @classmethod
     def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
@@ -120,15 +116,15 @@ class GroupStorage:
                 f"{metadata.directory}/hard_state: the last known term is {hard_state.term}, "
                 f"but the log has entries of a later term"
             )
-        memberships = metadata.memberships()
+        memberships = MembershipHistory(metadata.memberships())
         # A membership is stored when its entry is applied, so that entry is committed. The
         # other members may not report the commit: members that the change removed need not answer
         # this member's vote requests.
-        stored_change = memberships[-1][0]
+        stored_change = memberships.last_index
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         initial = (
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
-            _membership_at(memberships, LogIndex(max(applied, start.index))),
+            memberships.at(LogIndex(max(applied, start.index))),
         )
         if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
             raise MemberRemoved(
@@ -163,14 +159,14 @@ class GroupStorage:
 
     def save_memberships(
         self,
-        history: list[tuple[LogIndex, ConfState]],
+        memberships: Memberships,
         founder_directories: Mapping[MemberId, str] = NO_DIRECTORIES,
     ) -> None:
         """Make the membership history durable, before the change is applied to the state.
 
         ``founder_directories``: directory ids that a founder has collected during the bootstrap.
         """
-        self.metadata.save_memberships(history, founder_directories)
+        self.metadata.save_memberships(memberships, founder_directories)
 
     def save_removed(self) -> None:
         """Record that this member was removed from the group."""
@@ -212,51 +208,6 @@ class GroupStorage:
 
     # On the event loop.
 
-    def membership_at(self, index: LogIndex) -> ConfState:
-        """Return the membership at ``index``."""
-        return _membership_at(self._memberships, index)
-
-    @property
-    def is_at_its_beginning(self) -> bool:
-        """Tell whether the membership is still the first one of the group."""
-        return self._memberships[-1][0] == BOOTSTRAP_INDEX
-
-    @property
-    def memberships_stored(self) -> int:
-        """Number of stored memberships."""
-        return len(self._memberships)
-
-    @property
-    def beginning(self) -> list[tuple[LogIndex, ConfState]]:
-        """The membership history of a new group."""
-        assert self.is_at_its_beginning
-        return list(self._memberships)
-
-    def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
-        """Set the roster of a new group; return the membership history to save."""
-        assert self.is_at_its_beginning
-        founders = replace(self._memberships[-1][1], roster=roster)
-        self._memberships = [(BOOTSTRAP_INDEX, founders)]
-        return list(self._memberships)
-
-    def add_membership(
-        self, index: LogIndex, conf_state: ConfState, durable: LogIndex
-    ) -> list[tuple[LogIndex, ConfState]]:
-        """Add a membership to the history; return the history to save.
-
-        Memberships before the one at ``durable`` are dropped, because no start needs them. Later
-        ones are kept when an entry is applied again after a restart: being stored is the only proof
-        that they are committed, see ``open``.
-        """
-        if self.membership_floor is not None:
-            durable = min(durable, self.membership_floor)
-        earlier = [each for each in self._memberships if each[0] < index]
-        again = [each for each in self._memberships if each[0] >= index]
-        assert not again or again[0] == (index, conf_state), "a committed membership never changes"
-        oldest = max(0, bisect_right(earlier, durable, key=lambda each: each[0]) - 1)
-        self._memberships = [*earlier[oldest:], (index, conf_state), *again[1:]]
-        return list(self._memberships)
-
     def beyond(self, bytes_max: int) -> LogIndex:
         """Return the last entry after which the log has at most ``bytes_max`` bytes."""
         return self._log.beyond(bytes_max)
@@ -271,7 +222,7 @@ class GroupStorage:
 
     def publish_installation(self, meta: SnapshotMeta) -> None:
         """Show the log and the membership of an installed snapshot."""
-        self._memberships = [(meta.index, meta.conf_state)]
+        self.memberships.restart(meta.index, meta.conf_state)
         self.view.publish_reset(meta.index, meta.term)
 
 
@@ -310,10 +261,3 @@ def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
     if applied >= meta.index:
         metadata.save_memberships([(meta.index, meta.conf_state)])
     metadata.clear_installing()
-
-
-def _membership_at(memberships: list[tuple[LogIndex, ConfState]], index: LogIndex) -> ConfState:
-    place = bisect_right(memberships, index, key=lambda each: each[0]) - 1
-    if place < 0:
-        raise LogDamaged(f"the membership file has no membership for entry {index}")
-    return memberships[place][1]

@@ -76,7 +76,7 @@ def test_changes_that_follow_each_other_name_all_their_members(member):
     member.append(2, 2, [adding(4, 2), adding(5, 3)], 3)
     names = [info.name for info in member.driver.membership.roster.members]
     assert names == ["n1", "n2", "n3", "n4", "n5"]
-    assert member.storage.membership_at(LogIndex(2)).learners == (4,)
+    assert member.storage.memberships.at(LogIndex(2)).learners == (4,)
 
 
 def test_a_member_that_joins_applies_nothing_by_itself(monkeypatch):

@@ -21,7 +21,8 @@ class Group:
     ) -> None:
         self.durable = LogIndex(durable)
         self.too_long_at = LogIndex(too_long_at)
-        self.flushes = self.memberships_stored = 0
+        self.flushes = 0
+        self.memberships = range(1)
         self.start = LogStart(0, LogIndex(1), Term(1))
         self.done: list[str] = []
         self.counters = RaftCounters()
@@ -71,10 +72,10 @@ def test_enough_must_be_written_before_the_state_is_flushed():
 
 def test_very_many_memberships_are_reason_enough_to_flush():
     group = Group()
-    group.memberships_stored = FLUSH_MEMBERSHIPS - 1
+    group.memberships = range(FLUSH_MEMBERSHIPS - 1)
     group.trimmer.membership_changed()
     assert group.flushes == 0
-    group.memberships_stored = FLUSH_MEMBERSHIPS
+    group.memberships = range(FLUSH_MEMBERSHIPS)
     group.trimmer.membership_changed()
     assert group.flushes == 1
 

@@ -26,10 +26,11 @@ def storage_of(
     ]
     known = ConfState((ONE, TWO, THREE), roster=roster_of(infos))
     return SimpleNamespace(
-        is_at_its_beginning=is_at_its_beginning,
         directory_id="d1",
         founder_directories=founder_directories,
-        membership_at=lambda index: {1: known}[index],
+        memberships=SimpleNamespace(
+            is_at_its_beginning=is_at_its_beginning, at=lambda index: {1: known}[index]
+        ),
     )
 
 

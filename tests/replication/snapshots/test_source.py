@@ -1,6 +1,7 @@
 """Outgoing snapshots are opened on demand, shared, and released by the last transfer."""
 
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,10 +37,8 @@ class Storage:
 
     def __init__(self):
         self.view = View()
-        self.membership_floor = None
-
-    def membership_at(self, index):
-        return ConfState(voters=(MemberId(1),))
+        state = ConfState(voters=(MemberId(1),))
+        self.memberships = SimpleNamespace(floor=None, at=lambda index: state)
 
 
 class Content:
@@ -157,10 +156,10 @@ def test_the_log_behind_a_snapshot_is_needed_until_all_have_it():
     assert bench.source.needed_from() is None
     bench.announce(2)
     assert bench.source.needed_from() == 100
-    assert bench.storage.membership_floor == 100, "its membership must not be forgotten meanwhile"
+    assert bench.storage.memberships.floor == 100, "its membership must not be forgotten meanwhile"
     bench.effects.settle()
     assert bench.source.needed_from() == 105
-    assert bench.storage.membership_floor is None
+    assert bench.storage.memberships.floor is None
     bench.source.ended(MemberId(2))
     assert bench.source.needed_from() is None
 

@@ -364,25 +364,18 @@ def test_an_interrupted_installation_is_finished_or_forgotten(log, installed):
 def test_the_membership_is_that_of_the_applied_index(log):
     log.append_each(2, 100)
     smaller = ConfState(voters=(MemberId(1), MemberId(2)))
-    log.storage.save_memberships(log.storage.add_membership(LogIndex(60), smaller, LogIndex(1)))
+    log.storage.save_memberships(log.storage.memberships.add(LogIndex(60), smaller, LogIndex(1)))
     assert log.open(applied=59).view.initial_state()[1] == FOUNDERS
     assert log.open(applied=60).view.initial_state()[1] == smaller
 
 
 def test_whom_a_founder_met_is_known_until_the_group_begins(log):
     assert log.storage.founder_directories == {}
-    log.storage.save_memberships(log.storage.beginning, {MemberId(2): "d2"})
+    log.storage.save_memberships(log.storage.memberships.all(), {MemberId(2): "d2"})
     assert log.open().founder_directories == {2: "d2"}
     assert log.storage.view.initial_state()[1] == FOUNDERS
-    log.storage.save_memberships(log.storage.begin_with(FOUNDERS.roster))
+    log.storage.save_memberships(log.storage.memberships.begin_with(FOUNDERS.roster))
     assert log.open().founder_directories == {}
-
-
-def test_memberships_below_the_durable_index_are_forgotten(log):
-    states = [ConfState(voters=(MemberId(number),)) for number in range(1, 6)]
-    for number, state in enumerate(states, 1):
-        history = log.storage.add_membership(LogIndex(10 * number), state, LogIndex(35))
-    assert [index for index, _ in history] == [30, 40, 50]
 
 
 def test_each_start_is_another_life(log):

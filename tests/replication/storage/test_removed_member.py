@@ -12,7 +12,7 @@ def test_a_member_does_not_start_when_its_state_knows_that_it_was_removed(tmp_pa
     log.append(entry(2), commit=2)
     infos = (MemberInfo(MemberId(2)), MemberInfo(MemberId(3)))
     others = ConfState((MemberId(2), MemberId(3)), roster=Roster(infos, MemberId(3)))
-    log.storage.save_memberships(log.storage.add_membership(LogIndex(2), others, LogIndex(1)))
+    log.storage.save_memberships(log.storage.memberships.add(LogIndex(2), others, LogIndex(1)))
     log.open(applied=1)
     with pytest.raises(MemberRemoved, match="member 1 was removed"):
         log.open(applied=2)

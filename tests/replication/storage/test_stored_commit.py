@@ -69,7 +69,7 @@ def test_a_commit_index_of_what_was_never_stored_is_not_saved_at_the_end(storage
 def test_a_membership_that_is_stored_was_committed(storage, tmp_path):
     """Who was removed by it need not come back to tell."""
     alone = ConfState(voters=(MemberId(1),))
-    storage.save_memberships(storage.add_membership(LogIndex(5), alone, LogIndex(1)))
+    storage.save_memberships(storage.memberships.add(LogIndex(5), alone, LogIndex(1)))
     assert found_in(tmp_path).commit == 5
 
 
@@ -77,22 +77,9 @@ def test_what_is_applied_again_after_a_start_forgets_no_later_membership(storage
     """A crash in between must leave the last change committed, also if nobody is left to tell."""
     both = ConfState(voters=(MemberId(1), MemberId(2)))
     alone = ConfState(voters=(MemberId(1),))
-    storage.save_memberships(storage.add_membership(LogIndex(4), both, LogIndex(1)))
-    storage.save_memberships(storage.add_membership(LogIndex(5), alone, LogIndex(1)))
-    storage.save_memberships(storage.add_membership(LogIndex(4), both, LogIndex(1)))
-    assert storage.membership_at(LogIndex(4)) == both
-    assert storage.membership_at(LogIndex(5)) == alone
+    storage.save_memberships(storage.memberships.add(LogIndex(4), both, LogIndex(1)))
+    storage.save_memberships(storage.memberships.add(LogIndex(5), alone, LogIndex(1)))
+    storage.save_memberships(storage.memberships.add(LogIndex(4), both, LogIndex(1)))
+    assert storage.memberships.at(LogIndex(4)) == both
+    assert storage.memberships.at(LogIndex(5)) == alone
     assert found_in(tmp_path).commit == 5
-
-
-def test_a_committed_membership_never_changes(storage):
-    alone = ConfState(voters=(MemberId(1),))
-    storage.add_membership(LogIndex(5), alone, LogIndex(1))
-    with pytest.raises(AssertionError, match="never changes"):
-        storage.add_membership(LogIndex(5), FOUNDERS, LogIndex(1))
-
-
-def test_a_group_is_at_its_beginning_until_its_membership_changes(storage):
-    assert storage.is_at_its_beginning
-    storage.add_membership(LogIndex(5), FOUNDERS, LogIndex(1))
-    assert not storage.is_at_its_beginning
