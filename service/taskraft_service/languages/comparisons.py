@@ -8,7 +8,6 @@ from typing import Final
 
 from lark import Token
 
-from taskraft_service.languages.malformed import FilterMalformed
 from taskraft_service.limits import KEY_PARTS_MAX
 from taskraft_service.queue.entities.filter import (
     AgeField,
@@ -75,6 +74,21 @@ FIELDS: Final = (
     *_KEY_PARTS,
 )
 """All fields of the language."""
+
+
+class FilterMalformed(Exception):
+    """A filter does not parse.
+
+    Attributes:
+        position: offset of the error in characters, from 0; the length of the text if something is
+            missing.
+        problem: description of the error.
+    """
+
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(f"at character {position}: {problem}")
+        self.position = position
+        self.problem = problem
 
 
 def compare(field: Token, operator: Token, operand: Token) -> Filter:

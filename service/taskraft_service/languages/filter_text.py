@@ -14,8 +14,7 @@ from typing import Final, cast, get_args
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from taskraft_service.languages.comparisons import compare
-from taskraft_service.languages.malformed import FilterMalformed
+from taskraft_service.languages.comparisons import FilterMalformed, compare
 from taskraft_service.queue.entities.filter import Conjunction, Disjunction, Filter, Negation
 
 FILTER_CHARACTERS_MAX: Final = 2_048

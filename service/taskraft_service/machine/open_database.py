@@ -1,4 +1,4 @@
-"""A database that is in use, with the queue on it."""
+"""A database that is in use: the queue on it, and the batches written to it."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ class OpenDatabase:
             store.close()
             raise
         self.written_index = self.durable_index = self.queue.applied_index
+
+    def collect(self) -> None:
+        """Write all changes since the last batch, with the applied index, in one batch."""
+        self.store.write(self.queue.collect_writes())
+        self.queue.read_ahead()
+        self.written_index = self.queue.applied_index
+
+    def flush(self) -> int:
+        """Make the written batches durable; return the index up to which they are."""
+        index = self.written_index
+        self.store.flush()
+        self.durable_index = index
+        return index

@@ -198,20 +198,13 @@ class QueueMachine:
 
     def collect(self) -> None:
         """Write all changes since the last batch, with the applied index, in one batch."""
-        state = self._state
-        state.store.write(state.queue.collect_writes())
-        state.queue.read_ahead()
-        state.written_index = state.queue.applied_index
+        self._state.collect()
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     def flush_durably(self) -> LogIndex:
         """Make the written batches durable; on a worker thread, while ``apply`` may run."""
         with self._flushing:
-            state = self._state
-            index = state.written_index
-            state.store.flush()
-            state.durable_index = index
-        return LogIndex(index)
+            return LogIndex(self._state.flush())
 
     def open_snapshot(self) -> RocksSnapshot:
         """Freeze the written batches; on a worker thread, while ``apply`` may run."""

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.languages.comparisons import FIELDS
+from taskraft_service.languages.comparisons import FIELDS, FilterMalformed
 from taskraft_service.languages.filter_text import (
     FILTER_CHARACTERS_MAX,
     FILTER_DEPTH_MAX,
     read_filter,
 )
-from taskraft_service.languages.malformed import FilterMalformed
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,

@@ -14,8 +14,8 @@ from taskraft_service.api.tasks.settle_checks import (
     check_transition_update,
 )
 from taskraft_service.command_codecs.selector import names_nothing
+from taskraft_service.languages.comparisons import FilterMalformed
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.languages.malformed import FilterMalformed
 from taskraft_service.queue.entities.instants import FOREVER_MS
 
 ID_DESCENDING: Final = "id desc"
