@@ -68,6 +68,7 @@ class ConfChangeFault(Enum):
     NO_VOTERS_AFTER = "the change would remove the last voter"
     SEVERAL_VOTERS = "a simple change may add or remove at most one voter"
     UNAPPLIED_CHANGE = "an earlier change may not be applied yet"
+    TOO_MANY_UNFLUSHED = "too many earlier changes are not flushed to disk yet"
 
 
 class ConfChangeInvalid(Exception):

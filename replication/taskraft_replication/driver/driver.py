@@ -12,6 +12,7 @@ from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.config import RaftConfig
+from taskraft_replication.core.errors import ConfChangeFault
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import (
     APPEND_WORKER,
@@ -35,7 +36,7 @@ from taskraft_replication.driver.proposals import PendingProposals
 from taskraft_replication.driver.reads import LinearizableReads
 from taskraft_replication.driver.trimmer import Trimmer, TrimPolicy
 from taskraft_replication.effects import Effects, ResultFuture
-from taskraft_replication.errors import ReplicationError
+from taskraft_replication.errors import ChangeRefused, ReplicationError
 from taskraft_replication.machine import StateMachine
 from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.snapshots.installer import SnapshotInstaller
@@ -173,6 +174,10 @@ class RaftDriver:
 
         It fails as in ``propose``, or with ``ChangeRefused``.
         """
+        if not self.storage.metadata.may_change(len(self.storage.memberships)):
+            # A change in the log cannot be refused any more: every member would stop at it.
+            outcome.set_exception(ChangeRefused(ConfChangeFault.TOO_MANY_UNFLUSHED))
+            return
         self._proposals.propose_change(self.core, change, outcome)
         self._effects.request_pump()
 

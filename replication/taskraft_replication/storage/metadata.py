@@ -28,7 +28,8 @@ from taskraft_replication.storage.membership_record import decode_membership, en
 
 NO_DIRECTORIES: Final[Mapping[MemberId, str]] = MappingProxyType({})
 MEMBERSHIPS_MAX: Final = 1000
-"""Maximum memberships stored since the durable index; more only if the state is never flushed."""
+"""Maximum memberships stored since the durable index. A leader refuses further changes long before;
+see ``Metadata.may_change``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -202,6 +203,14 @@ class Metadata:
         found = self._read("membership").get("met", {})
         assert isinstance(found, dict)
         return {MemberId(int(member)): str(directory) for member, directory in found.items()}
+
+    @staticmethod
+    def may_change(stored: int) -> bool:
+        """Return whether a member with ``stored`` memberships may propose a change.
+
+        Half of ``MEMBERSHIPS_MAX`` is left for changes in the log and for members that flush later.
+        """
+        return stored <= MEMBERSHIPS_MAX // 2
 
     def save_memberships(
         self,

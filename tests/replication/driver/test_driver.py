@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.errors import ConfChangeFault
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import (
     ConfState,
@@ -191,7 +192,7 @@ def test_any_number_of_membership_changes_may_come_though_hardly_anything_is_wri
     member, monkeypatch
 ):
     """Their history is stored as a whole, so the state must become durable now and then."""
-    monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 6)
+    monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 10)
     monkeypatch.setattr(trimmer, "FLUSH_MEMBERSHIPS", 4)
     member.lead()
     member.acknowledge()
@@ -204,6 +205,27 @@ def test_any_number_of_membership_changes_may_come_though_hardly_anything_is_wri
         assert made.done()
         assert made.error is None
     assert len(member.storage.metadata.memberships()) <= 5
+
+
+def test_changes_are_refused_before_their_history_is_longer_than_any_member_stores(
+    member, monkeypatch
+):
+    """The state is never flushed here, as on a disk that hangs."""
+    monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 8)
+    member.lead()
+    member.acknowledge()
+    note = ConfChange((MemberChange(MemberChangeKind.UPDATE, MemberId(2)),))
+    refused = []
+    for _ in range(12):
+        made = Waiting()
+        member.driver.propose_change(note, made)
+        member.settle()
+        member.acknowledge()
+        refused.append(made.error)
+    assert refused[0] is None
+    assert isinstance(refused[-1], ChangeRefused)
+    assert refused[-1].fault is ConfChangeFault.TOO_MANY_UNFLUSHED
+    assert len(member.storage.metadata.memberships()) < 8
 
 
 def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):
