@@ -82,7 +82,7 @@ class LocalCluster:
         )
 
     async def add(self, number: int) -> Node:
-        """Start a member that joins; the group must be told of it."""
+        """Start a member that joins; the group must add it separately."""
         member = MemberId(number)
         self.transports[member] = GrpcTransport()
         port = await self.transports[member].start("127.0.0.1:0")
@@ -91,12 +91,12 @@ class LocalCluster:
         return await self.start(member)
 
     async def stop(self, member: MemberId) -> None:
-        """End a member in order; it can be started again."""
+        """Stop a member in order; it can be started again."""
         await self.nodes.pop(member).stop()
         await self.transports.pop(member).stop()
 
     def wipe(self, member: MemberId) -> None:
-        """Lose everything that a member had."""
+        """Delete all data of a member."""
         shutil.rmtree(self.path / str(member))
         self.machines[member] = CountingMachine()
 
@@ -111,7 +111,7 @@ class LocalCluster:
         return node
 
     async def kill(self, member: MemberId) -> None:
-        """End a member as SIGKILL would: nothing is flushed, marked or handed over."""
+        """End a member like SIGKILL: nothing is flushed and leadership is not transferred."""
         node = self.nodes.pop(member)
         node._halt(Stopped("killed"))
         await asyncio.gather(
@@ -123,7 +123,7 @@ class LocalCluster:
         self.machines[member] = self.machines[member].after_crash()
 
     async def until(self, condition) -> None:
-        """Wait until ``condition()`` is true; the test's own timeout bounds it."""
+        """Wait until ``condition()`` is true; the test's own timeout limits the wait."""
         async with asyncio.timeout(20):
             while not condition():
                 self.changes.happened.clear()
@@ -131,13 +131,13 @@ class LocalCluster:
                     await self.changes.happened.wait()
 
     async def until_seen(self, condition) -> None:
-        """Wait until ``condition()`` is true, where no observer tells of it."""
+        """Wait until ``condition()`` is true, if no observer reports the change."""
         async with asyncio.timeout(20):
-            while not condition():  # noqa: ASYNC110 - there is no event
+            while not condition():  # noqa: ASYNC110 - no event reports this change
                 await asyncio.sleep(0)
 
     async def leader(self) -> Node:
-        """Wait for a member that leads and is known to a majority."""
+        """Wait for a leader that a majority knows."""
         await self.until(lambda: self._leader() is not None)
         leader = self._leader()
         assert leader is not None
@@ -146,8 +146,8 @@ class LocalCluster:
     async def led_for_good(self, member: int) -> Node:
         """Make ``member`` the first leader.
 
-        It stays the leader however busy this machine is, if ``election_ticks`` are so many that
-        no election timeout passes in the time of the test.
+        It stays the leader however busy this machine is, if ``election_ticks`` are so many that no
+        election timeout passes in the time of the test.
         """
         first = self.nodes[MemberId(member)]
         await self.until_seen(lambda: all(node.is_running for node in self.nodes.values()))
@@ -159,7 +159,7 @@ class LocalCluster:
     async def trimmed(self, leader: Node, index: int) -> None:
         """Let ``leader`` write until its log begins behind ``index``.
 
-        What is written makes it trim, and a flush may take long: not everything causes one.
+        Writing triggers the trim. A flush may take long, so not every write triggers one.
         """
         while leader.status().first <= index:
             await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
@@ -176,7 +176,7 @@ class LocalCluster:
         return None
 
     async def converged(self) -> None:
-        """Wait until all living members have applied the same."""
+        """Wait until all running members have applied the same entries."""
         await self.until(
             lambda: (
                 len({node.status().last for node in self.nodes.values()}) == 1

@@ -34,7 +34,7 @@ class Log:
         self.open(applied, **settings)
 
     def open(self, applied: int = 1, **settings) -> GroupStorage:
-        """Open what is there, as after a kill: nothing was closed before."""
+        """Open the existing files, as after a kill: nothing was closed before."""
         self.storage = GroupStorage.open(
             DiskFileSystem(self.path), config(**settings), LogIndex(applied)
         )
@@ -48,7 +48,7 @@ class Log:
         self.storage.view.publish(entries)
 
     def append_each(self, first: int, last: int, term: int = 1) -> None:
-        """Append entries in a batch each."""
+        """Append each entry in a batch of its own."""
         for index in range(first, last + 1):
             self.append(entry(index, term))
 
@@ -66,11 +66,11 @@ class Log:
         return sorted((self.path / "raft-0" / "log").glob("*.log"))
 
     def end(self) -> int:
-        """Where the last record of the last segment ends."""
+        """Return the end of the last record of the last segment."""
         return self.storage._log.segments[-1].end
 
     def forget_mark(self) -> None:
-        """Set the mark back to the beginning, as if it had never been written after that."""
+        """Reset the mark to its first value, as if it had never been written after that."""
         mark = self.path / "raft-0" / "mark"
         mark.write_bytes(self.first_mark)
 
@@ -78,7 +78,7 @@ class Log:
         self.first_mark = (self.path / "raft-0" / "mark").read_bytes()
 
     def renewed_by_open(self) -> set[Path]:
-        """Open what is there; return which segments were written anew."""
+        """Open the existing files; return the segments that recovery has rewritten."""
         before = {path: path.stat().st_ino for path in self.segments}
         self.open()
         return {path for path in self.segments if path.stat().st_ino != before.get(path)}

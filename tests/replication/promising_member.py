@@ -1,7 +1,7 @@
 """Run one member with the real driver and storage; the test plays its peers.
 
-Everything runs synchronously and in order: no threads, no clock. The member records what it has
-told its peers, because it must still know this after any crash.
+Everything runs synchronously and in order: no threads, no clock. The member records its promises to
+its peers, because it must still know them after any crash.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Promises:
         self.term = Term(0)
         self.votes: dict[Term, MemberId] = {}
         self.entries: dict[LogIndex, Entry] = {}
-        """Entries that it has acknowledged, or must hold as the leader's own acknowledgement."""
+        """Entries that it has acknowledged to a leader, or that its own acknowledgement covers."""
 
     def note(self, message: Message, log: dict[LogIndex, Entry]) -> None:
-        """Take note of a message that leaves; ``log`` is what its leader has sent it."""
+        """Record a message that is sent; ``log`` holds the entries that the leader has sent."""
         if message.kind not in {MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY}:
             self.term = max(self.term, message.term)
             self._told("term", message.term, 0)
@@ -75,7 +75,7 @@ class Promises:
                 self._told("entry", message.index, log[message.index].term)
 
     def check(self, member: PromisingMember) -> None:
-        """Compare what a restarted member knows with what it has promised."""
+        """Check that a restarted member still knows its promises."""
         hard_state = member.driver.hard_state
         assert hard_state.term >= self.term
         if hard_state.term in self.votes:
@@ -103,7 +103,7 @@ class PromisingMember:
         self.sent: list[Message] = []
         self.snapshots: list[tuple[Message, SnapshotReader]] = []
         self.log: dict[LogIndex, Entry] = {}
-        """What the leaders of this life have sent, as it stands now."""
+        """Entries that the leaders have sent since the start, after replacements."""
         self._work: deque[tuple[Callable[[], object], Callable[[object], None]]] = deque()
         self._is_pump_due = False
         config = StorageConfig(Identity("t", SELF, 0), FOUNDERS, 99, segment_bytes=2048)
@@ -121,21 +121,21 @@ class PromisingMember:
             TrimPolicy(flush_bytes=4000, kept_entries=5),
         )
 
-    # What the test does
+    # Actions of the test
 
     def hear(self, kind: MessageKind, sender: int, term: int, **fields: object) -> None:
-        """Let a message come in from a peer."""
+        """Receive a message from a peer."""
         message = Message(kind, SELF, MemberId(sender), Term(term))
         self.driver.receive([replace(message, **fields)])  # type: ignore[arg-type]  # as named
         self.settle()
 
     def append(self, sender: int, term: int, entries: Sequence[Entry], commit: int) -> None:
-        """Let the leader of ``term`` send entries that follow on what it knows."""
+        """Receive entries from the leader of ``term``, behind the entries that the leader knows."""
         before = LogIndex(entries[0].index - 1)
         self.log = {index: each for index, each in self.log.items() if index <= before}
         gone = [index for index in self.promises.entries if index > before]
         for index in gone:
-            # The new leader replaces them: they were never committed.
+            # The new leader replaces uncommitted entries.
             del self.promises.entries[index]
         self.log |= {entry.index: entry for entry in entries}
         self.hear(
@@ -149,7 +149,7 @@ class PromisingMember:
         )
 
     def take_snapshot(self, sender: int, term: int, meta: SnapshotMeta, content: bytes) -> None:
-        """Let a leader stream a snapshot, in two pieces."""
+        """Receive a snapshot from a leader, in two pieces."""
         incoming = self.driver.inbox.begin("content")
         turn = incoming.attach()
         for at, piece in ((0, content[:7]), (7, content[7:])):
@@ -162,13 +162,13 @@ class PromisingMember:
             Term(term),
             snapshot=Snapshot(meta, b"content"),
         )
-        # Acknowledging a snapshot promises its state and nothing of the log before.
+        # An acknowledged snapshot promises its state and no entry of the log before it.
         self.log = {}
         self.driver.receive_snapshot(message, incoming, lambda _: None)
         self.settle()
 
     def settle(self) -> None:
-        """Let everything happen that can happen."""
+        """Run all pending work."""
         while self._work or self._is_pump_due:
             if self._is_pump_due:
                 self._is_pump_due = False
@@ -179,7 +179,7 @@ class PromisingMember:
                 self._is_pump_due = True
 
     def close(self) -> None:
-        """End in order."""
+        """Close in order."""
         self.storage.sync_mark()
         self.storage.close(self.driver.hard_state)
 

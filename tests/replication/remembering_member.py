@@ -87,7 +87,7 @@ class Member:
         self.abandoned = 0
         self.refused = False
         self.begun: list[int] = []
-        """How far a snapshot had come at the begin of each stream."""
+        """Offset at which each snapshot stream began."""
         self.breaks_at: int | None = None
         self.has_no_room = False
         self.changed = asyncio.Event()

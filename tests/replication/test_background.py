@@ -9,7 +9,7 @@ from taskraft_replication.background import Background, run_beside
 
 @pytest.fixture
 async def defects():
-    """Return what the exception handler of the loop hears; it stops a node on what has a handle."""
+    """Return the errors that the loop's exception handler gets; in a node the handler stops it."""
     heard = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     return heard
@@ -24,7 +24,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-async def test_a_defect_is_heard_of_although_the_task_is_kept(defects):
+async def test_an_error_is_reported_although_the_task_is_referenced(defects):
     task = run_beside(fail())
     await turns()
     assert [type(context["exception"]) for context in defects] == [KeyError]
@@ -32,7 +32,7 @@ async def test_a_defect_is_heard_of_although_the_task_is_kept(defects):
     assert task.done()
 
 
-async def test_what_is_cancelled_is_no_defect(defects):
+async def test_a_cancelled_task_reports_no_error(defects):
     background = Background()
     background.start(asyncio.Event().wait())
     await turns()
@@ -42,7 +42,7 @@ async def test_what_is_cancelled_is_no_defect(defects):
     assert defects == []
 
 
-async def test_tasks_end_before_the_wait_for_them_does(defects):
+async def test_ended_returns_after_all_tasks_have_ended(defects):
     background, ended = Background(), []
 
     async def work(number):

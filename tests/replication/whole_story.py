@@ -1,4 +1,4 @@
-"""Run a member through everything that can happen to it; the test plays its peers.
+"""Run a member through every event that it can meet; the test plays its peers.
 
 The member is founded, votes, appends, is corrected by a new leader, applies, flushes, trims,
 changes its membership, installs a snapshot, leads, sends a snapshot, and closes.
@@ -47,7 +47,7 @@ class Story:
             Entry(Term(3), LogIndex(_CHANGE_AT), encode(CHANGE), EntryKind.CONF_CHANGE_V2),
             *self.entries(_CHANGE_AT + 1, LAST, 3),
         ]
-        """What is committed in the end, whatever crashes in between."""
+        """The committed entries at the end, whatever crashes in between."""
 
     def entries(self, first: int, last: int, term: int) -> list[Entry]:
         return [
@@ -60,7 +60,7 @@ class Story:
         return self.committed[first - 1 : last]
 
     def tell(self, member: PromisingMember) -> None:
-        """Tell the whole story; ends early only by an exception, or the end of the process."""
+        """Run the whole story; it ends early only by an exception or the end of the process."""
         member.hear(MessageKind.VOTE, 2, 2, index=LogIndex(1), log_term=Term(1))
         for first in range(2, _REPLACED_FROM, 4):
             member.append(2, 2, self.part(first, first + 3), min(first - 1, 40))
@@ -72,7 +72,7 @@ class Story:
         member.close()
 
     def _correct(self, member: PromisingMember) -> None:
-        """Let a leader send what never gets committed, and its successor something else."""
+        """Let a leader send entries that are never committed, and its successor replace them."""
         member.append(2, 2, self.entries(_REPLACED_FROM, _REPLACED_FROM, 2), 40)
         member.append(2, 2, self.entries(_REPLACED_FROM + 1, 80, 2), 40)
         member.storage.sync_mark()
@@ -92,7 +92,7 @@ class Story:
         member.hear(MessageKind.VOTE_REPLY, 2, 4)
         last = member.storage.view.last_index()
         member.hear(MessageKind.APPEND_REPLY, 2, 4, index=last)
-        # This one has nothing: the log does not reach back so far.
+        # This member has no log: the leader's log does not reach back far enough.
         before = LogIndex(last - 1)
         member.hear(MessageKind.APPEND_REPLY, 3, 4, index=before, reject=True)
         ((message, _),) = member.snapshots
@@ -100,9 +100,10 @@ class Story:
         member.settle()
 
     def finish(self, member: PromisingMember) -> None:
-        """Let a later leader send a restarted member what it lacks.
+        """Let a later leader send the missing entries to a restarted member.
 
-        After what is committed comes an empty entry, of that leader or of the member's own lead.
+        An empty entry of that leader, or of the member's own leadership, follows the committed
+        entries.
         """
         whole = [*self.committed, Entry(Term(9), LogIndex(LAST + 1))]
         missing = whole[member.driver.core.commit_index :]

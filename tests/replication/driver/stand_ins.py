@@ -1,4 +1,4 @@
-"""Stand-ins for what the parts of the driver have around them: a core, and somebody who waits."""
+"""Stand-ins for the surroundings of the driver's parts: a core, and a waiting client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from taskraft_replication.core.types import Entry, LogIndex, MemberId, RaftRole,
 
 
 class Waiting:
-    """An outcome that somebody waits for."""
+    """A result that a client waits for."""
 
     def __init__(self) -> None:
         self.result: object = None
@@ -23,7 +23,7 @@ class Waiting:
 
 
 class Leader:
-    """Stands for a core that leads and takes everything."""
+    """Replaces a core that leads and accepts every proposal."""
 
     def __init__(self, term: int = 1) -> None:
         self.role = RaftRole.LEADER

@@ -1,4 +1,4 @@
-"""Entries are applied in order, a membership change only once it is stored."""
+"""Entries are applied in order, a membership change only after it is stored."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def member() -> Watched:
 
 
 def adding(member: int, index: int) -> Entry:
-    """Return the entry that adds a learner and says who it is."""
+    """Return the entry that adds a learner, with the learner's roster record."""
     info = MemberInfo(MemberId(member), f"n{member}", directory_id=f"d{member}")
     change = change_of(MemberChangeKind.ADD_LEARNER, info)
     return Entry(Term(2), LogIndex(index), encode(change), EntryKind.CONF_CHANGE_V2)
 
 
-def test_what_is_applied_is_told_to_the_core(member):
+def test_applied_entries_are_reported_to_the_core(member):
     member.append(2, 2, entries(2, 6), 6)
     assert member.driver.core.applied_index == 6
 
@@ -72,14 +72,14 @@ def test_nothing_is_applied_while_a_change_is_being_stored(member):
     assert member.machine.applied_index == 8
 
 
-def test_changes_that_follow_each_other_name_all_their_members(member):
+def test_consecutive_changes_keep_the_roster_of_all_members(member):
     member.append(2, 2, [adding(4, 2), adding(5, 3)], 3)
     names = [info.name for info in member.driver.membership.roster.members]
     assert names == ["n1", "n2", "n3", "n4", "n5"]
     assert member.storage.memberships.at(LogIndex(2)).learners == (4,)
 
 
-def test_a_member_that_joins_applies_nothing_by_itself(monkeypatch):
+def test_a_joining_member_applies_nothing_before_its_snapshot(monkeypatch):
     monkeypatch.setattr(promising_member, "FOUNDERS", ConfState())
     fs = SimDisk(Random(1))
     joining = PromisingMember(fs, CountingMachine(), Failpoints(), Promises())

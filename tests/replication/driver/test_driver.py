@@ -41,7 +41,7 @@ PROBE, REPLICATE, SNAPSHOT = ProgressState
 
 
 class Watched(PromisingMember):
-    """Notes what its observer hears; does what may take long at once."""
+    """Records the observer's calls; runs flushes at once."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -71,7 +71,7 @@ class Watched(PromisingMember):
         return sent
 
     def lead(self, term: int = 2) -> None:
-        """Be elected by member 2; the others have the log up to here."""
+        """Win the vote of member 2; the others have the log up to its current end."""
         self.driver.campaign()
         self.settle()
         self.hear(K.PRE_VOTE_REPLY, 2, term)
@@ -79,7 +79,7 @@ class Watched(PromisingMember):
         self.take_sent()
 
     def acknowledge(self, sender: int = 2) -> None:
-        """Let a follower have everything."""
+        """Acknowledge all entries as a follower."""
         core = self.driver.core
         self.hear(K.APPEND_REPLY, sender, core.term, index=core.last_index)
 
@@ -100,7 +100,7 @@ def append_of(batch: list[Entry], commit: int, term: int = 2) -> Message:
     )
 
 
-def test_a_snapshot_is_installed_when_everything_before_it_is_applied(member):
+def test_a_snapshot_is_installed_after_all_earlier_entries_are_applied(member):
     state = CountingMachine()
     state.apply([Entry(Term(1), LogIndex(1)), *entries(2, 400)])
     content = state.open_snapshot().read(0, 1 << 20)
@@ -119,7 +119,7 @@ def test_a_snapshot_is_installed_when_everything_before_it_is_applied(member):
     assert member.machine.applied_index == 402
 
 
-def test_nothing_of_a_term_leaves_before_the_term_is_durable(member):
+def test_no_message_of_a_term_is_sent_before_the_term_is_durable(member):
     member.driver.campaign()
     member.settle()
     member.hear(K.PRE_VOTE_REPLY, 2, 2)
@@ -135,7 +135,7 @@ def test_nothing_of_a_term_leaves_before_the_term_is_durable(member):
     assert [(m.kind, m.term) for m in member.take_sent()] == [(K.HEARTBEAT_REPLY, 9)]
 
 
-def test_proposals_of_one_moment_share_a_message_to_each_peer_and_a_sync(member):
+def test_proposals_of_one_turn_share_a_message_per_peer_and_a_sync(member):
     member.lead()
     member.acknowledge()
     member.acknowledge(3)
@@ -153,7 +153,7 @@ def test_proposals_of_one_moment_share_a_message_to_each_peer_and_a_sync(member)
     assert [each.result for each in waiting] == [1, 2, 3]
 
 
-def test_a_leader_that_its_successor_outvotes_tells_what_became_of_its_proposals(member):
+def test_a_deposed_leader_fails_its_proposals_and_names_the_successor(member):
     member.lead()
     lost, refused = Waiting(), Waiting()
     member.driver.propose(b"lost", lost)
@@ -171,7 +171,7 @@ def test_a_leader_that_its_successor_outvotes_tells_what_became_of_its_proposals
     assert roles[-2:] == [RaftRole.LEADER, RaftRole.FOLLOWER]
 
 
-def test_a_change_comes_behind_what_was_proposed_before_and_one_at_a_time(member):
+def test_a_change_follows_earlier_proposals_and_excludes_a_second_change(member):
     member.lead()
     member.acknowledge()
     before, change, second = Waiting(), Waiting(), Waiting()
@@ -188,10 +188,8 @@ def test_a_change_comes_behind_what_was_proposed_before_and_one_at_a_time(member
     assert member.told[-4:] == [3, member.driver.membership, 4, 5]
 
 
-def test_any_number_of_membership_changes_may_come_though_hardly_anything_is_written(
-    member, monkeypatch
-):
-    """Their history is stored as a whole, so the state must become durable now and then."""
+def test_many_membership_changes_with_few_log_bytes_flush_the_state(member, monkeypatch):
+    """The history of memberships is stored as a whole, so it must be shortened by flushes."""
     monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 10)
     monkeypatch.setattr(trimmer, "FLUSH_MEMBERSHIPS", 4)
     member.lead()
@@ -228,7 +226,7 @@ def test_changes_are_refused_before_their_history_is_longer_than_any_member_stor
     assert len(member.storage.metadata.memberships()) < 8
 
 
-def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):
+def test_a_follower_forgets_only_the_leader_whose_stream_ended(member):
     member.hear(K.HEARTBEAT, 2, 2)
     assert not member.driver.forget_leader(MemberId(3))
     assert member.driver.core.leader == 2
@@ -253,7 +251,7 @@ def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):
         lambda driver: driver.transfer_leader(MemberId(2)),
     ],
 )
-def test_whatever_is_asked_of_a_member_is_worked_on_soon(member, ask):
+def test_each_request_to_a_member_schedules_a_pump(member, ask):
     member.settle()
     ask(member.driver)
     assert member.is_pump_due
@@ -268,7 +266,7 @@ def test_entries_are_applied_in_slices_of_some_milliseconds(member):
     assert member.told[-2:] == [202, 203]
 
 
-def test_nobody_waits_for_a_driver_that_has_ended(member):
+def test_a_stopped_driver_ends_all_waits(member):
     member.lead()
     proposed, waiting, reader = Waiting(), Waiting(), Waiting()
     member.driver.propose(b"proposed", proposed)
@@ -282,7 +280,7 @@ def test_nobody_waits_for_a_driver_that_has_ended(member):
     assert reader.error is end
 
 
-def test_ticks_of_an_idle_member_ask_for_nothing(member):
+def test_ticks_of_an_idle_member_schedule_no_pump(member):
     member.hear(K.HEARTBEAT, 2, 2)
     for _ in range(5):
         member.driver.tick()
@@ -292,7 +290,7 @@ def test_ticks_of_an_idle_member_ask_for_nothing(member):
     assert member.is_pump_due
 
 
-def test_what_a_member_does_is_counted(member):
+def test_counters_follow_the_work_of_a_member(member):
     member.append(2, 2, entries(2, 6), 4)
     counters = member.driver.counters
     assert (counters.entries, counters.batches, counters.applied) == (5, 1, 3)
@@ -303,7 +301,7 @@ def test_what_a_member_does_is_counted(member):
     assert (counters.received, counters.sent) == (2, 2)
 
 
-def test_a_read_of_the_leader_waits_for_a_round_and_for_the_state(member):
+def test_a_read_on_the_leader_waits_for_a_round_and_for_the_state(member):
     member.lead()
     reader = Waiting()
     member.driver.read_index(reader)
@@ -315,7 +313,7 @@ def test_a_read_of_the_leader_waits_for_a_round_and_for_the_state(member):
     assert reader.result == member.machine.applied_index
 
 
-def test_readers_who_came_during_a_round_get_the_next_one_as_soon_as_it_ends(member):
+def test_reads_that_arrive_during_a_round_share_the_next_round(member):
     member.lead()
     member.acknowledge()
     first, second = Waiting(), Waiting()
@@ -333,7 +331,7 @@ def test_readers_who_came_during_a_round_get_the_next_one_as_soon_as_it_ends(mem
     assert second.done()
 
 
-def test_a_read_without_a_leader_is_given_up_in_the_end(member):
+def test_a_read_without_a_leader_times_out(member):
     reader = Waiting()
     member.driver.read_index(reader)
     member.settle()
@@ -344,7 +342,7 @@ def test_a_read_without_a_leader_is_given_up_in_the_end(member):
 
 
 def confirmed_read(member, index):
-    """Return a reader at a follower whose leader, 2, has confirmed that it reads at ``index``."""
+    """Return a read at a follower that leader 2 has confirmed for ``index``."""
     member.hear(K.HEARTBEAT, 2, 2)
     reader = Waiting()
     member.driver.read_index(reader)
@@ -354,7 +352,7 @@ def confirmed_read(member, index):
     return reader
 
 
-def test_a_snapshot_releases_the_readers_that_waited_for_its_entries(member):
+def test_a_snapshot_releases_reads_that_wait_for_its_entries(member):
     reader = confirmed_read(member, LogIndex(400))
     assert not reader.done()
     content = CountingMachine().open_snapshot().read(0, 1 << 20)
@@ -362,14 +360,14 @@ def test_a_snapshot_releases_the_readers_that_waited_for_its_entries(member):
     assert reader.result == 400
 
 
-def test_a_change_asked_of_a_follower_is_refused(member):
+def test_a_follower_refuses_a_membership_change(member):
     member.hear(K.HEARTBEAT, 2, 2)
     change = Waiting()
     member.driver.propose_change(ConfChange(()), change)
     assert isinstance(change.error, NotRaftLeader)
 
 
-def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(member):
+def test_a_founder_starts_behind_the_first_entry_and_does_not_apply_it(member):
     assert member.machine.applied_index == 1
     assert not member.driver.is_only_voter
     assert member.driver.membership == FOUNDERS
@@ -378,7 +376,7 @@ def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(mem
 
 
 def behind_the_log(member: Watched) -> None:
-    """Lead; let member 3 miss so much that it needs a snapshot, which is then on its way."""
+    """Lead, and let member 3 miss so many entries that a snapshot to it is in flight."""
     member.lead()
     member.acknowledge()
     for _ in range(12):
@@ -394,7 +392,7 @@ def behind_the_log(member: Watched) -> None:
     )
 
 
-def test_a_leader_is_told_who_cannot_be_reached(member):
+def test_the_core_of_a_leader_learns_that_a_peer_is_unreachable(member):
     member.lead()
     member.acknowledge()
     assert member.driver.core.status().progress[MemberId(2)].state is REPLICATE
@@ -402,7 +400,7 @@ def test_a_leader_is_told_who_cannot_be_reached(member):
     assert member.driver.core.status().progress[MemberId(2)].state is PROBE
 
 
-def test_leadership_is_offered_to_who_has_everything(member):
+def test_leadership_is_offered_to_a_follower_with_the_complete_log(member):
     member.lead()
     member.acknowledge()
     member.take_sent()
@@ -411,7 +409,7 @@ def test_leadership_is_offered_to_who_has_everything(member):
     assert [(m.kind, m.to) for m in member.take_sent()] == [(K.TIMEOUT_NOW, 2)]
 
 
-def test_who_is_behind_the_log_gets_a_snapshot_of_the_state(member):
+def test_a_follower_that_needs_trimmed_entries_gets_a_snapshot(member):
     behind_the_log(member)
     ((message, content),) = member.snapshots
     assert (message.to, message.snapshot.meta.index) == (3, content.index)
@@ -423,7 +421,7 @@ def test_who_is_behind_the_log_gets_a_snapshot_of_the_state(member):
     assert (progress.state, progress.next) == (PROBE, content.index + 1)
 
 
-def test_a_snapshot_that_failed_is_sent_again_when_its_receiver_gives_a_sign(member):
+def test_a_failed_snapshot_is_sent_again_after_a_message_of_the_receiver(member):
     behind_the_log(member)
     member.driver.snapshot_sent(MemberId(3), ok=False)
     member.settle()
@@ -432,7 +430,7 @@ def test_a_snapshot_that_failed_is_sent_again_when_its_receiver_gives_a_sign(mem
     assert [message.to for message, _ in member.snapshots] == [3, 3]
 
 
-def test_a_member_that_has_done_everything_asks_for_no_other_turn(member):
+def test_a_member_without_work_schedules_no_pump(member):
     member.append(2, 2, entries(2, 6), 4)
     beat = Message(K.HEARTBEAT, SELF, 2, 2, commit=LogIndex(6))
     member.driver.receive([beat])
@@ -442,7 +440,7 @@ def test_a_member_that_has_done_everything_asks_for_no_other_turn(member):
     assert not member.is_pump_due
 
 
-def test_a_confirmed_read_is_released_by_the_entry_that_it_waited_for(member):
+def test_a_confirmed_read_is_released_by_the_entry_that_it_waits_for(member):
     reader = confirmed_read(member, LogIndex(4))
     member.append(2, 2, entries(2, 4), 3)
     assert not reader.done()
@@ -450,7 +448,7 @@ def test_a_confirmed_read_is_released_by_the_entry_that_it_waited_for(member):
     assert reader.result == 4
 
 
-def test_nobody_waits_for_an_entry_that_a_snapshot_stands_for(member):
+def test_a_proposal_below_an_installed_snapshot_is_lost(member):
     member.lead()
     proposed = Waiting()
     member.driver.propose(b"x", proposed)
@@ -460,7 +458,7 @@ def test_nobody_waits_for_an_entry_that_a_snapshot_stands_for(member):
     assert member.told[-2:] == [FOUNDERS, 400]
 
 
-def test_of_a_leader_that_is_outvoted_only_what_is_not_committed_is_lost(member):
+def test_a_deposed_leader_loses_only_uncommitted_proposals(member):
     member.lead()
     member.acknowledge()
     committed, lost = Waiting(), Waiting()

@@ -10,7 +10,7 @@ ONE, TWO, THREE, FOUR, FIVE = map(MemberId, range(1, 6))
 
 
 class Choices:
-    """The fastest of member 1 among ``voters``, and what it has told."""
+    """The preferred followers of member 1 among ``voters``, and all reported choices."""
 
     def __init__(self, *voters: MemberId, learners: tuple[MemberId, ...] = ()) -> None:
         self.told: list[PreferredSet] = []
@@ -18,7 +18,7 @@ class Choices:
         self.preferred.membership_changed(ConfState(voters=voters, learners=learners))
 
     def receive(self, *messages: Message) -> None:
-        """Let messages come in while entries up to 7 are committed."""
+        """Receive messages while entries up to 7 are committed."""
         self.preferred.received(messages, LogIndex(7))
 
     def acknowledge(self, *members: MemberId) -> PreferredSet:
@@ -27,31 +27,31 @@ class Choices:
         return self.told[-1] if self.told else None
 
 
-def test_everybody_is_asked_until_enough_have_answered():
+def test_all_followers_are_preferred_until_enough_have_acknowledged():
     assert Choices(ONE, TWO, THREE).told == []
     assert Choices(ONE, TWO, THREE, FOUR, FIVE).acknowledge(TWO) is None
 
 
-def test_of_three_members_the_follower_that_answered_first_is_asked_first():
+def test_in_a_group_of_three_the_first_acknowledger_is_preferred():
     assert Choices(ONE, TWO, THREE).acknowledge(THREE) == {THREE}
 
 
-def test_the_other_takes_its_place_when_a_commit_has_come_from_there():
+def test_the_other_follower_is_preferred_after_it_completes_a_commit():
     assert Choices(ONE, TWO, THREE).acknowledge(THREE, THREE, TWO) == {TWO}
 
 
-def test_of_five_members_two_followers_are_asked_and_a_silent_one_is_replaced():
+def test_in_a_group_of_five_two_are_preferred_and_a_silent_one_is_replaced():
     choices = Choices(ONE, TWO, THREE, FOUR, FIVE)
     assert choices.acknowledge(TWO, THREE) == {TWO, THREE}
     assert choices.acknowledge(TWO, FIVE) == {TWO, FIVE}
 
 
-def test_a_learner_is_never_needed():
+def test_a_learner_is_never_preferred():
     assert Choices(ONE, TWO, learners=(THREE,)).acknowledge(THREE) is None
     assert Choices(ONE, TWO, learners=(THREE,)).acknowledge(THREE, TWO) == {TWO}
 
 
-def test_everybody_is_asked_while_the_membership_changes():
+def test_all_followers_are_preferred_in_a_joint_configuration():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
     joint = ConfState(voters=(ONE, TWO, THREE), voters_outgoing=(ONE, TWO))
@@ -59,25 +59,25 @@ def test_everybody_is_asked_while_the_membership_changes():
     assert choices.told[-1] is None
 
 
-def test_one_that_votes_no_more_is_not_counted_on():
+def test_a_member_that_lost_its_vote_is_not_preferred():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
     choices.preferred.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
     assert choices.told[-1] is None
 
 
-def test_a_leader_that_does_not_vote_needs_more_than_half_of_the_others():
+def test_a_leader_without_a_vote_needs_more_than_half_of_the_others():
     choices = Choices(TWO, THREE, FOUR)
     assert choices.acknowledge(TWO) is None
 
 
-def test_nothing_is_told_twice():
+def test_an_unchanged_choice_is_not_reported():
     choices = Choices(ONE, TWO, THREE)
     choices.acknowledge(TWO, TWO, THREE, TWO)
     assert choices.told == [{TWO}, {THREE}, {TWO}]
 
 
-def test_only_what_a_commit_waits_for_counts():
+def test_only_acknowledgements_of_uncommitted_entries_count():
     choices = Choices(ONE, TWO, THREE)
     choices.acknowledge(TWO)
     choices.receive(

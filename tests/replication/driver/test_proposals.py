@@ -19,7 +19,7 @@ def test_a_proposal_is_resolved_by_index_and_term():
     assert isinstance(other.error, ProposalLost)
 
 
-def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_earlier():
+def test_an_entry_of_a_later_term_at_the_same_index_fails_the_earlier_proposal():
     proposals, earlier, later = PendingProposals(), Waiting(), Waiting()
     proposals.propose(Leader(term=1), b"earlier", earlier)
     proposals.propose(Leader(term=3), b"later", later)
@@ -28,7 +28,7 @@ def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_
     assert later.result == "done"
 
 
-def test_what_is_committed_when_leadership_is_lost_is_still_waited_for():
+def test_a_committed_proposal_is_still_resolved_after_leadership_is_lost():
     proposals, leader = PendingProposals(), Leader()
     waiting = [Waiting() for _ in range(4)]
     for each in waiting:
@@ -45,7 +45,7 @@ def test_a_follower_refuses_a_proposal_at_once():
     assert not proposals.is_awaited
 
 
-def test_a_cancelled_waiter_is_left_alone():
+def test_a_cancelled_proposal_gets_no_result():
     proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
     waiting.set_result("cancelled")
@@ -53,7 +53,7 @@ def test_a_cancelled_waiter_is_left_alone():
     assert waiting.result == "cancelled"
 
 
-def test_entries_that_nobody_waits_for_pass_by():
+def test_entries_without_a_waiting_proposal_are_skipped():
     proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
     proposals.applied(entry(10), "of somebody else")

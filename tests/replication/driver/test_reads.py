@@ -8,7 +8,7 @@ from taskraft_replication.errors import ReadUnconfirmed
 from tests.replication.driver.stand_ins import Leader, Waiting
 
 
-def test_readers_share_rounds_and_wait_for_the_state():
+def test_reads_share_rounds_and_wait_for_the_state():
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     first, second = Waiting(), Waiting()
@@ -26,8 +26,8 @@ def test_readers_share_rounds_and_wait_for_the_state():
     assert len(set(core.asked)) == 2
 
 
-def test_a_late_answer_to_an_earlier_round_confirms_nobody():
-    """It was asked again, and both were answered; who came since may have seen a later entry."""
+def test_a_late_answer_to_an_earlier_round_confirms_no_new_read():
+    """The earlier round was repeated and answered twice; a new read may need a later entry."""
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     first, second = Waiting(), Waiting()
@@ -45,8 +45,8 @@ def test_a_late_answer_to_an_earlier_round_confirms_nobody():
     assert second.result == 8
 
 
-def test_an_answer_to_the_last_life_of_the_member_confirms_nobody():
-    """Rounds are numbered from 1 in each life."""
+def test_an_answer_to_the_previous_incarnation_confirms_no_read():
+    """Rounds are numbered from 1 in each incarnation."""
     before, now = Leader(), Leader()
     for core, incarnation in ((before, 1), (now, 2)):
         reads = LinearizableReads(core, incarnation, retry_ticks=2, expiry_ticks=6)
@@ -62,7 +62,7 @@ def read_state(index: int, context: bytes):
     return ReadState(LogIndex(index), context)
 
 
-def test_a_read_is_asked_again_and_given_up_in_the_end():
+def test_an_unanswered_read_is_repeated_and_times_out():
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     reader = Waiting()
@@ -76,8 +76,8 @@ def test_a_read_is_asked_again_and_given_up_in_the_end():
     assert isinstance(reader.error, ReadUnconfirmed)
 
 
-def test_a_confirmed_read_whose_entries_never_come_is_given_up():
-    """The member may have been cut off, or removed, since."""
+def test_a_confirmed_read_whose_entries_do_not_arrive_times_out():
+    """The member may have been cut off or removed after the confirmation."""
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     early, late = Waiting(), Waiting()
@@ -98,7 +98,7 @@ def test_a_confirmed_read_whose_entries_never_come_is_given_up():
     assert late.result == 5
 
 
-def test_no_reader_waits_for_a_member_that_has_ended():
+def test_a_stopped_member_ends_all_reads():
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     confirmed, asked, waiting = Waiting(), Waiting(), Waiting()
@@ -114,7 +114,7 @@ def test_no_reader_waits_for_a_member_that_has_ended():
     assert confirmed.result is None
 
 
-def test_too_many_readers_are_refused_at_once(monkeypatch):
+def test_reads_above_the_limit_are_refused_at_once(monkeypatch):
     monkeypatch.setattr("taskraft_replication.driver.reads.READERS_MAX", 2)
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
@@ -129,7 +129,7 @@ def test_too_many_readers_are_refused_at_once(monkeypatch):
     assert not again.done(), "those who are asked for wait elsewhere"
 
 
-def test_time_is_counted_from_the_begin_of_a_round():
+def test_the_timeout_of_a_read_counts_from_the_start_of_its_round():
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     for _ in range(5):
@@ -147,7 +147,7 @@ def test_time_is_counted_from_the_begin_of_a_round():
     assert isinstance(reader.error, ReadUnconfirmed)
 
 
-def test_a_round_can_begin_when_somebody_waits_and_none_is_under_way():
+def test_a_round_starts_only_if_a_read_waits_and_no_round_is_running():
     core = Leader()
     reads = LinearizableReads(core, 1, retry_ticks=2, expiry_ticks=6)
     assert not reads.has_next

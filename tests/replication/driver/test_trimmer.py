@@ -14,7 +14,7 @@ from tests.replication.log_on_disk import Log
 
 
 class Group:
-    """Machine, storage and effects of a group whose log ends at 100; work is done at once."""
+    """State machine, storage and effects of a group whose log ends at 100; work is done at once."""
 
     def __init__(
         self, *, durable: int = 90, floor: int | None = None, kept: int = 5, too_long_at: int = 0
@@ -60,7 +60,7 @@ class Group:
         self.done.append(f"deleted before {start.index}")
 
 
-def test_enough_must_be_written_before_the_state_is_flushed():
+def test_the_state_is_flushed_after_enough_log_was_written():
     group = Group()
     group.written(999)
     assert group.flushes == 0
@@ -70,7 +70,7 @@ def test_enough_must_be_written_before_the_state_is_flushed():
     assert group.flushes == 1
 
 
-def test_very_many_memberships_are_reason_enough_to_flush():
+def test_many_stored_memberships_cause_a_flush():
     group = Group()
     group.memberships = range(FLUSH_MEMBERSHIPS - 1)
     group.trimmer.membership_changed()
@@ -80,7 +80,7 @@ def test_very_many_memberships_are_reason_enough_to_flush():
     assert group.flushes == 1
 
 
-def test_what_is_trimmed_is_hidden_first():
+def test_trimmed_entries_are_hidden_before_they_are_deleted():
     group = Group()
     group.written(1000)
     assert group.done == ["hidden before 90", "deleted before 90"]
@@ -98,13 +98,13 @@ def test_what_is_trimmed_is_hidden_first():
         ({"too_long_at": 99}, 90),
     ],
 )
-def test_what_is_not_durable_what_is_kept_and_what_is_being_sent_stay(settings, start):
+def test_entries_that_are_not_durable_or_kept_or_being_sent_are_not_trimmed(settings, start):
     group = Group(**settings)
     group.written(1000)
     assert group.start.index == start
 
 
-def test_it_trims_again_whether_or_not_anything_was_to_be_trimmed_before():
+def test_trimming_continues_after_a_flush_that_trimmed_nothing():
     group = Group(durable=1)
     group.written(1000)
     assert not group.done
@@ -115,7 +115,7 @@ def test_it_trims_again_whether_or_not_anything_was_to_be_trimmed_before():
     assert group.flushes == 3
 
 
-def test_one_flush_at_a_time():
+def test_only_one_flush_runs_at_a_time():
     group = Group()
     waiting = []
     group.flush = lambda work, then: waiting.append((work, then))
@@ -128,7 +128,7 @@ def test_one_flush_at_a_time():
     assert len(waiting) == 1, "what was written meanwhile counts"
 
 
-def test_all_segments_but_the_last_may_go_and_none_twice(tmp_path):
+def test_all_segments_but_the_last_can_be_trimmed_and_none_twice(tmp_path):
     log = Log(tmp_path)
     log.append_each(2, 300)
     *_, last = log.storage.view._log.segments

@@ -40,7 +40,7 @@ from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 ADD_LEARNER = MemberChangeKind.ADD_LEARNER
 
 
-def test_the_last_changes_asked_for_are_remembered_by_their_requests():
+def test_the_last_changes_are_remembered_by_their_request_ids():
     conf_state = ConfState((MemberId(1),))
     for number in range(2, CHANGES_KEPT_MAX + 4):
         member = MemberInfo(MemberId(number), f"m{number}")
@@ -54,13 +54,13 @@ def test_the_last_changes_asked_for_are_remembered_by_their_requests():
     assert made_before(roster, "add 9") == 9
     assert made_before(roster, "add 2") is None, "it is long ago"
     assert made_before(roster, "add 99") is None
-    # Nobody repeats what had no name.
+    # A request without an id is never repeated.
     change = change_of(ADD_LEARNER, MemberInfo(MemberId(77)))
     after = with_roster(membership.change(conf_state, change), change, roster)
     assert after.roster.changes_made == roster.changes_made
 
 
-def test_what_is_remembered_of_changes_is_stored_and_sent(tmp_path):
+def test_remembered_changes_are_stored_and_sent(tmp_path):
     roster = Roster((MemberInfo(MemberId(1), "m1"),), MemberId(4), (ChangeMade("r", MemberId(4)),))
     assert decode_roster(encode_roster(roster)) == roster
     files = DiskFileSystem(tmp_path)
@@ -76,27 +76,27 @@ def info(number: int, name: str = "", address: str = "", directory_id: str = "d"
     return MemberInfo(MemberId(number), name or f"m{number}", address, "client:1", directory_id)
 
 
-def test_a_roster_is_in_the_order_of_the_numbers_and_knows_the_last_one():
+def test_a_roster_is_sorted_by_member_id_and_knows_the_highest_id():
     roster = roster_of([info(3), info(1), info(2)])
     assert [each.member for each in roster.members] == [1, 2, 3]
     assert roster.last_member == 3
     assert roster_of([]) == Roster((), MemberId(0))
 
 
-def test_who_was_given_a_number_and_is_gone_was_removed():
+def test_a_member_with_an_assigned_id_that_is_not_in_the_roster_was_removed():
     roster = Roster((info(1), info(3)), MemberId(4))
     assert [was_removed(roster, MemberId(number)) for number in range(6)] == [
-        *(False, False, True),  # nobody, a member, one that is gone
-        *(False, True, False),  # a member, the last one that is gone, one that is to come
+        *(False, False, True),  # no member, a member, a removed one
+        *(False, True, False),  # a member, the last removed one, a future one
     ]
 
 
-def test_strangers_are_those_whose_directory_nobody_has_seen():
+def test_unknown_are_members_whose_directory_was_never_seen():
     roster = roster_of([info(1), info(2, directory_id=""), info(3, directory_id="")])
     assert members_without_directory(roster) == (2, 3)
 
 
-def test_an_address_is_configured_for_a_member_by_number_and_name():
+def test_an_address_is_configured_for_a_member_by_id_and_name():
     roster = roster_of([info(1, "a", "old:1"), info(2, "b", "old:2"), info(3, "c", "old:3")])
     configured = {
         MemberId(1): info(1, "a", "new:1"),
@@ -108,7 +108,7 @@ def test_an_address_is_configured_for_a_member_by_number_and_name():
     assert after.last_member == roster.last_member
 
 
-def test_a_member_stays_known_as_long_as_either_half_has_it():
+def test_a_member_stays_in_the_roster_while_either_half_contains_it():
     before = roster_of([info(1), info(2), info(3)])
     removal = removal_of(MemberId(3))
     joint = ConfState((MemberId(1), MemberId(2)), voters_outgoing=(MemberId(1), MemberId(3)))
@@ -119,14 +119,14 @@ def test_a_member_stays_known_as_long_as_either_half_has_it():
     assert after.last_member == 3, "a number is not given twice"
 
 
-def test_a_later_change_says_better_who_a_member_is():
+def test_a_later_change_replaces_the_record_of_a_member():
     before = roster_of([info(1), info(2, address="old:2")])
     change = change_of(ADD_LEARNER, info(2, address="new:2"))
     after = with_roster(ConfState((MemberId(1),), (MemberId(2),)), change, before).roster
     assert [each.peer_address for each in after.members] == ["", "new:2"]
 
 
-def test_a_membership_is_sent_as_it_is():
+def test_a_membership_is_decoded_as_it_was_encoded():
     sent = ConfState(
         (MemberId(1), MemberId(2)),
         (MemberId(3),),
@@ -139,13 +139,13 @@ def test_a_membership_is_sent_as_it_is():
 
 
 @pytest.mark.parametrize("field", ["voters", "learners", "voters_outgoing", "learners_next"])
-def test_nobody_has_the_number_zero(field):
+def test_no_member_has_the_id_0(field):
     with pytest.raises(MessageMalformed, match="not positive"):
         decode_conf_state(pb.ConfState(**{field: [1, 0]}))
     assert decode_conf_state(pb.ConfState(**{field: [1]})) != ConfState()
 
 
-def test_a_context_that_is_no_roster_is_malformed():
+def test_a_context_that_is_not_a_roster_is_malformed():
     named_zero = pb.Roster(members=[pb.MemberInfo(member=0)]).SerializeToString()
     for context in (b"\xff", named_zero):
         change = ConfChange((MemberChange(ADD_LEARNER, MemberId(2)),), context=context)

@@ -1,4 +1,4 @@
-"""Stand in for the event loop where only its clock matters."""
+"""Replace the event loop in tests that need only its clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 
 class Clock:
-    """Calls what is due when it is advanced; times are in milliseconds."""
+    """Runs due calls when the test advances the time; times are in milliseconds."""
 
     def __init__(self) -> None:
         self.now_ms = 0

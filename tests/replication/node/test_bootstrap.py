@@ -16,9 +16,9 @@ def storage_of(
     is_at_its_beginning: bool = True,
     founder_directories: Mapping[int, str] = NO_DIRECTORIES,
 ) -> SimpleNamespace:
-    """A storage of member 1, with what it knows of the directories of the members.
+    """Return a storage of member 1 that knows some directory ids.
 
-    ``met``: who was met in an earlier life.
+    ``founder_directories``: directory ids that were stored before the last restart.
     """
     infos = [
         MemberInfo(MemberId(number), f"m{number}", directory_id=directory)
@@ -38,7 +38,7 @@ def directories(bootstrap: FounderDirectories) -> list[str]:
     return [info.directory_id for info in bootstrap.roster.members]
 
 
-def test_the_last_founder_that_is_met_completes_the_group():
+def test_the_last_handshake_completes_the_group():
     bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     assert bootstrap.missing == (2, 3)
     assert not bootstrap.handshake_done(THREE, "d3")
@@ -49,7 +49,7 @@ def test_the_last_founder_that_is_met_completes_the_group():
     assert directories(bootstrap) == ["d1", "d2", "d3"]
 
 
-def test_what_a_founder_said_last_counts_until_all_are_known():
+def test_the_last_directory_of_a_founder_counts_until_all_are_known():
     bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     bootstrap.handshake_done(TWO, "wiped since")
     assert not bootstrap.handshake_done(TWO, "d2")
@@ -58,7 +58,7 @@ def test_what_a_founder_said_last_counts_until_all_are_known():
     assert directories(bootstrap) == ["d1", "d2", "d3"]
 
 
-def test_who_does_not_name_a_directory_is_not_met():
+def test_a_founder_without_a_directory_id_is_missing():
     bootstrap = FounderDirectories(ONE, storage_of("", "", ""))
     bootstrap.handshake_done(TWO, "d2")
     assert not bootstrap.handshake_done(THREE, "")
@@ -71,20 +71,20 @@ def test_a_group_of_one_is_complete_at_once():
     assert directories(bootstrap) == ["d1"]
 
 
-def test_founders_that_are_known_durably_need_not_be_met_again():
+def test_founders_with_stored_directories_need_no_handshake():
     bootstrap = FounderDirectories(ONE, storage_of("d1", "d2", "d3"))
     assert bootstrap.is_complete
     assert not bootstrap.handshake_done(TWO, "another")
     assert directories(bootstrap) == ["d1", "d2", "d3"]
 
 
-def test_a_group_that_was_founded_long_ago_asks_for_nobody():
+def test_a_group_that_has_started_waits_for_no_founder():
     bootstrap = FounderDirectories(ONE, storage_of("", "", "", is_at_its_beginning=False))
     assert bootstrap.is_complete
     assert bootstrap.missing == ()
 
 
-def test_who_was_met_in_an_earlier_life_counts_when_another_takes_part():
+def test_directories_from_before_a_restart_count_once_another_founder_runs():
     bootstrap = FounderDirectories(
         ONE, storage_of("", "", "", founder_directories={TWO: "d2", THREE: "d3"})
     )
@@ -96,7 +96,7 @@ def test_who_was_met_in_an_earlier_life_counts_when_another_takes_part():
     assert not bootstrap.others_are_running(), "once"
 
 
-def test_who_was_never_met_is_missing_whoever_takes_part():
+def test_a_founder_without_any_handshake_is_missing_even_if_another_runs():
     bootstrap = FounderDirectories(ONE, storage_of("", "", "", founder_directories={TWO: "d2"}))
     assert not bootstrap.others_are_running()
     assert not bootstrap.is_complete
@@ -106,7 +106,7 @@ def test_who_was_never_met_is_missing_whoever_takes_part():
     assert bootstrap.others_are_running()
 
 
-def test_a_directory_of_this_life_outweighs_one_of_an_earlier_life():
+def test_a_new_directory_replaces_one_from_before_a_restart():
     bootstrap = FounderDirectories(
         ONE, storage_of("", "", "", founder_directories={TWO: "wiped since", THREE: "d3"})
     )

@@ -5,7 +5,7 @@ import asyncio
 from taskraft_replication.node.change_notifier import ChangeNotifier
 
 
-async def test_a_turn_wakes_those_who_wait_and_nobody_who_comes_later():
+async def test_a_change_wakes_current_waiters_and_no_later_ones():
     changes = ChangeNotifier()
     early, cancelled = changes.wait(), changes.wait()
     cancelled.cancel()

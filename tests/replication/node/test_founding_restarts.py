@@ -13,11 +13,11 @@ from tests.replication.local_cluster import LocalCluster
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
 DISK = "membership.before_create=eio@4"
-"""The disk fails when a founder that has met all others stores that."""
+"""Fails the disk when a founder that has met all others stores this fact."""
 
 
 class Beginning(LocalCluster):
-    """Three founders, of whom member 2 fails when it has met the others, while it is harmed."""
+    """Three founders; member 2 fails when it has met the others."""
 
     is_harmed = True
 
@@ -28,7 +28,7 @@ class Beginning(LocalCluster):
         return replace(config, failpoints=Failpoints(parse_rules(DISK)))
 
 
-async def test_a_founder_that_had_met_all_need_not_meet_one_again_that_is_lost(tmp_path):
+async def test_a_founder_that_met_all_others_does_not_wait_for_a_lost_one_after_a_restart(tmp_path):
     async with Beginning(tmp_path, 3) as cluster:
         async with asyncio.timeout(20):
             assert isinstance(await cluster.nodes[TWO].failed, StorageFailed)

@@ -1,4 +1,4 @@
-"""When and by whom a campaign starts after the leader's stream ends."""
+"""When a follower campaigns after the leader's stream has ended."""
 
 import asyncio
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ LEADER = MemberId(2)
 
 
 class Member:
-    """Stands for a driver that follows member 2."""
+    """Replaces a driver that follows member 2."""
 
     def __init__(self) -> None:
         self.core = SimpleNamespace(leader=LEADER)
@@ -38,7 +38,9 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.mark.parametrize(("drawn", "waited_ms"), [(0, 100), (0.5, 200), (1, 300)])
-def test_a_leader_that_hangs_up_is_replaced_after_a_while_that_is_drawn(clock, drawn, waited_ms):
+def test_a_follower_campaigns_after_a_random_wait_when_the_leaders_stream_ends(
+    clock, drawn, waited_ms
+):
     member = Member()
     LeaderLossCampaign(member, 50, lambda: drawn, lambda: True).stream_ended(LEADER)
     clock.advance(waited_ms - 1)
@@ -49,7 +51,7 @@ def test_a_leader_that_hangs_up_is_replaced_after_a_while_that_is_drawn(clock, d
     assert member.campaigns == 1
 
 
-def test_nobody_else_is_replaced(clock):
+def test_the_end_of_another_members_stream_causes_no_campaign(clock):
     member = Member()
     LeaderLossCampaign(member, 50, lambda: 0, lambda: True).stream_ended(MemberId(3))
     clock.advance(1000)
@@ -57,7 +59,7 @@ def test_nobody_else_is_replaced(clock):
     assert member.core.leader == LEADER
 
 
-def test_a_leader_that_is_back_stays(clock):
+def test_a_leader_that_returns_during_the_wait_stays(clock):
     member = Member()
     LeaderLossCampaign(member, 50, lambda: 0, lambda: True).stream_ended(LEADER)
     clock.advance(99)
@@ -66,7 +68,7 @@ def test_a_leader_that_is_back_stays(clock):
     assert member.campaigns == 0
 
 
-def test_a_member_that_has_stopped_does_not_campaign(clock):
+def test_a_stopped_member_does_not_campaign(clock):
     member = Member()
     LeaderLossCampaign(member, 50, lambda: 0, lambda: member.is_running).stream_ended(LEADER)
     member.is_running = False

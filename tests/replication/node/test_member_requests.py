@@ -17,7 +17,7 @@ JOINT = ConfState((MemberId(1),), voters_outgoing=(MemberId(1), MemberId(2)), au
 
 
 class Member:
-    """Stands for a driver; ``core`` leads a group of three, of which 2 answers."""
+    """Replaces a driver; ``core`` leads a group of three, of which 2 answers."""
 
     def __init__(self) -> None:
         cluster = Cluster(3)
@@ -40,7 +40,7 @@ class Member:
 
 
 class Running:
-    """Requests to a member that runs."""
+    """Requests to a running member."""
 
     def __init__(self, transfer_ms_max: int = 60_000) -> None:
         self.member = Member()
@@ -60,7 +60,7 @@ class Running:
         return task
 
 
-async def test_a_member_that_does_not_run_takes_nothing():
+async def test_a_member_that_does_not_run_refuses_all_requests():
     running = Running()
     running.is_running = False
     for wanted in (
@@ -74,7 +74,7 @@ async def test_a_member_that_does_not_run_takes_nothing():
     assert not running.member.offered
 
 
-async def test_a_read_gets_the_index_that_the_member_confirms():
+async def test_a_read_returns_the_index_that_the_member_confirms():
     running = Running()
     reading = await running.begin(running.requests.read_index())
     ((what, outcome),) = running.member.wanted
@@ -83,7 +83,7 @@ async def test_a_read_gets_the_index_that_the_member_confirms():
     assert await reading == 8
 
 
-async def test_a_change_is_done_when_the_joint_configuration_is_left():
+async def test_a_change_ends_when_the_joint_configuration_is_left():
     running = Running()
     change = ConfChange()
     changing = await running.begin(running.requests.change_membership(change))
@@ -100,7 +100,7 @@ async def test_a_change_is_done_when_the_joint_configuration_is_left():
     assert await changing == ALONE
 
 
-async def test_a_member_that_stops_in_a_joint_configuration_tells_it():
+async def test_a_change_fails_if_the_member_stops_in_a_joint_configuration():
     running = Running()
     changing = await running.begin(running.requests.change_membership(ConfChange()))
     running.member.membership = JOINT
@@ -112,7 +112,7 @@ async def test_a_member_that_stops_in_a_joint_configuration_tells_it():
 
 
 @pytest.mark.parametrize(("to", "offered"), [(None, 2), (MemberId(3), 3)])
-async def test_leadership_is_offered_until_it_is_lost(to, offered):
+async def test_a_transfer_ends_when_the_leadership_is_lost(to, offered):
     running = Running()
     handing = await running.begin(running.requests.transfer_leadership(to))
     assert running.member.offered == [offered]
@@ -125,14 +125,14 @@ async def test_leadership_is_offered_until_it_is_lost(to, offered):
     assert running.member.offered == [offered]
 
 
-async def test_leadership_that_nobody_takes_is_offered_twice():
+async def test_a_transfer_without_effect_is_repeated_once_and_fails():
     running = Running(transfer_ms_max=1)
     with pytest.raises(TransferFailed, match="member 2 did not take over in 2 ms"):
         await running.requests.transfer_leadership(None)
     assert running.member.offered == [2, 2]
 
 
-async def test_a_follower_has_no_leadership_to_hand_over():
+async def test_a_follower_refuses_a_transfer_and_names_the_leader():
     running = Running()
     cluster = Cluster(3)
     cluster.elect(2)
@@ -143,7 +143,7 @@ async def test_a_follower_has_no_leadership_to_hand_over():
     assert not running.member.offered
 
 
-async def test_leadership_is_not_offered_where_nobody_answers():
+async def test_a_transfer_without_another_voter_fails():
     running = Running()
     cluster = Cluster(1)
     cluster.elect(1)
@@ -152,7 +152,7 @@ async def test_leadership_is_not_offered_where_nobody_answers():
         await running.requests.transfer_leadership(None)
 
 
-async def test_a_member_that_stops_hands_nothing_over_any_more():
+async def test_a_transfer_fails_if_the_member_stops():
     running = Running()
     handing = await running.begin(running.requests.transfer_leadership(None))
     running.stop()

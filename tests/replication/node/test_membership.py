@@ -52,7 +52,7 @@ async def caught_up(cluster: LocalCluster, leader: Node, member: int) -> None:
 
 
 class Load:
-    """Proposes one entry after the other on whoever leads; remembers what was acknowledged."""
+    """Proposes one entry after the other on the leader, and remembers the acknowledged ones."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -69,7 +69,7 @@ class Load:
                 try:
                     async with asyncio.timeout(5):
                         await node.propose(data)
-                except Exception:  # noqa: BLE001 - not the leader, or lost: the next one
+                except Exception:  # noqa: BLE001 - this node does not lead or the outcome is unknown: try the next node
                     continue
                 self.acknowledged.append(data)
                 break
@@ -109,7 +109,7 @@ async def test_three_members_grow_to_five_and_shrink_to_three_under_load(tmp_pat
         assert len(load.acknowledged) > 10
 
 
-async def test_a_joint_change_replaces_two_members_at_once_and_leaves_by_itself(tmp_path):
+async def test_a_joint_change_replaces_two_members_and_is_left_automatically(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         own = leader.config.member_id
@@ -150,7 +150,7 @@ async def test_a_leader_killed_in_a_joint_configuration_loses_nothing(tmp_path):
         with pytest.raises(Exception, match=r"unknown|stop"):
             await changing
         rest = tuple(sorted({1, 2, 3, 4} - {own}))
-        # Both majorities can be had without the dead member: the next leader ends the change.
+        # Both majorities exist without the killed member: the next leader completes the change.
         await cluster.until(
             lambda: all(
                 node.status().conf_state.voters == rest
@@ -163,7 +163,7 @@ async def test_a_leader_killed_in_a_joint_configuration_loses_nothing(tmp_path):
             raise await (await cluster.start(own)).failed
 
 
-async def test_a_member_that_was_removed_refuses_to_start(tmp_path):
+async def test_a_removed_member_refuses_to_start(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         member = next(each for each in cluster.ids if each != leader.config.member_id)
@@ -171,16 +171,16 @@ async def test_a_member_that_was_removed_refuses_to_start(tmp_path):
         await cluster.stop(member)
         assert not away.failed.done()
         await leader.change_membership(removal(member))
-        # It was away when it was removed: the others tell it.
+        # The member was stopped when it was removed: the other members tell it.
         again = await cluster.start(member)
         assert isinstance(await again.failed, MemberRemoved)
         await cluster.stop(member)
-        # From now on it knows by itself.
+        # From now on the member itself has stored its removal.
         with pytest.raises(MemberRemoved, match=f"member {member} was removed"):
             await cluster.start(member)
 
 
-async def test_a_wiped_member_is_refused_under_its_old_number(tmp_path):
+async def test_a_wiped_member_is_refused_under_its_old_id(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await leader.propose(b"promised")
@@ -193,7 +193,7 @@ async def test_a_wiped_member_is_refused_under_its_old_number(tmp_path):
         assert "remove the member" in str(refusal)
         assert wiped.status().term == 1, "it took no part in anything"
         await cluster.stop(member)
-        # It comes back as another member.
+        # It returns as a new member.
         await leader.change_membership(removal(member))
         await cluster.add(4)
         await leader.change_membership(change_of(ADD_LEARNER, info(cluster, 4)))
@@ -202,8 +202,8 @@ async def test_a_wiped_member_is_refused_under_its_old_number(tmp_path):
         await cluster.converged()
 
 
-async def test_wiped_members_cannot_found_the_group_anew_without_the_others(tmp_path):
-    """Two of three were wiped: they could elect each other and forget what all had promised."""
+async def test_wiped_members_cannot_found_the_group_again_without_the_others(tmp_path):
+    """Two of three were wiped: they could elect each other and lose acknowledged entries."""
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await leader.propose(b"promised")
@@ -223,7 +223,7 @@ async def test_wiped_members_cannot_found_the_group_anew_without_the_others(tmp_
             await cluster.stop(member)
 
 
-async def test_a_new_leader_is_answered_by_a_member_that_does_not_know_it_yet(tmp_path):
+async def test_a_new_leader_is_answered_by_a_member_that_does_not_know_it(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         own = leader.config.member_id
@@ -234,19 +234,19 @@ async def test_a_new_leader_is_answered_by_a_member_that_does_not_know_it_yet(tm
         await caught_up(cluster, leader, 4)
         await leader.change_membership(change_of(ADD_VOTER, info(cluster, 4)))
         newcomer = cluster.nodes[MemberId(4)]
-        # Who has a change committed but not applied does not campaign.
+        # A member with a committed but unapplied change does not campaign.
         await cluster.until_seen(lambda: newcomer.status().applied == leader.status().commit)
         assert 4 in newcomer.status().conf_state.voters
         await leader.transfer_leadership(MemberId(4))
         await cluster.stop(own)
-        # The one that was away knows neither number nor address of the only possible leader.
+        # The member that was away knows neither id nor address of the only possible leader.
         back = await cluster.start(away)
         await cluster.until(lambda: back.status().leader not in (0, own))
         await cluster.until(lambda: back.status().applied == back.status().commit > 4)
         assert find(back.status().conf_state.roster, MemberId(4)) is not None
 
 
-async def test_what_cannot_be_changed_is_refused_and_changes_nothing(tmp_path):
+async def test_an_invalid_change_is_refused_and_changes_nothing(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         follower = next(node for node in cluster.nodes.values() if node is not leader)
@@ -264,7 +264,7 @@ async def test_what_cannot_be_changed_is_refused_and_changes_nothing(tmp_path):
         assert leader.status().role is RaftRole.LEADER
 
 
-async def test_the_roster_survives_restarts_and_travels_with_snapshots(tmp_path):
+async def test_the_roster_survives_restarts_and_is_part_of_snapshots(tmp_path):
     settings = {"flush_bytes": 4096, "kept_entries": 2, "election_ticks": 100_000}
     async with LocalCluster(tmp_path, 3, **settings) as cluster:
         leader = await cluster.led_for_good(1)

@@ -40,7 +40,7 @@ async def test_a_single_member_elects_itself_and_applies_in_order(tmp_path):
         assert cluster.machines[1].lines == [f"line {number}".encode() for number in range(100)]
 
 
-async def test_proposals_of_one_moment_cost_one_sync(tmp_path):
+async def test_proposals_of_one_turn_cost_one_sync(tmp_path):
     async with LocalCluster(tmp_path, 1) as cluster:
         leader = await cluster.leader()
         before = leader.counters.batches
@@ -49,7 +49,7 @@ async def test_proposals_of_one_moment_cost_one_sync(tmp_path):
         assert leader.append_idle
 
 
-async def test_a_flushed_proposal_is_written_in_the_turn_in_which_it_was_made(tmp_path):
+async def test_a_flushed_proposal_is_written_in_the_same_turn(tmp_path):
     async with LocalCluster(tmp_path, 1) as cluster:
         leader = await cluster.leader()
         await leader.propose(b"before")
@@ -64,7 +64,7 @@ async def test_a_flushed_proposal_is_written_in_the_turn_in_which_it_was_made(tm
         await proposed
 
 
-async def test_three_members_agree(tmp_path):
+async def test_three_members_apply_the_same_entries(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await propose_all(leader, 200)
@@ -82,7 +82,7 @@ async def test_a_follower_refuses_proposals_and_names_the_leader(tmp_path):
         assert refusal.value.leader == leader.config.member_id
 
 
-async def test_a_read_on_a_follower_sees_everything_acknowledged_before(tmp_path):
+async def test_a_read_on_a_follower_sees_all_entries_acknowledged_before(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         for member, node in cluster.nodes.items():
@@ -93,7 +93,7 @@ async def test_a_read_on_a_follower_sees_everything_acknowledged_before(tmp_path
 
 
 class AskedCore:
-    """Notes for which rounds a core was asked."""
+    """Records the rounds that the core was asked for."""
 
     def __init__(self, core) -> None:
         self._core = core
@@ -113,7 +113,7 @@ async def test_many_reads_share_a_round(tmp_path):
             first = asyncio.ensure_future(node.read_index())
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            # These come while the first one's round is under way: they share the next.
+            # These reads arrive during the round of the first read: they share the next round.
             others = [asyncio.ensure_future(node.read_index()) for _ in range(1000)]
             index = leader.status().commit
             assert min(await asyncio.gather(first, *others)) >= index
@@ -141,13 +141,13 @@ async def test_a_leader_that_is_cut_off_confirms_no_read(tmp_path, monkeypatch):
             with pytest.raises(ReadUnconfirmed):
                 await old.read_index()
             assert len(cluster.machines[old.config.member_id].lines) == 5
-        # Healed, it shows what it missed, or nothing.
+        # After the partition the read sees all missed entries, or fails.
         await cluster.until(lambda: old.status().leader == successor.config.member_id)
         assert await old.read_index() >= successor.status().applied
         assert len(cluster.machines[old.config.member_id].lines) == 10
 
 
-async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
+async def test_a_killed_leader_loses_no_acknowledged_entry(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await propose_all(leader, 50, "before")
@@ -179,26 +179,26 @@ async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
         await cluster.converged()
         of_logs = Counter(path.parts[0] for path in synced if path.suffix == ".log")
         assert of_logs[str(leader.config.member_id)] == 30
-        # Who is behind may store several at once.
+        # A member that lags may store several entries at once.
         assert all(0 < of_logs[str(member)] <= 30 for member in cluster.ids)
-        # However many they are: what is proposed in one moment is synced together.
+        # All proposals of one turn are synced together.
         synced.clear()
         await propose_all(leader, 50)
         await cluster.converged()
         batches = Counter(path.parts[0] for path in synced if path.suffix == ".log")
         assert batches == dict.fromkeys(map(str, cluster.ids), 1)
-        # The mark, and nothing else, is synced beside: once a second or in a pause.
+        # Besides, only the mark is synced: once per second or in a pause.
         assert {path.name for path in synced if path.suffix != ".log"} <= {"mark"}
 
 
-async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
-    # No election timeout passes in the time of this test.
+async def test_a_leader_whose_stream_ends_is_replaced_without_an_election_timeout(tmp_path):
+    # No election timeout expires during this test.
     async with LocalCluster(tmp_path, 3, election_ticks=100_000) as cluster:
         await cluster.led_for_good(1)
         rest = [cluster.nodes[2], cluster.nodes[3]]
         seekers = []
         for node in rest:
-            # One after the other: with two at once the votes might split.
+            # Stop one after the other: two candidates at once could split the vote.
             node._leader_loss._campaign_without_leader = partial(seekers.append, node)
         await cluster.kill(1)
         await cluster.until_seen(lambda: len(seekers) == 2)
@@ -207,7 +207,7 @@ async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
         assert await cluster.leader() is rest[0]
 
 
-async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
+async def test_acknowledged_entries_survive_the_kill_of_all_members(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await propose_all(leader, 50)
@@ -220,7 +220,9 @@ async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
         assert len(cluster.machines[1].lines) == 50
 
 
-async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(tmp_path):
+async def test_a_follower_that_needs_trimmed_entries_gets_a_snapshot_while_the_leader_works(
+    tmp_path,
+):
     settings = {
         "flush_bytes": 1 << 15,
         "kept_entries": 10,
@@ -235,13 +237,13 @@ async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(
         await propose_all(leader, 20)
         await cluster.converged()
         assert node.status().first > 100
-        # What was installed survives a kill.
+        # The installed state survives a kill.
         await cluster.kill(3)
         await cluster.start(3)
         await cluster.converged()
 
 
-async def test_the_log_keeps_no_more_bytes_than_it_may_however_few_entries_they_are(tmp_path):
+async def test_the_log_is_trimmed_to_its_limit_of_bytes_with_few_large_entries(tmp_path):
     settings = {"flush_bytes": 1 << 15, "kept_bytes": 1 << 15, "segment_bytes": 1 << 14}
     async with LocalCluster(tmp_path, 1, **settings) as cluster:
         leader = await cluster.leader()
@@ -250,7 +252,7 @@ async def test_the_log_keeps_no_more_bytes_than_it_may_however_few_entries_they_
         assert status.first < status.last - (1 << 14) // 600, "what may stay stays"
 
 
-async def test_leadership_is_handed_over_on_request(tmp_path):
+async def test_leadership_is_transferred_on_request(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await propose_all(leader, 10)
@@ -261,7 +263,7 @@ async def test_leadership_is_handed_over_on_request(tmp_path):
         assert leader.status().role is RaftRole.FOLLOWER
 
 
-async def test_leadership_is_offered_again_if_the_offer_gets_lost(tmp_path):
+async def test_a_lost_transfer_message_is_repeated(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await cluster.converged()
@@ -279,7 +281,7 @@ async def test_leadership_is_offered_again_if_the_offer_gets_lost(tmp_path):
         assert leader.status().role is RaftRole.FOLLOWER
 
 
-async def test_a_transfer_to_a_member_that_does_not_take_over_fails_in_the_end(tmp_path):
+async def test_a_transfer_to_a_member_that_does_not_take_over_fails(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         leader._driver.transfer_leader = lambda _: None
@@ -288,7 +290,7 @@ async def test_a_transfer_to_a_member_that_does_not_take_over_fails_in_the_end(t
         assert leader.status().role is RaftRole.LEADER
 
 
-async def test_a_stopped_node_fails_what_is_proposed(tmp_path):
+async def test_a_stopped_node_fails_its_proposals(tmp_path):
     async with LocalCluster(tmp_path, 1) as cluster:
         leader = await cluster.leader()
         await leader.stop()
@@ -297,7 +299,7 @@ async def test_a_stopped_node_fails_what_is_proposed(tmp_path):
             await leader.propose(b"x")
 
 
-async def test_an_exception_while_applying_stops_the_node(tmp_path):
+async def test_an_exception_during_apply_stops_the_node(tmp_path):
     async with LocalCluster(tmp_path, 1) as cluster:
         leader = await cluster.leader()
 
@@ -320,7 +322,7 @@ async def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path):
     ("cluster_id", "member_id", "named"),
     [("other", 1, "cluster_id 'test'"), ("test", 2, "member_id 1")],
 )
-async def test_the_data_of_somebody_else_is_refused(tmp_path, cluster_id, member_id, named):
+async def test_data_of_another_member_is_refused(tmp_path, cluster_id, member_id, named):
     async with LocalCluster(tmp_path, 1) as cluster:
         await cluster.leader()
     config = NodeConfig(cluster_id, member_id, tmp_path / "1", {1: MemberInfo(1), 2: MemberInfo(2)})
@@ -347,8 +349,8 @@ async def test_idle_members_keep_their_leader(tmp_path):
         assert leader.status().role is RaftRole.LEADER
 
 
-async def test_one_process_holds_members_of_several_groups(tmp_path, caplog):
-    """One port, one data directory, and nothing in common but these."""
+async def test_one_process_runs_members_of_several_groups(tmp_path, caplog):
+    """The groups share only the port and the data directory."""
     caplog.set_level("INFO")
     async with LocalCluster(tmp_path, 3) as cluster:
         first = await cluster.leader()
@@ -366,14 +368,14 @@ async def test_one_process_holds_members_of_several_groups(tmp_path, caplog):
         await propose_all(leader, 20)
         await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
         assert all(len(machine.lines) == 3 for machine in cluster.machines.values())
-        # Their files lie apart, and know whose they are.
+        # Their files are in separate folders, each with its identity.
         for member in cluster.ids:
             for group_id in (0, 1):
                 found = stored_member(cluster.path / str(member), group_id)
                 assert found.identity == Identity("test", member, group_id)
         assert {node.status().group_id for node in second} == {1}
         assert f"group 1: member {leader.config.member_id} is leader" in caplog.text
-        # What happens to one group is no matter of the other's.
+        # An event in one group does not affect the other.
         term = first.status().term
         second.remove(leader)
         await leader.stop()
@@ -392,7 +394,7 @@ async def leader_among(cluster, nodes):
 
 
 class Eager:
-    """A transport that has met the other members before it has joined a group."""
+    """A transport that has met the other members before it joins a group."""
 
     def join(self, membership, roster, receiver):
         for info in roster.members:
@@ -401,26 +403,26 @@ class Eager:
         return self
 
     def send(self, messages):
-        """Lose them."""
+        """Lose the messages."""
 
     def set_roster(self, roster):
-        """Nobody is called."""
+        """Connect to no peer."""
 
     def set_preferred(self, members):
-        """Nobody is preferred."""
+        """Ignore the preferred followers."""
 
     async def close(self):
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
-async def test_a_founder_that_meets_the_last_one_while_it_joins_begins_once(tmp_path):
+async def test_a_founder_that_meets_the_last_founder_while_it_joins_starts_once(tmp_path):
     members = {1: MemberInfo(1, "m1"), 2: MemberInfo(2, "m2")}
     config = NodeConfig("c", 1, tmp_path, members)
     node = await Node.open(config, CountingMachine(), Eager())
     await node.start()
     stored = asyncio.Event()
     node._effects.store(lambda: None, lambda _: stored.set())
-    await stored.wait()  # in its turn, after what founds the group
+    await stored.wait()  # in its own turn, after the group has started
     assert node.is_running
     assert not node.failed.done()
     await node.stop()

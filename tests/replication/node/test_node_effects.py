@@ -24,7 +24,7 @@ BEAT = Message(MessageKind.HEARTBEAT, MemberId(1), TWO)
 
 
 class Host:
-    """A node, its storage worker, its driver and its peers; notes what they are told."""
+    """A node with its storage worker, driver and peers; records their calls."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -91,7 +91,7 @@ class Host:
         self.told.append(("sent", member, ok))
 
 
-async def test_pumps_that_are_requested_in_one_turn_are_one():
+async def test_pumps_requested_in_one_turn_run_once():
     host = Host()
     for _ in range(3):
         host.effects.request_pump()
@@ -103,7 +103,7 @@ async def test_pumps_that_are_requested_in_one_turn_are_one():
     assert host.told == ["pump"] * 2
 
 
-async def test_what_waited_for_the_disk_goes_on_at_once():
+async def test_callbacks_of_finished_storage_work_run_at_once():
     host = Host()
     host.effects.store(lambda: 7, host.told.append)
     assert not host.told
@@ -114,7 +114,7 @@ async def test_what_waited_for_the_disk_goes_on_at_once():
     assert host.told == [7, "pump"], "it was pumped already"
 
 
-async def test_a_bug_in_what_follows_the_disk_ends_the_node():
+async def test_a_bug_in_a_storage_callback_stops_the_node():
     host = Host()
     error = RuntimeError()
 
@@ -126,7 +126,7 @@ async def test_a_bug_in_what_follows_the_disk_ends_the_node():
     assert host.told == [error]
 
 
-async def test_a_flush_runs_beside_and_is_waited_for_at_the_end():
+async def test_a_flush_runs_in_the_background_and_close_waits_for_it():
     host = Host()
     may_end = threading.Event()
     host.effects.flush(lambda: may_end.wait() and threading.current_thread().name, host.told.append)
@@ -140,7 +140,7 @@ async def test_a_flush_runs_beside_and_is_waited_for_at_the_end():
     assert not host.told, "what comes after the end interests nobody"
 
 
-async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node():
+async def test_a_flush_reports_its_result_to_the_driver_and_its_error_to_the_node():
     host = Host()
     done = asyncio.Event()
     host.effects.flush(
@@ -164,7 +164,7 @@ async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node()
     assert not host.effects._background._tasks, "what is done is not kept"
 
 
-async def test_what_is_sent_goes_to_the_peers_once_there_are_some():
+async def test_messages_are_sent_only_once_there_are_peers():
     host = Host()
     for _ in range(2):
         host.effects.send([BEAT])
@@ -177,7 +177,7 @@ async def test_what_is_sent_goes_to_the_peers_once_there_are_some():
     assert host.told == [*sent, "closed"]
 
 
-async def test_what_peers_say_reaches_the_driver():
+async def test_messages_of_peers_reach_the_driver():
     host = Host()
     host.receiver.receive([BEAT])
     host.receiver.unreachable(TWO)
@@ -215,7 +215,7 @@ async def test_a_bad_beacon_is_refused_and_a_bug_ends_the_node():
     assert host.told == [host.error]
 
 
-async def test_a_broken_invariant_or_a_refusal_ends_the_node():
+async def test_a_broken_invariant_or_an_expulsion_stops_the_node():
     host = Host()
     host.error = AssertionError("two leaders")
     host.receiver.receive([BEAT])
@@ -224,7 +224,7 @@ async def test_a_broken_invariant_or_a_refusal_ends_the_node():
     assert host.told == [("seen", 5), host.error, refusal]
 
 
-async def test_a_member_that_does_not_run_hears_only_that_others_do():
+async def test_a_member_that_does_not_run_only_learns_that_others_run():
     host = Host()
     host.is_running = False
     host.receiver.receive([BEAT])
@@ -237,7 +237,7 @@ async def test_a_member_that_does_not_run_hears_only_that_others_do():
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-async def test_a_sender_that_goes_away_leaves_what_is_not_whole_to_the_next(is_whole):
+async def test_a_replaced_sender_leaves_an_incomplete_snapshot_to_the_next(is_whole):
     done: list[object] = []
     incoming = SimpleNamespace(
         attach=lambda: 3, detach=done.append, complete=done.append, name="content", size=7

@@ -35,7 +35,7 @@ class Notes:
         self.heard.append(conf_state)
 
 
-async def test_all_observers_hear_of_everything_and_the_node_of_members_first():
+async def test_all_observers_get_every_event_and_the_node_gets_memberships_first():
     first, second = Notes(), Notes()
     observers = Observers(7, MemberId(1), lambda state: first.heard.append(("node", state)))
     observers.join(first)
@@ -61,7 +61,7 @@ async def test_all_observers_hear_of_everything_and_the_node_of_members_first():
         (ConfState((MemberId(1),)), "group 7: member 1: voters (1,), learners ()"),
     ],
 )
-def test_the_log_tells_of_roles_and_members(caplog, conf_state, said):
+def test_role_and_membership_changes_are_logged(caplog, conf_state, said):
     caplog.set_level(logging.INFO)
     observers = Observers(7, MemberId(1), lambda _: None)
     observers.role_changed(SoftState(NO_MEMBER, RaftRole.FOLLOWER), 4)

@@ -4,22 +4,22 @@ from taskraft_replication.node.status import peers_of, successor_of
 from tests.replication.core.cluster import Cluster
 
 TICKS = 10
-"""Of an election timeout: the leader checks its quorum that often."""
+"""Ticks of an election timeout, after which the leader checks its quorum."""
 
 
-def test_members_that_answer_are_active_also_right_after_a_check_of_the_quorum():
+def test_members_that_answer_are_active_even_right_after_a_quorum_check():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
     for _ in range(3 * TICKS):
         cluster[1].tick()
-        # Before the replies to the next heartbeat are in.
+        # The replies to the next heartbeat have not arrived yet.
         status = cluster[1].status()
         assert all(peer.is_active for peer in peers_of(status).values())
         assert successor_of(status) in (2, 3)
         cluster.settle()
 
 
-def test_a_member_that_is_gone_is_not_active_for_long():
+def test_a_stopped_member_becomes_inactive():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
     for _ in range(3 * TICKS):
@@ -30,7 +30,7 @@ def test_a_member_that_is_gone_is_not_active_for_long():
     assert successor_of(status) == 2
 
 
-def test_a_leader_hands_over_to_the_longest_log_and_knows_who_lags():
+def test_a_leader_transfers_to_the_longest_log_and_reports_lagging_members():
     cluster = Cluster(4, learners=[4])
     cluster.elect(1)
     cluster[1].propose(b"x")

@@ -7,7 +7,7 @@ from taskraft_replication.node.storage_worker import StorageWorker
 
 
 class Work:
-    """A worker, and what the loop hears of it."""
+    """A worker, and its reports to the loop."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -30,7 +30,7 @@ class Work:
             await self.happened.wait()
 
 
-async def test_work_is_done_in_order_on_the_thread_and_reported_on_the_loop():
+async def test_work_runs_in_order_on_the_thread_and_is_reported_on_the_loop():
     work = Work()
     names = []
     for number in range(3):
@@ -42,7 +42,7 @@ async def test_work_is_done_in_order_on_the_thread_and_reported_on_the_loop():
     await asyncio.to_thread(work.worker.stop)
 
 
-async def test_after_a_failure_nothing_more_is_done():
+async def test_no_work_runs_after_a_failure():
     work = Work()
     error = OSError("no room")
 
@@ -59,7 +59,7 @@ async def test_after_a_failure_nothing_more_is_done():
     assert not done
 
 
-async def test_the_end_waits_for_what_was_wanted_before():
+async def test_close_waits_for_all_submitted_work():
     work = Work()
     may_end = threading.Event()
     work.submit(may_end.wait)
@@ -72,7 +72,7 @@ async def test_the_end_waits_for_what_was_wanted_before():
     assert [what for what, _ in work.told] == [True, "last"]
 
 
-async def test_a_pause_marks_what_was_done_and_time_at_work_is_counted():
+async def test_the_mark_is_synced_in_a_pause_and_busy_time_is_counted():
     work = Work()
     assert work.worker.busy_us == 0
     work.submit(lambda: sum(range(200_000)))
@@ -84,7 +84,7 @@ async def test_a_pause_marks_what_was_done_and_time_at_work_is_counted():
     assert not work.marked.is_set(), "nothing was written since"
 
 
-def test_what_is_reported_to_a_loop_that_has_ended_is_for_nobody():
+def test_reports_to_a_closed_loop_are_dropped():
     loop = asyncio.new_event_loop()
     done, told = [], []
     worker = StorageWorker(loop, "storage-test", lambda: None, lambda _: None)

@@ -15,7 +15,7 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def test_the_first_tick_takes_a_part_of_a_usual_one(clock):
+def test_the_first_tick_comes_after_a_part_of_the_interval(clock):
     ticks = []
     ticker = Ticker(20, lambda: ticks.append(clock.now_ms))
     ticker.start(0.25)
@@ -23,7 +23,7 @@ def test_the_first_tick_takes_a_part_of_a_usual_one(clock):
     assert ticks == [5, 25, 45, 65]
 
 
-def test_nothing_ticks_after_the_end(clock):
+def test_a_stopped_ticker_never_ticks(clock):
     ticks = []
     ticker = Ticker(20, lambda: ticks.append(clock.now_ms))
     ticker.stop()
@@ -35,7 +35,7 @@ def test_nothing_ticks_after_the_end(clock):
     assert ticks == [20]
 
 
-def test_a_tick_may_end_the_ticking(clock):
+def test_a_tick_may_stop_the_ticker(clock):
     ticks = []
     ticker = Ticker(20, lambda: (ticks.append(clock.now_ms), ticker.stop()))
     ticker.start(0)
@@ -43,7 +43,7 @@ def test_a_tick_may_end_the_ticking(clock):
     assert ticks == [1]
 
 
-def test_ticks_go_on_though_one_has_failed(clock):
+def test_ticking_continues_after_a_tick_that_raised(clock):
     ticks = []
 
     def fail() -> None:

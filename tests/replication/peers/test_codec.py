@@ -52,7 +52,7 @@ APPEND = Message(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in K if kind not in LOCAL])
-def test_each_kind_of_message_to_peers_arrives_as_it_left(kind):
+def test_each_kind_of_peer_message_is_decoded_as_it_was_encoded(kind):
     plain = Message(kind, MemberId(2), MemberId(1), Term(3))
     assert decode_message(encode_message(plain)) == plain
 
@@ -68,7 +68,7 @@ def test_each_kind_of_message_to_peers_arrives_as_it_left(kind):
         {"context": b"round"},
     ],
 )
-def test_each_field_arrives_as_it_left(fields):
+def test_each_field_is_decoded_as_it_was_encoded(fields):
     message = replace(Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3)), **fields)
     assert decode_message(encode_message(message)) == message
 
@@ -107,7 +107,7 @@ def test_a_beacon_has_a_greatest_length():
         )
 
 
-def test_what_stays_on_a_member_cannot_be_sent():
+def test_messages_that_stay_on_a_member_cannot_be_encoded():
     for kind in LOCAL:
         with pytest.raises(KeyError):
             encode_message(Message(kind, MemberId(2), MemberId(1)))
@@ -128,12 +128,12 @@ def test_what_stays_on_a_member_cannot_be_sent():
         ("reject_hint", -1),
     ],
 )
-def test_numbers_that_no_member_sends_are_refused(field, wrong):
+def test_numbers_outside_their_range_are_refused(field, wrong):
     encoded = encode_message(APPEND)
     try:
         setattr(encoded, field, wrong)
     except ValueError:
-        return  # not even the protocol can say it
+        return  # not even the protobuf type can hold it
     with pytest.raises(MessageMalformed):
         decode_message(encoded)
 
@@ -141,14 +141,14 @@ def test_numbers_that_no_member_sends_are_refused(field, wrong):
 @pytest.mark.parametrize(
     ("field", "wrong"), [("index", 9), ("index", 7), ("term", 0), ("term", 4), ("kind", 99)]
 )
-def test_entries_that_do_not_follow_are_refused(field, wrong):
+def test_entries_that_are_not_consecutive_are_refused(field, wrong):
     encoded = encode_message(APPEND)
     setattr(encoded.entries[0], field, wrong)
     with pytest.raises(MessageMalformed):
         decode_message(encoded)
 
 
-def test_entries_that_are_proposed_have_no_place_yet():
+def test_proposed_entries_have_no_index_and_term():
     proposed = Message(K.PROPOSE, MemberId(2), MemberId(1), entries=(entry(0, 0), entry(0, 0)))
     assert decode_message(encode_message(proposed)) == proposed
 
@@ -161,14 +161,14 @@ def header(**fields: int) -> pb.SnapshotHeader:
     return pb.SnapshotHeader(conf_state=encode_conf_state(CONF_STATE), **values)
 
 
-def test_a_snapshot_says_what_it_stands_for():
+def test_a_snapshot_message_contains_its_metadata():
     assert decode_snapshot_meta(header()) == SnapshotMeta(LogIndex(5), Term(2), CONF_STATE)
     least = header(index=1, index_term=1, term=1)
     assert decode_snapshot_meta(least) == SnapshotMeta(LogIndex(1), Term(1), CONF_STATE)
 
 
 @pytest.mark.parametrize("wrong", [{"index": 0}, {"index_term": 0}, {"term": 1}])
-def test_a_snapshot_that_no_leader_sends_is_refused(wrong):
+def test_an_invalid_snapshot_message_is_refused(wrong):
     with pytest.raises(MessageMalformed, match="out of range"):
         decode_snapshot_meta(header(**wrong))
 

@@ -1,4 +1,4 @@
-"""Frames arrive in order, a ticket opens one connection, other connections go to gRPC."""
+"""Frames arrive in order; a ticket opens one connection; other connections go to gRPC."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRAME_BYTES_MAX = 4 << 20
 
 
 class Listener:
-    """The receiving side: its frames, and how its connection ends."""
+    """The receiving side: its frames, and the end of its connection."""
 
     def __init__(self, server_context=None):
         self.tickets = ConnectionTickets(FRAME_BYTES_MAX)
@@ -74,7 +74,7 @@ async def connect_raw(address):
     return await asyncio.open_connection(host, int(peer_port))
 
 
-async def is_hung_up_on(reader, writer):
+async def is_closed_by_peer(reader, writer):
     async with asyncio.timeout(20):
         try:
             return await reader.read() == b""
@@ -97,7 +97,7 @@ async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
     assert listener.frames == frames
 
 
-async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
+async def test_a_frame_that_arrives_byte_by_byte_is_read_whole(listener):
     with listener.tickets.issue(listener) as ticket:
         _, writer = await connect_raw(listener.address)
         for byte in MAGIC + PLAIN + ticket.token + encoded(b"ab", b"c"):
@@ -108,14 +108,14 @@ async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
     assert listener.frames == [b"ab", b"c"]
 
 
-async def test_a_ticket_is_worth_one_connection(listener):
+async def test_a_ticket_opens_one_connection(listener):
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         sender.write(b"mine")
         await listener.until(1)
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + encoded(b"x"))
-        assert await is_hung_up_on(reader, writer)
+        assert await is_closed_by_peer(reader, writer)
         sender.write(b"mine")
         await listener.until(2)
         sender.close()
@@ -127,14 +127,14 @@ async def test_a_ticket_is_worth_one_connection(listener):
     [
         MAGIC + PLAIN + bytes(TICKET_BYTES),
         MAGIC + b"?",
-        MAGIC + ENCRYPTED,  # where nobody has a certificate
+        MAGIC + ENCRYPTED,  # on a port without certificates
     ],
 )
-async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
-    monkeypatch.setattr(peer_port, "BEGIN_SECONDS", 3600)  # at once, that is
+async def test_a_connection_without_a_valid_ticket_is_closed(listener, opening, monkeypatch):
+    monkeypatch.setattr(peer_port, "BEGIN_SECONDS", 3600)  # at once, not after the time limit
     reader, writer = await connect_raw(listener.address)
     writer.write(opening)
-    assert await is_hung_up_on(reader, writer)
+    assert await is_closed_by_peer(reader, writer)
 
 
 async def test_a_connection_ends_with_its_ticket(listener):
@@ -149,7 +149,7 @@ async def test_a_connection_ends_with_its_ticket(listener):
     sender.close()
 
 
-async def test_what_the_owner_of_a_ticket_refuses_ends_the_connection_with_the_reason(listener):
+async def test_a_refused_frame_ends_the_connection_with_its_reason(listener):
     class Refusing:
         def frame_arrived(self, _frame):
             raise FrameInvalid("no")
@@ -172,7 +172,7 @@ async def test_a_damaged_piece_ends_the_connection_with_the_reason(listener):
     with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + bytes(damaged))
-        assert await is_hung_up_on(reader, writer)
+        assert await is_closed_by_peer(reader, writer)
         with pytest.raises(FrameInvalid, match="piece 1 of the connection fails its checksum"):
             await ticket.end
     assert listener.frames == [b"right"]
@@ -182,13 +182,13 @@ async def test_a_header_that_is_none_ends_the_connection_before_more_comes(liste
     with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + bytes(HEAD_BYTES))
-        assert await is_hung_up_on(reader, writer)
+        assert await is_closed_by_peer(reader, writer)
         with pytest.raises(FrameInvalid, match="the header of piece 0 fails its checksum"):
             await ticket.end
     assert listener.frames == []
 
 
-async def test_a_connection_that_is_not_read_is_full_and_has_room_again(listener):
+async def test_a_connection_that_is_not_read_is_full_until_it_is_read(listener):
     on_change = asyncio.Event()
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, on_change.set)
@@ -203,7 +203,7 @@ async def test_a_connection_that_is_not_read_is_full_and_has_room_again(listener
         sender.close()
 
 
-async def test_what_does_not_begin_like_a_connection_is_passed_on_both_ways():
+async def test_other_connections_are_forwarded_in_both_directions():
     async def answer(reader, writer):
         writer.write((await reader.readexactly(4 << 20))[::-1])
         await writer.drain()
@@ -223,21 +223,21 @@ async def test_what_does_not_begin_like_a_connection_is_passed_on_both_ways():
     server.close()
 
 
-async def test_a_port_that_is_taken_is_named(listener):
+async def test_a_port_in_use_is_named_in_the_error(listener):
     with pytest.raises(OSError, match=f"cannot listen on {listener.address}"):
         await Listener().port.start(listener.address, 0)
 
 
-async def test_a_port_without_grpc_behind_it_hangs_up():
+async def test_a_port_without_grpc_behind_it_closes_other_connections():
     listener = Listener()
     await listener.start(grpc_port=1)
     reader, writer = await connect_raw(listener.address)
     writer.write(b"PRI * HTTP/2.0")
-    assert await is_hung_up_on(reader, writer)
+    assert await is_closed_by_peer(reader, writer)
     await listener.stop()
 
 
-async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_the_right_one(
+async def test_with_certificates_a_connection_is_encrypted_and_authenticated(
     tmp_path,
 ):
     authority = Authority(tmp_path, "nodes")
@@ -255,7 +255,7 @@ async def test_with_certificates_a_connection_is_encrypted_and_the_peer_must_be_
     assert listener.frames == [b"secret"]
 
 
-async def test_where_nodes_have_certificates_a_plain_connection_is_hung_up_on(tmp_path):
+async def test_with_certificates_a_plain_connection_is_closed(tmp_path):
     authority = Authority(tmp_path, "nodes")
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
     listener = Listener(security.server_context)
@@ -263,12 +263,12 @@ async def test_where_nodes_have_certificates_a_plain_connection_is_hung_up_on(tm
     with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + encoded(b"x"))
-        assert await is_hung_up_on(reader, writer)
+        assert await is_closed_by_peer(reader, writer)
     await listener.stop()
     assert listener.frames == []
 
 
-async def test_a_renewed_certificate_is_shown_on_new_connections(tmp_path):
+async def test_new_connections_use_a_renewed_certificate(tmp_path):
     authority = Authority(tmp_path, "nodes")
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
     before = security.server_context()
@@ -279,7 +279,7 @@ async def test_a_renewed_certificate_is_shown_on_new_connections(tmp_path):
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, turns):
+async def test_a_connection_that_arrives_while_the_port_closes_is_closed(listener, turns):
     loop = asyncio.get_running_loop()
     reported = []
     loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
@@ -288,7 +288,7 @@ async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, t
         for _ in range(turns):
             await asyncio.sleep(0)
         ended = asyncio.Event()
-        # Between the acceptance of the connection and its arrival, for one of these numbers.
+        # The number of loop turns varies the moment between the accept and the arrival.
         loop.call_soon(lambda: (listener.port.shut(), ended.set()))
         await ended.wait()
         await listener.port.end()
@@ -297,7 +297,7 @@ async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, t
     assert reported == []
 
 
-async def test_a_ticket_that_has_ended_has_no_other_end(listener):
+async def test_an_ended_ticket_keeps_its_first_end(listener):
     with listener.tickets.issue(listener) as ticket:
         pass
     assert ticket.end.cancelled()
@@ -305,8 +305,8 @@ async def test_a_ticket_that_has_ended_has_no_other_end(listener):
     assert ticket.end.cancelled()
 
 
-async def test_what_came_before_a_connection_was_closed_is_not_taken_afterwards(listener):
-    """With TLS the first data may come before the connection is told to be there."""
+async def test_data_received_after_a_connection_was_closed_is_ignored(listener):
+    """With TLS, data can arrive before the protocol learns of the connection."""
 
     class Closing(asyncio.Transport):
         def is_closing(self):

@@ -33,7 +33,7 @@ ROSTER = roster_of(
 )
 
 
-def test_an_introduction_says_who_speaks_to_whom():
+def test_a_hello_names_sender_and_receiver():
     hello = hello_to(ONE, PEER)
     said = (hello.cluster_id, hello.group_id, hello.sender, hello.receiver)
     assert said == ("c", 7, 2, 1)
@@ -51,12 +51,12 @@ def test_an_introduction_says_who_speaks_to_whom():
         (replace(PEER, member_id=MemberId(0)), ONE, "member 0 cannot be a peer of 1"),
     ],
 )
-def test_strangers_are_refused_with_a_reason(own, receiver, reason):
+def test_a_hello_of_or_to_a_wrong_member_is_refused_with_a_reason(own, receiver, reason):
     with pytest.raises(PeerRefused, match=reason):
         PeerIncarnations().check_hello(hello_to(receiver, own), HERE, ROSTER)
 
 
-def test_member_1_is_a_peer_like_any_other():
+def test_member_1_is_an_ordinary_peer():
     peers, hello = PeerIncarnations(), hello_to(TWO, HERE)
     peers.check_hello(hello, PEER, ROSTER)
     assert peers.is_current(hello)
@@ -104,7 +104,7 @@ def test_an_answer_in_a_version_that_was_not_offered_is_refused(version):
         check_version(TWO, pb.ExchangeResponse(protocol_version=version))
 
 
-def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
+def test_an_earlier_incarnation_is_refused_and_the_current_one_accepted_again():
     peers = PeerIncarnations()
     present, earlier, later = (
         hello_to(ONE, replace(PEER, incarnation=incarnation)) for incarnation in (5, 4, 6)
@@ -119,7 +119,7 @@ def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
     assert not peers.is_current(present)
 
 
-def test_lives_are_counted_for_each_member_of_each_group():
+def test_incarnations_are_kept_per_member_and_group():
     peers = PeerIncarnations()
     peers.check_hello(hello_to(ONE, PEER), HERE, ROSTER)
     for other in (replace(PEER, member_id=THREE), replace(PEER, group_id=8)):
@@ -129,7 +129,7 @@ def test_lives_are_counted_for_each_member_of_each_group():
     assert peers.is_current(hello_to(ONE, PEER))
 
 
-def test_a_refused_peer_does_not_end_the_life_that_speaks():
+def test_a_refused_hello_does_not_replace_the_current_incarnation():
     peers = PeerIncarnations()
     peers.check_hello(hello_to(ONE, PEER), HERE, ROSTER)
     wiped = hello_to(ONE, replace(PEER, incarnation=9, directory_id="new"))
@@ -149,7 +149,7 @@ def test_a_refused_peer_does_not_end_the_life_that_speaks():
         (MemberId(5), "any: it joins", None),
     ],
 )
-def test_who_was_removed_or_wiped_is_refused_for_good(member, directory, expulsion):
+def test_a_removed_or_wiped_member_is_expelled(member, directory, expulsion):
     if expulsion is None:
         check_directory(member, directory, ROSTER)
         return
@@ -158,7 +158,7 @@ def test_who_was_removed_or_wiped_is_refused_for_good(member, directory, expulsi
     assert refusal.value.expulsion is expulsion
 
 
-def test_a_sentence_is_understood_by_whom_it_is_passed_on():
+def test_an_expulsion_is_decoded_to_its_error():
     assert isinstance(expulsion_error(Expulsion.REMOVED.value, "x"), MemberRemoved)
     assert isinstance(expulsion_error(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
     assert expulsion_error("", "x") is None

@@ -11,7 +11,7 @@ ATTEMPTS = 7
 
 
 class Channel:
-    """Leads nowhere."""
+    """A channel on which every call fails."""
 
     def stream_stream(self, *_, **__):
         return self.call
@@ -26,7 +26,7 @@ class Channel:
 
 
 class Timeouts:
-    """Stands for ``asyncio.timeout``; time is over at once, and noted."""
+    """Replaces ``asyncio.timeout``; each timeout expires at once and is recorded."""
 
     def __init__(self):
         self.seconds = []

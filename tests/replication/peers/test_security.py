@@ -89,7 +89,7 @@ def hello(**other):
 
 
 async def refusal(channel, **other):
-    """Return how a node answers somebody who introduces himself."""
+    """Return the answer of a node to a hello."""
     async with channel:
         call = PeerServiceStub(channel).Exchange(timeout=10)
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
@@ -98,14 +98,14 @@ async def refusal(channel, **other):
         return await call.code(), await call.details()
 
 
-async def test_nodes_with_certificates_talk(pair):
+async def test_nodes_with_certificates_exchange_messages(pair):
     one, two = pair
     one.peers.send([beat()])
     await two.until(lambda: two.received)
     assert two.received == [beat()]
 
 
-async def test_nodes_talk_on_with_renewed_certificates(pair, authority):
+async def test_nodes_keep_exchanging_messages_after_a_certificate_renewal(pair, authority):
     one, two = pair
     one.peers.send([beat()])
     await two.until(lambda: two.received)
@@ -119,14 +119,14 @@ async def test_nodes_talk_on_with_renewed_certificates(pair, authority):
             await asyncio.sleep(0)
 
 
-async def test_a_plain_stranger_is_not_let_in(pair):
+async def test_a_plain_connection_is_refused(pair):
     _, two = pair
     channel = aio.insecure_channel(f"127.0.0.1:{two.port}")
     code, _ = await refusal(channel)
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_stranger_without_a_certificate_is_not_let_in(pair, authority):
+async def test_a_connection_without_a_certificate_is_refused(pair, authority):
     _, two = pair
     credentials = grpc.ssl_channel_credentials(authority.path.read_bytes())
     options = (("grpc.ssl_target_name_override", "test.taskraft"),)
@@ -136,7 +136,7 @@ async def test_a_stranger_without_a_certificate_is_not_let_in(pair, authority):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_certificates_of_another_authority_are_not_believed(pair, tmp_path, authority):
+async def test_certificates_of_another_ca_are_refused(pair, tmp_path, authority):
     _, two = pair
     stranger = Authority(tmp_path, "strangers").node("n1", "test", authority=authority.path)
     security = PeerSecurity(stranger, "test", "n1")
@@ -144,7 +144,7 @@ async def test_certificates_of_another_authority_are_not_believed(pair, tmp_path
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_expired_certificate_is_not_believed(pair, authority):
+async def test_an_expired_certificate_is_refused(pair, authority):
     _, two = pair
     files = authority.node("n1", "test", valid=-DAY)
     credentials = grpc.ssl_channel_credentials(
@@ -157,9 +157,7 @@ async def test_an_expired_certificate_is_not_believed(pair, authority):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_node_of_another_cluster_is_refused_though_it_is_of_the_same_authority(
-    pair, authority
-):
+async def test_a_node_of_another_cluster_of_the_same_ca_is_refused(pair, authority):
     _, two = pair
     files = authority.sign("x", "n1.other.taskraft", "test.taskraft")
     credentials = CurrentTls(files).channel_credentials()
@@ -171,7 +169,7 @@ async def test_a_node_of_another_cluster_is_refused_though_it_is_of_the_same_aut
     assert "names no node of cluster 'test'" in details
 
 
-async def test_a_node_speaks_for_no_member_but_itself(pair, authority):
+async def test_a_node_cannot_act_as_another_member(pair, authority):
     _, two = pair
     security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
     code, details = await refusal(security.channel(f"127.0.0.1:{two.port}", "n2", ()))
@@ -179,7 +177,7 @@ async def test_a_node_speaks_for_no_member_but_itself(pair, authority):
     assert details == "the certificate names node 'n3', but member 1 is node 'n1'"
 
 
-async def test_a_snapshot_of_another_node_is_not_taken(pair, authority):
+async def test_a_snapshot_from_a_node_with_anothers_member_id_is_refused(pair, authority):
     _, two = pair
     security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
     async with security.channel(f"127.0.0.1:{two.port}", "n2", ()) as channel:
@@ -189,14 +187,14 @@ async def test_a_snapshot_of_another_node_is_not_taken(pair, authority):
         assert await call.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_who_answers_must_be_the_node_that_was_called(pair):
+async def test_the_answering_node_must_be_the_called_node(pair):
     one, two = pair
     channel = one.security.channel(f"127.0.0.1:{two.port}", "n3", ())
     code, _ = await refusal(channel)
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_member_that_nobody_has_told_of_yet_is_called_by_its_certificates_name(strangers):
+async def test_a_member_without_a_known_name_is_called_by_the_name_in_its_certificate(strangers):
     old, new = strangers
     new.membership = replace(new.membership, peer_address=f"127.0.0.1:{new.port}")
     old.meet()
@@ -237,7 +235,7 @@ def test_a_certificate_names_its_node(authority, names, node):
         ["n1.test.taskraft", "n2.test.taskraft"],
     ],
 )
-def test_a_certificate_that_names_no_single_node_is_none(authority, names):
+def test_a_certificate_without_exactly_one_node_name_is_refused(authority, names):
     security = PeerSecurity(authority.node("own", "test"), "test", "own")
     shown = {"x509_subject_alternative_name": [name.encode() for name in names]}
     with pytest.raises(PeerRefused, match="names no node of cluster 'test'"):
@@ -247,25 +245,25 @@ def test_a_certificate_that_names_no_single_node_is_none(authority, names):
 # ------------------------------------------------------------------------------ files
 
 
-def test_files_that_do_not_belong_together_are_refused(authority):
+def test_tls_files_that_do_not_match_are_refused(authority):
     one, two = authority.node("n1"), authority.node("n2")
     mixed = type(one)(one.certificate, two.key, one.authority)
     with pytest.raises(TlsUnusable, match=r"n2.key is not the key of .*n1.crt"):
         read_tls(mixed, utc_now())
 
 
-def test_an_expired_certificate_is_refused_at_the_start(authority):
+def test_an_expired_certificate_stops_the_start(authority):
     with pytest.raises(TlsUnusable, match=r"n1.crt expired at"):
         read_tls(authority.node("n1", valid=-DAY), utc_now())
 
 
-def test_a_certificate_of_another_node_is_refused_at_the_start(authority):
+def test_a_certificate_of_another_node_stops_the_start(authority):
     with pytest.raises(TlsUnusable, match=r"n1.crt does not have the DNS name n2.test.taskraft"):
         PeerSecurity(authority.node("n1", "test"), "test", "n2")
 
 
 @pytest.mark.parametrize("part", ["certificate", "key", "authority"])
-def test_what_is_no_pem_or_not_there_is_named(authority, part):
+def test_a_missing_or_malformed_file_is_named(authority, part):
     files = authority.node("n1")
     path = getattr(files, part)
     path.write_text("nonsense")
@@ -276,7 +274,7 @@ def test_what_is_no_pem_or_not_there_is_named(authority, part):
         read_tls(files, utc_now())
 
 
-def test_a_renewal_that_cannot_be_used_leaves_what_there_was(authority):
+def test_an_unusable_renewal_keeps_the_old_certificate(authority):
     files = authority.node("n1")
     current = CurrentTls(files)
     before = current.tls
@@ -288,7 +286,7 @@ def test_a_renewal_that_cannot_be_used_leaves_what_there_was(authority):
     assert current.tls is before
 
 
-def test_a_server_gets_each_renewed_certificate_once(authority, monkeypatch):
+def test_a_server_loads_each_renewed_certificate_once(authority, monkeypatch):
     asked = []
     monkeypatch.setattr(
         grpc, "dynamic_ssl_server_credentials", lambda _, renewed, **__: asked.append(renewed)
@@ -303,7 +301,7 @@ def test_a_server_gets_each_renewed_certificate_once(authority, monkeypatch):
     assert renewed() is None
 
 
-def test_old_versions_of_tls_are_not_spoken(authority):
+def test_old_tls_versions_are_refused(authority):
     current = CurrentTls(authority.node("n1"))
     for context in (current.client_context(), current.server_context()):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_3

@@ -12,7 +12,7 @@ from taskraft_replication.peers.send_queue import PeerSendQueue
 
 
 class Timers:
-    """A clock that a test moves; a timer knows whether it was cancelled."""
+    """A clock that the test advances; it knows which timers were cancelled."""
 
     def __init__(self) -> None:
         self.armed: list[Callable[[], None]] = []
@@ -33,7 +33,7 @@ class Timers:
 
 
 class Peer:
-    """A pacer, and how often it has asked for its frames to be taken."""
+    """A batcher, and the number of its requests to send."""
 
     def __init__(self, messages_max: int = 100) -> None:
         self.timers = Timers()
@@ -50,7 +50,7 @@ class Peer:
         return all(taken)
 
     def frames(self) -> list[list[Message]]:
-        """Take what the way to the peer has room for."""
+        """Take as many frames as the connection has capacity for."""
         taken = []
         for frame in self.batcher.frames(lambda: self.room > 0):
             self.room -= 1
@@ -59,7 +59,7 @@ class Peer:
 
 
 def news(index: int) -> Message:
-    """A commit index: nobody waits for it."""
+    """Return an append that only reports a commit index, which is not urgent."""
     return Message(
         MessageKind.APPEND, MemberId(2), term=Term(1), index=LogIndex(index), commit=LogIndex(index)
     )
@@ -81,7 +81,7 @@ def peer() -> Peer:
 
 
 @pytest.mark.parametrize("message", [HEARTBEAT, append(4)])
-def test_what_somebody_waits_for_leaves_at_once(peer, message):
+def test_an_urgent_message_is_sent_at_once(peer, message):
     assert peer.put(message)
     assert peer.asked == 1
     assert not peer.timers.armed
@@ -89,7 +89,7 @@ def test_what_somebody_waits_for_leaves_at_once(peer, message):
     assert len(peer.batcher) == 0
 
 
-def test_news_wait_for_one_moment_whatever_follows_them(peer):
+def test_messages_that_are_not_urgent_share_one_delay(peer):
     for index in (4, 5, 6):
         assert peer.put(news(index))
     assert peer.asked == 0
@@ -102,7 +102,7 @@ def test_news_wait_for_one_moment_whatever_follows_them(peer):
     assert len(peer.timers.armed) == 1, "the next moment begins"
 
 
-def test_news_go_with_what_leaves_before_their_moment_has_come(peer):
+def test_an_urgent_message_takes_delayed_messages_along(peer):
     peer.put(news(4))
     peer.put(HEARTBEAT)
     assert peer.asked == 1
@@ -110,14 +110,14 @@ def test_news_go_with_what_leaves_before_their_moment_has_come(peer):
     assert not peer.timers.armed
 
 
-def test_entries_for_a_patient_peer_are_news(peer):
+def test_entries_for_a_delayed_peer_are_not_urgent(peer):
     peer.batcher.may_delay = True
     peer.put(append(4))
     assert peer.asked == 0
     assert len(peer.timers.armed) == 1
 
 
-def test_messages_of_one_moment_share_a_frame(peer):
+def test_messages_of_one_turn_share_a_frame(peer):
     assert peer.put(append(4), append(5), HEARTBEAT)
     assert peer.asked == 1
     ((joined, last),) = peer.frames()
@@ -125,7 +125,7 @@ def test_messages_of_one_moment_share_a_frame(peer):
     assert last == HEARTBEAT
 
 
-def test_what_there_is_no_room_for_waits_for_room_and_not_for_a_moment(peer):
+def test_after_the_delay_a_frame_waits_only_for_capacity(peer):
     peer.room = 0
     peer.put(news(4))
     (fire,) = peer.timers.armed
@@ -136,7 +136,7 @@ def test_what_there_is_no_room_for_waits_for_room_and_not_for_a_moment(peer):
     assert peer.frames() == [[news(4)]]
 
 
-def test_what_comes_while_a_frame_is_written_follows_it(peer):
+def test_messages_added_while_a_frame_is_written_form_the_next_frame(peer):
     peer.put(HEARTBEAT)
     frames = peer.batcher.frames(lambda: True)
     assert next(frames) == [HEARTBEAT]
@@ -145,13 +145,13 @@ def test_what_comes_while_a_frame_is_written_follows_it(peer):
     assert next(frames, None) is None
 
 
-def test_nothing_hurries_where_nothing_waits(peer):
+def test_flushing_an_empty_queue_does_nothing(peer):
     peer.batcher.flush_soon()
     assert peer.asked == 0
     assert not peer.timers.armed
 
 
-def test_after_a_break_nothing_is_left_and_no_moment_is_awaited(peer):
+def test_clearing_drops_the_messages_and_the_timer(peer):
     peer.put(news(4))
     peer.batcher.clear()
     assert len(peer.batcher) == 0
@@ -160,7 +160,7 @@ def test_after_a_break_nothing_is_left_and_no_moment_is_awaited(peer):
     assert len(peer.timers.armed) == 1
 
 
-def test_what_has_no_room_is_not_waited_for():
+def test_a_refused_message_starts_no_delay():
     peer = Peer(messages_max=1)
     assert peer.put(HEARTBEAT)
     assert not peer.put(news(4))

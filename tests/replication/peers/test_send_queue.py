@@ -59,7 +59,7 @@ def outbox_with(*messages: Message) -> PeerSendQueue:
         (ack(4), ack(4)),
     ],
 )
-def test_what_a_later_message_contains_does_not_travel(first, then):
+def test_a_message_that_a_later_one_covers_is_dropped(first, then):
     assert outbox_with(first, then).take_frame() == [then]
 
 
@@ -79,17 +79,17 @@ def test_what_a_later_message_contains_does_not_travel(first, then):
         ),
     ],
 )
-def test_appends_that_follow_on_each_other_travel_as_one(first, then, both):
+def test_consecutive_appends_are_merged(first, then, both):
     outbox = outbox_with(first, then)
     assert len(outbox) == 1
     assert outbox.take_frame() == [both]
 
 
-def test_joined_appends_keep_to_the_size_of_a_message():
+def test_merged_appends_stay_within_the_size_of_a_message():
     third = MESSAGE_BYTES_MAX // 3
     outbox = outbox_with(*[append(index, size=third) for index in range(7)])
     assert [len(each.entries) for each in outbox.take_frame()] == [3, 3, 1]
-    # What was taken is not joined to any more.
+    # A message that was already taken is not merged.
     assert outbox.put(append(7, size=1))
     assert outbox.take_frame() == [append(7, size=1)]
 
@@ -114,16 +114,16 @@ def test_joined_appends_keep_to_the_size_of_a_message():
         (append(4), HEARTBEAT),
     ],
 )
-def test_everything_else_travels_in_order(first, then):
+def test_other_messages_are_sent_separately_and_in_order(first, then):
     assert outbox_with(first, then).take_frame() == [first, then]
 
 
 @pytest.mark.parametrize("one", [append(4, size=1), ack(4), ack(4, reject=True), HEARTBEAT])
-def test_what_somebody_waits_for_hurries(one):
+def test_messages_that_a_peer_waits_for_are_urgent(one):
     assert outbox_with(one).is_urgent
 
 
-def test_the_news_of_a_commit_and_an_acknowledgement_again_do_not_hurry():
+def test_a_commit_index_and_a_repeated_acknowledgement_are_not_urgent():
     outbox = outbox_with(ack(4))
     assert outbox.take_frame() == [ack(4)]
     assert not outbox.is_urgent
@@ -134,7 +134,7 @@ def test_the_news_of_a_commit_and_an_acknowledgement_again_do_not_hurry():
     assert outbox.is_urgent
 
 
-def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
+def test_entries_for_a_delayed_peer_become_urgent_above_a_size():
     outbox = PeerSendQueue()
     assert outbox.put(append(4, DELAYED_BYTES_MAX), may_delay=True)
     assert not outbox.is_urgent
@@ -143,7 +143,7 @@ def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
     assert [len(each.entries) for each in outbox.take_frame()] == [2]
 
 
-def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
+def test_other_messages_to_a_delayed_peer_are_urgent_and_take_entries_along():
     outbox = PeerSendQueue()
     assert outbox.put(append(4, size=1), may_delay=True)
     assert outbox.put(HEARTBEAT, may_delay=True)
@@ -151,7 +151,7 @@ def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
     assert outbox.take_frame() == [append(4, size=1), HEARTBEAT]
 
 
-def test_an_acknowledgement_hurries_again_after_a_break():
+def test_an_acknowledgement_is_urgent_again_after_a_break():
     outbox = outbox_with(ack(4))
     outbox.clear()
     assert len(outbox) == 0
@@ -159,7 +159,7 @@ def test_an_acknowledgement_hurries_again_after_a_break():
     assert outbox.is_urgent
 
 
-def test_a_frame_is_bounded_but_holds_at_least_one_message():
+def test_a_frame_is_limited_but_holds_at_least_one_message():
     half = FRAME_BYTES_MAX // 2
     outbox = outbox_with(
         append(1, 2 * FRAME_BYTES_MAX), append(2, half), append(3, half), HEARTBEAT
@@ -169,7 +169,7 @@ def test_a_frame_is_bounded_but_holds_at_least_one_message():
     assert not outbox.is_urgent
 
 
-def test_what_does_not_fit_is_refused_and_room_comes_back():
+def test_a_message_beyond_the_limits_is_refused_until_a_frame_is_taken():
     outbox = outbox_with(*[append(1, QUEUE_BYTES_MAX // 4)] * 4)
     assert not outbox.put(append(9, 1))
     outbox.take_frame()
@@ -183,8 +183,8 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
     assert not outbox.put(HEARTBEAT)
 
 
-def test_data_that_is_too_large_for_the_queue_goes_when_no_other_waits():
-    """Refused, it would be sent again and again, and its peer would never get any further."""
+def test_an_oversized_message_is_accepted_when_no_other_is_queued():
+    """If it were refused, it would be sent again and again, and the peer would never catch up."""
     small = PeerSendQueue(bytes_max=10)
     small.put(HEARTBEAT)
     assert small.put(append(1, size=11))
@@ -194,7 +194,7 @@ def test_data_that_is_too_large_for_the_queue_goes_when_no_other_waits():
     assert not small.put(append(3, size=11))
 
 
-def test_what_is_no_acknowledgement_hurries_whatever_was_acknowledged():
+def test_other_messages_are_urgent_after_any_acknowledgement():
     outbox = outbox_with(ack(9))
     for urgent in (HEARTBEAT, ack(3, reject=True), message(MessageKind.READ_INDEX, term=Term(0))):
         outbox.take_frame()
@@ -202,7 +202,7 @@ def test_what_is_no_acknowledgement_hurries_whatever_was_acknowledged():
         assert outbox.is_urgent
 
 
-def test_the_first_acknowledgement_of_a_life_hurries():
+def test_the_first_acknowledgement_of_a_term_is_urgent():
     outbox = outbox_with(ack(0, term=Term(1)))
     assert outbox.is_urgent
     outbox.clear()
@@ -210,7 +210,7 @@ def test_the_first_acknowledgement_of_a_life_hurries():
     assert outbox.is_urgent
 
 
-def test_a_message_that_is_larger_than_a_frame_leaves_nothing_urgent_behind():
+def test_a_message_larger_than_a_frame_leaves_no_urgency_behind():
     outbox = outbox_with(append(4, size=FRAME_BYTES_MAX + 1))
     assert len(outbox.take_frame()) == 1
     assert not outbox.is_urgent
@@ -218,7 +218,7 @@ def test_a_message_that_is_larger_than_a_frame_leaves_nothing_urgent_behind():
 
 
 @pytest.mark.parametrize(("more", "frames"), [(0, [4]), (1, [3, 1])])
-def test_a_frame_may_be_full_to_the_last_byte(more, frames):
+def test_a_frame_is_filled_to_its_exact_limit(more, frames):
     quarter = FRAME_BYTES_MAX // 4
     sizes = [quarter, quarter, quarter, quarter + more]
     outbox = outbox_with(*(append(10 * each, size=size) for each, size in enumerate(sizes)))
@@ -229,7 +229,7 @@ def test_a_frame_may_be_full_to_the_last_byte(more, frames):
 
 
 @pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 2)])
-def test_appends_are_joined_up_to_the_last_byte_of_a_message(more, left):
+def test_appends_are_merged_up_to_the_exact_limit_of_a_message(more, left):
     half = MESSAGE_BYTES_MAX // 2
     outbox = outbox_with(append(4, size=half), append(5, size=half + more))
     assert len(outbox) == left

@@ -11,7 +11,7 @@ from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 
 class Attempts(SnapshotTransfer):
-    """Breaks off at the given places, one attempt after the other; then it arrives."""
+    """Breaks off after the given offsets, one per attempt; then the transfer succeeds."""
 
     def __init__(self, *places, error=TimeoutError):
         super().__init__(None, pb.SnapshotHeader(), None)
@@ -36,12 +36,12 @@ def pauses(monkeypatch):
     return taken
 
 
-async def test_pauses_grow_until_the_content_gets_farther(pauses):
+async def test_pauses_grow_until_a_transfer_makes_progress(pauses):
     await Attempts(0, 0, 5, 5, 9).run()
     assert pauses == [PAUSE_SECONDS * each for each in (1, 2, 0, 1, 0)]
 
 
-async def test_a_content_that_gets_no_farther_is_given_up(pauses):
+async def test_a_transfer_without_progress_is_given_up(pauses):
     transfer = Attempts(5, *[5] * ATTEMPTS_MAX, 9)
     with pytest.raises(TimeoutError):
         await transfer.run()
@@ -49,7 +49,7 @@ async def test_a_content_that_gets_no_farther_is_given_up(pauses):
     assert len(pauses) == ATTEMPTS_MAX
 
 
-async def test_what_no_attempt_can_mend_is_not_tried_again(pauses):
+async def test_a_broken_snapshot_is_not_retried(pauses):
     with pytest.raises(SnapshotBroken):
         await Attempts(5, error=SnapshotBroken("no")).run()
     assert pauses == []

@@ -89,7 +89,7 @@ async def test_messages_arrive_complete_and_in_order(pair):
     assert two.received == messages
 
 
-async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
+async def test_a_commit_index_is_sent_although_no_message_follows(pair):
     one, two = pair
     news = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), commit=LogIndex(4))
     one.peers.send([news])
@@ -97,7 +97,7 @@ async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
     assert two.received == [news]
 
 
-async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
+async def test_a_delayed_member_still_gets_its_entries(pair):
     one, two = pair
     one.peers.set_preferred(frozenset())
     entries = (Entry(Term(1), LogIndex(1), b"data"),)
@@ -113,7 +113,7 @@ async def far():
         yield one
 
 
-async def test_a_peer_that_is_far_away_is_reached_at_the_first_attempt(far, pair):
+async def test_a_distant_peer_is_reached_at_the_first_attempt(far, pair):
     one, two = pair
     far.target = two.port
     one.peers.set_roster(roster_of([MemberInfo(MemberId(2), peer_address=f"127.0.0.1:{far.port}")]))
@@ -162,7 +162,7 @@ async def test_a_flipped_bit_on_the_way_ends_the_stream_which_is_made_anew(far, 
     assert {*two.received[1:]} == {beat(3)}, "what was damaged is lost"
 
 
-async def test_messages_that_a_slow_peer_leaves_no_room_for_are_told_as_lost(pair):
+async def test_messages_beyond_the_queue_of_a_slow_peer_are_reported_as_lost(pair):
     one, _ = pair
     one.peers.send([beat(number) for number in range(QUEUE_MESSAGES_MAX)])
     assert one.lost == []
@@ -170,7 +170,7 @@ async def test_messages_that_a_slow_peer_leaves_no_room_for_are_told_as_lost(pai
     assert one.lost == [MemberId(2)]
 
 
-async def test_the_end_of_a_peers_stream_is_told_once(pair):
+async def test_the_end_of_a_peers_stream_is_reported_once(pair):
     one, two = pair
     one.peers.send([beat(1)])
     await two.until(lambda: two.received)
@@ -180,7 +180,7 @@ async def test_the_end_of_a_peers_stream_is_told_once(pair):
     assert two.gone == [MemberId(1)]
 
 
-async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
+async def test_messages_to_an_unreachable_peer_do_not_accumulate(tmp_path):
     one, two = Member(tmp_path, 1), Member(tmp_path, 2)
     await one.start()
     await two.start()
@@ -210,7 +210,7 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
         ),
     ],
 )
-async def test_strangers_are_refused_with_the_reason(pair, change, reason):
+async def test_a_hello_of_or_to_a_wrong_member_is_refused_with_the_reason(pair, change, reason):
     _, two = pair
     hello = {
         "protocol_version": PROTOCOL_VERSION,
@@ -232,7 +232,7 @@ async def test_strangers_are_refused_with_the_reason(pair, change, reason):
     assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_a_group_that_is_not_here_yet_is_asked_again(pair):
+async def test_a_member_whose_group_is_not_here_yet_is_retried(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
@@ -250,7 +250,7 @@ async def test_a_group_that_is_not_here_yet_is_asked_again(pair):
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_earlier_life_is_not_listened_to_any_more(pair):
+async def test_messages_of_an_earlier_incarnation_are_refused(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
@@ -292,7 +292,7 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
         },
     ],
 )
-async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
+async def test_a_malformed_frame_ends_the_stream(pair, nonsense):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
@@ -314,7 +314,7 @@ async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
 
 
 class Content:
-    """A snapshot of some size."""
+    """A snapshot of a given size."""
 
     index = LogIndex(9)
 
@@ -343,7 +343,7 @@ async def test_a_snapshot_arrives_complete(pair, size):
     assert two.snapshot == content.content
 
 
-async def test_a_snapshot_that_breaks_off_goes_on_where_it_ended(pair):
+async def test_an_interrupted_snapshot_continues_where_it_ended(pair):
     one, two = pair
     two.breaks_at = 2 << 20
     content = Content(4 << 20)
@@ -354,7 +354,7 @@ async def test_a_snapshot_that_breaks_off_goes_on_where_it_ended(pair):
     assert content.reads.count(0) == 1, "nothing is sent twice that has arrived"
 
 
-async def test_a_snapshot_goes_to_several_at_once(pair, tmp_path):
+async def test_a_snapshot_is_sent_to_several_peers_at_once(pair, tmp_path):
     one, two = pair
     three = Member(tmp_path, 3)
     await three.start()
@@ -386,7 +386,7 @@ async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
     assert two.snapshot == content.content
 
 
-async def test_a_snapshot_to_a_peer_that_refuses_us_is_reported(pair):
+async def test_a_snapshot_to_a_peer_that_refuses_this_member_is_reported(pair):
     one, two = pair
     await two.peers.close()
     two.transport._groups.clear()
@@ -440,7 +440,9 @@ async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
     assert (one.sent, two.snapshot) == ([False], b"")
 
 
-async def test_who_has_no_room_for_a_snapshot_is_left_alone_for_a_while(pair, monkeypatch, caplog):
+async def test_a_peer_without_disk_space_for_a_snapshot_is_left_alone_for_a_while(
+    pair, monkeypatch, caplog
+):
     one, two = pair
     two.has_no_room = True
     pauses = []
@@ -453,7 +455,7 @@ async def test_who_has_no_room_for_a_snapshot_is_left_alone_for_a_while(pair, mo
     await one.until(lambda: one.sent == [False])
     assert pauses == [grpc_peers.NO_USE_PAUSE_SECONDS]
     assert "there is no room for it" in caplog.text
-    # The next one begins from nothing, and comes if there is room.
+    # The next transfer starts from the beginning, and succeeds if there is disk space.
     two.has_no_room = False
     one.peers.send_snapshot(announcement(), META, Content(3000))
     await one.until(lambda: one.sent == [False, True])

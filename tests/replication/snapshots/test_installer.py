@@ -29,7 +29,7 @@ CLEANING = ["old state removed", "content removed", "room for the next", "pump"]
 
 
 class Surroundings:
-    """Everything around the installer, noting the order of things; the state stands at 10."""
+    """The surroundings of the installer; records the order of calls. The state is at index 10."""
 
     def __init__(self) -> None:
         self.done: list[object] = []
@@ -65,8 +65,8 @@ class Surroundings:
         self.done.append("in use")
 
 
-def test_each_step_is_made_when_a_crash_after_it_can_be_repaired():
-    """The note comes first, the log goes last: see ``SnapshotInstaller``."""
+def test_each_step_is_taken_when_a_crash_after_it_can_be_repaired():
+    """The note comes first and the change of the log last: see ``SnapshotInstaller``."""
     around = Surroundings()
     around.installer.stage("content", around.staged)
     around.installer.begin(ANNOUNCED)
@@ -98,7 +98,7 @@ def test_a_second_state_is_not_staged_beside_the_first():
 
 
 @pytest.mark.parametrize("applied", [100, 101])
-def test_a_snapshot_of_what_is_applied_already_is_never_installed(applied):
+def test_a_snapshot_below_the_applied_index_is_never_installed(applied):
     around = Surroundings()
     around.machine.applied_index = LogIndex(applied)
     around.installer.stage("content", around.staged)

@@ -21,7 +21,7 @@ from taskraft_replication.snapshots.receiver import SnapshotReceiver
 
 
 class Surroundings:
-    """Everything around the intake, noting what is done; the log is committed up to 10."""
+    """The surroundings of the receiver; records calls. The log is committed up to 10."""
 
     def __init__(self, *, is_wanted: bool = True, failure: Exception | None = None) -> None:
         self.done: list[str] = []
@@ -66,15 +66,15 @@ BUILT = ["sealed", "built 11", "staged", "told the core", "pumped"]
 
 
 @pytest.mark.parametrize("index", [9, 10])
-def test_a_snapshot_of_what_is_committed_here_is_not_built(index):
+def test_no_state_is_built_from_a_snapshot_below_the_commit_index(index):
     assert Surroundings().receive(index) == ["closed", "discarded", "done: None"]
 
 
-def test_a_newer_one_is_built_before_the_core_is_told():
+def test_a_newer_state_is_built_before_the_core_gets_the_snapshot():
     assert Surroundings().receive(11) == [*BUILT, "done: None"]
 
 
-def test_what_the_core_does_not_want_is_removed():
+def test_a_state_that_the_core_refuses_is_removed():
     assert Surroundings(is_wanted=False).receive(11) == [*BUILT, "unstaged", "done: None"]
 
 
@@ -88,11 +88,11 @@ def test_what_the_core_does_not_want_is_removed():
         ),
     ],
 )
-def test_one_of_which_no_state_can_be_made_is_removed_and_the_sender_told(failure, told):
+def test_an_unusable_snapshot_is_removed_and_reported_to_the_sender(failure, told):
     done = Surroundings(failure=failure).receive(11)
     assert done == ["sealed", "built 11", "removed", "forgotten", f"done: {told}"]
 
 
-def test_a_broken_disk_is_no_matter_of_the_snapshot():
+def test_a_failed_disk_stops_the_node_and_does_not_blame_the_snapshot():
     with pytest.raises(OSError, match="Input/output"):
         Surroundings(failure=OSError(errno.EIO, "Input/output error")).receive(11)

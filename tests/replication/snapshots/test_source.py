@@ -33,7 +33,7 @@ class View:
 
 
 class Storage:
-    """As much of a group's storage as a source looks at."""
+    """The parts of a group's storage that a snapshot source uses."""
 
     def __init__(self):
         self.view = View()
@@ -59,7 +59,7 @@ class Machine:
         self.opened = []
 
     def open_snapshot(self):
-        # By now more is collected than when the snapshot was announced.
+        # The opened snapshot is newer than the announced one.
         content = Content(self.snapshot_index + 5)
         self.opened.append(content)
         return content
@@ -88,7 +88,7 @@ class Bench:
         self.source = SnapshotSource(self.machine, self.storage, self.effects)
 
     def announce(self, member):
-        """Do what the core does: ask what a snapshot would be, and send that."""
+        """Announce a snapshot and send it, as the core does."""
         announced = self.source.current()
         message = Message(
             MessageKind.SNAPSHOT, MemberId(member), MemberId(1), Term(3), snapshot=announced
@@ -123,7 +123,7 @@ def test_followers_share_a_snapshot_and_the_last_one_releases_it():
     assert bench.announce(2) == 900
 
 
-def test_followers_that_ask_while_one_is_being_opened_get_that_one():
+def test_followers_share_a_snapshot_that_is_being_opened():
     bench = Bench()
     bench.announce(2)
     bench.machine.snapshot_index = LogIndex(103)
@@ -133,8 +133,8 @@ def test_followers_that_ask_while_one_is_being_opened_get_that_one():
     assert [sent[0] for sent in bench.effects.sent] == [2, 3]
 
 
-def test_who_asks_again_gets_a_newer_one():
-    """It may have refused the first since that does not name it; two such could keep it alive."""
+def test_a_follower_that_asks_again_gets_a_newer_snapshot():
+    """A snapshot without the follower is refused; two such followers could keep it open."""
     bench = Bench()
     bench.announce(2)
     bench.announce(3)
@@ -151,7 +151,7 @@ def test_who_asks_again_gets_a_newer_one():
     assert bench.source.needed_from() == 205
 
 
-def test_the_log_behind_a_snapshot_is_needed_until_all_have_it():
+def test_the_log_behind_a_snapshot_is_needed_until_all_transfers_end():
     bench = Bench()
     assert bench.source.needed_from() is None
     bench.announce(2)
@@ -164,7 +164,7 @@ def test_the_log_behind_a_snapshot_is_needed_until_all_have_it():
     assert bench.source.needed_from() is None
 
 
-def test_a_follower_gets_one_transfer_at_a_time_also_from_a_leader_that_was_elected_again():
+def test_a_follower_gets_one_transfer_at_a_time_even_from_a_reelected_leader():
     bench = Bench()
     bench.announce(2)
     bench.announce(2)
@@ -179,7 +179,7 @@ def test_a_follower_gets_one_transfer_at_a_time_also_from_a_leader_that_was_elec
     assert len(bench.effects.sent) == 2
 
 
-def test_an_end_that_belongs_to_nothing_is_ignored():
+def test_the_end_of_an_unknown_transfer_is_ignored():
     bench = Bench()
     bench.source.ended(MemberId(9))
     meta = SnapshotMeta(LogIndex(1), Term(1), ConfState())
@@ -187,8 +187,8 @@ def test_an_end_that_belongs_to_nothing_is_ignored():
 
 
 @pytest.mark.parametrize(("first", "opened"), [(106, [105]), (107, [105, 905])])
-def test_a_state_that_was_replaced_while_it_was_frozen_is_not_sent(first, opened):
-    """This member lost the leadership, fell behind, and got a snapshot itself."""
+def test_a_state_that_was_replaced_while_it_was_opened_is_not_sent(first, opened):
+    """This member lost the leadership, fell behind, and installed a snapshot."""
     bench = Bench()
     bench.announce(2)
     freeze, then = bench.effects.work.popleft()

@@ -1,7 +1,7 @@
-"""End the process at every single disk operation, with and without a power loss, and look.
+"""End the process at every disk operation, with and without a power loss, and check recovery.
 
-Every step of the storage is a failpoint this way: writing, syncing, renaming, syncing a directory,
-truncating, removing. What had been acknowledged before must be there afterwards, byte for byte.
+Every step of the storage is a failpoint this way: write, sync, rename, sync of a directory,
+truncate, remove. All data acknowledged before must still exist, byte for byte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALONE = ConfState(voters=(MemberId(1),))
 
 
 class Promises:
-    """A group's storage and what it has promised."""
+    """A group's storage, and its promises."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -51,7 +51,7 @@ class Promises:
         hard_state = HardState(Term(term), MemberId(term), LogIndex(1))
         changed = hard_state if hard_state.term != self.hard_state.term else None
         if first <= self.storage.view.last_index():
-            # What is about to be replaced is no promise any more.
+            # Entries that are about to be replaced are no promise any more.
             self.entries = {index: each for index, each in self.entries.items() if index < first}
         self.storage.store(changed, entries, LogIndex(1))
         self.storage.view.publish(entries)
@@ -78,7 +78,7 @@ class Promises:
         self.storage.publish_installation(meta)
 
     def check(self) -> LogIndex:
-        """Open what is left, compare it with what was promised, and return where its log ends."""
+        """Open the files, compare them with the promises, and return the end of the log."""
         self.disk.recover()
         view = self.open().view
         hard_state, _ = view.initial_state()
@@ -110,7 +110,7 @@ def replace(promises: Promises) -> None:
 
 
 def replace_segments(promises: Promises) -> None:
-    """Replace more than one segment by more than the one that stays has room for."""
+    """Replace several segments by more entries than the remaining segment has space for."""
     append(promises)
     promises.store(2, 5, 30)
     promises.store(2, 35, 2)
@@ -131,7 +131,7 @@ def install(promises: Promises) -> None:
 
 
 def install_in_the_middle(promises: Promises) -> None:
-    """Take a snapshot that the old log goes beyond, by other entries in a segment of their own."""
+    """Install a snapshot in the middle of the old log, whose later entries differ."""
     append(promises)
     promises.store(3, 38, 1)
     promises.install(promises.last_of_segment(1))
@@ -139,19 +139,19 @@ def install_in_the_middle(promises: Promises) -> None:
 
 
 def go_on(promises: Promises) -> None:
-    """Append to what there is, in the present term, and nothing else: that syncs no directory."""
+    """Append to the log in the current term only, which syncs no directory."""
     promises.store(promises.hard_state.term, promises.storage.view.last_index() + 1, 2)
 
 
 def rest(_: Promises) -> None:
-    """Leave everything as a recovery has left it."""
+    """Leave the files as a recovery has left them."""
 
 
 Work = Callable[[Promises], None]
 
 
 def crash(work: Work, seed: int, crash_at: int, *, power: bool) -> Promises:
-    """Run ``work`` up to the operation ``crash_at``, and return what is left."""
+    """Run ``work`` up to the operation ``crash_at``, and return the disk."""
     disk = SimDisk(Random(seed))
     promises = Promises(disk)
     promises.open()
@@ -164,7 +164,7 @@ def crash(work: Work, seed: int, crash_at: int, *, power: bool) -> Promises:
 
 
 def operations_of(work: Work) -> int:
-    """Return how many operations ``work`` takes; a power loss after it changes nothing."""
+    """Return the number of operations of ``work``; a power loss after it changes nothing."""
     disk = SimDisk(Random(0))
     promises = Promises(disk)
     promises.open()
@@ -183,7 +183,7 @@ WORKS = (append, elect, replace, replace_segments, trim, install, install_in_the
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("work", WORKS)
 def test_a_crash_at_any_operation_keeps_every_promise(work, power, then):
-    """The recovery keeps it, too, when the power fails after it, perhaps after new promises."""
+    """A power loss after the recovery keeps them too, perhaps with new promises in between."""
     operations = operations_of(work)
     assert operations > 20
     for crash_at in range(1, operations + 1):
@@ -197,7 +197,7 @@ def test_a_crash_at_any_operation_keeps_every_promise(work, power, then):
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("work", WORKS)
-def test_a_power_loss_in_the_middle_of_a_recovery_keeps_every_promise(work, power):
+def test_a_power_loss_during_a_recovery_keeps_every_promise(work, power):
     interrupted = 0
     for crash_at in range(1, operations_of(work) + 1):
         promises = crash(work, crash_at, crash_at, power=power)
@@ -214,7 +214,7 @@ def test_a_power_loss_in_the_middle_of_a_recovery_keeps_every_promise(work, powe
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
-def test_a_crash_while_a_group_is_founded_leaves_nothing_that_hinders(power):
+def test_a_crash_while_a_group_is_created_allows_another_attempt(power):
     for crash_at in range(1, 60):
         disk = SimDisk(Random(crash_at))
         disk.crash_at = crash_at
@@ -230,7 +230,7 @@ def test_a_crash_while_a_group_is_founded_leaves_nothing_that_hinders(power):
 
 
 def test_a_failed_sync_is_not_trusted_after_a_restart():
-    """The page cache shows the entry after the restart; a power loss must not undo it then."""
+    """The page cache shows the entry after the restart; a later power loss must not undo it."""
     disk = SimDisk(Random(1))
     promises = Promises(disk)
     promises.open()
@@ -246,7 +246,7 @@ def test_a_failed_sync_is_not_trusted_after_a_restart():
 
 
 def test_the_log_does_not_repeat_a_failed_sync():
-    """The next sync succeeds without writing anything: a power loss must find nothing promised."""
+    """The next sync would succeed without writing, and the entry would be acknowledged wrongly."""
     disk = SimDisk(Random(1))
     promises = Promises(disk)
     promises.open()

@@ -1,4 +1,4 @@
-"""One process locks a data directory; others get an error of one line."""
+"""One process locks a data directory; other processes get an error of one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskraft_replication.storage import data_directory
 from taskraft_replication.storage.data_directory import DataDirectory
 
 
-def test_a_directory_is_made_with_its_parents_each_name_durable(tmp_path, monkeypatch):
+def test_a_directory_is_created_with_its_parents_each_name_durable(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(data_directory, "sync_directory", synced.append)
     claimed = DataDirectory(tmp_path / "a" / "b")
@@ -22,7 +22,7 @@ def test_a_directory_is_made_with_its_parents_each_name_durable(tmp_path, monkey
     claimed.release()
 
 
-def test_a_second_claim_is_told_who_has_the_directory(tmp_path):
+def test_a_second_process_learns_the_holder_of_the_directory(tmp_path):
     claimed = DataDirectory(tmp_path)
     with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} holds the lock"):
         DataDirectory(tmp_path)
@@ -30,20 +30,20 @@ def test_a_second_claim_is_told_who_has_the_directory(tmp_path):
     DataDirectory(tmp_path).release()
 
 
-def test_the_holder_is_the_last_one_and_nothing_of_those_before(tmp_path):
+def test_the_lock_file_names_only_the_last_holder(tmp_path):
     (tmp_path / "lock").write_text("98765432109\n")
     claimed = DataDirectory(tmp_path)
     assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     claimed.release()
 
 
-def test_a_directory_that_is_a_file_cannot_be_written(tmp_path):
+def test_a_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(DirectoryUnwritable, match=r"data cannot be written: File exists"):
         DataDirectory(tmp_path / "data")
 
 
-def test_a_disk_that_cannot_lock_says_so(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch):
     opened = []
 
     def fail(descriptor, _):

@@ -23,7 +23,7 @@ from taskraft_replication.storage.filesystem import DiskFileSystem
 from tests.replication.counting_machine import CountingMachine
 
 
-def test_rules_say_where_what_and_when():
+def test_a_rule_has_a_step_an_action_and_a_count():
     text = "append.before_sync=kill@3, mark.after_write=stall:200@2+,state.before_flush=eio,"
     assert parse_rules(text) == (
         Rule("append.before_sync", Action.KILL, 0, 3, 3),
@@ -46,12 +46,12 @@ def test_rules_say_where_what_and_when():
         ("append.before_sync=kill@3@4", "is not name=action"),
     ],
 )
-def test_what_is_unknown_is_refused(text, named):
+def test_an_unknown_rule_is_refused(text, named):
     with pytest.raises(FailpointUnknown, match=named):
         parse_rules(text)
 
 
-def test_a_rule_strikes_at_its_crossings_only():
+def test_a_rule_fires_only_at_its_counts():
     struck = []
     failpoints = Failpoints(
         parse_rules("state.before_apply=kill@2,state.after_apply=eio@3+"),
@@ -67,7 +67,7 @@ def test_a_rule_strikes_at_its_crossings_only():
     ]
 
 
-def test_a_step_that_fails_is_not_followed_by_its_failpoint():
+def test_a_step_that_fails_does_not_reach_its_failpoint():
     failpoints = Failpoints()
     with pytest.raises(OSError, match="really"), failpoints.around("state", "apply"):
         raise OSError("really")
@@ -75,7 +75,7 @@ def test_a_step_that_fails_is_not_followed_by_its_failpoint():
 
 
 @pytest.mark.parametrize(("action", "number"), [("eio", errno.EIO), ("enospc", errno.ENOSPC)])
-def test_a_step_fails_as_the_disk_would_let_it_fail(tmp_path, action, number):
+def test_an_injected_failure_raises_the_error_of_a_real_disk(tmp_path, action, number):
     failpoints = Failpoints(parse_rules(f"mark.before_write={action}"))
     file = with_failpoints(DiskFileSystem(tmp_path), failpoints).create("mark")
     with pytest.raises(OSError, match=r"failpoint mark\.before_write") as failure:
@@ -86,18 +86,18 @@ def test_a_step_fails_as_the_disk_would_let_it_fail(tmp_path, action, number):
     file.close()
 
 
-def test_without_rules_nothing_is_in_the_way(tmp_path):
+def test_without_rules_the_file_system_is_not_wrapped(tmp_path):
     fs, machine = DiskFileSystem(tmp_path), CountingMachine()
     assert with_failpoints(fs, NO_FAILPOINTS) is fs
     assert machine_with_failpoints(machine, NO_FAILPOINTS) is machine
 
 
-def test_a_file_without_a_name_for_its_steps_is_noticed():
+def test_a_file_without_named_steps_is_an_error():
     with pytest.raises(AssertionError, match="has no steps"):
         subject_of("raft-0/something_new")
 
 
-def test_a_segment_is_appended_to_once_it_has_its_name(tmp_path):
+def test_a_segment_is_appended_to_only_after_its_rename(tmp_path):
     failpoints = Failpoints()
     fs = FailingFileSystem(DiskFileSystem(tmp_path), failpoints)
     fs.make_directory("log")

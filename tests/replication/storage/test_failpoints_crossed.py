@@ -1,7 +1,7 @@
 """Die at every named failpoint, by a kill and by a power loss: no promise is forgotten.
 
-One member lives through the whole story, on a simulated disk. Each name in the table of steps is
-crossed on the way, or this fails.
+One member runs through the whole story on a simulated disk. The test fails if the story does not
+cross every failpoint.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
 ELSEWHERE = frozenset(
     name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
 )
-"""The end of a member and the pointer of the queue's state have tests below. Its writes reach no
-disk before a flush: a kill, as in tests/service/process/test_failpoints_killed.py, takes as much
-as a power loss."""
+"""Failpoints at the end of a member and in the pointer of the queue's state; they have tests below.
+
+Writes of the queue reach no disk before a flush, so a kill loses as much as a power loss: see
+tests/service/process/test_failpoints_killed.py.
+"""
 
 STORY = Story(lambda index: b"%d " % index * 20)
 
@@ -42,7 +44,7 @@ EXPECTED = state_at(LAST).digest()
 
 
 class Fate:
-    """A disk, a state, what was promised, and when the member dies."""
+    """A disk, a state, the promises, and the failpoint at which the member dies."""
 
     def __init__(self, seed: int, rules: tuple[Rule, ...] = ()) -> None:
         self.disk = SimDisk(Random(seed))
@@ -51,7 +53,7 @@ class Fate:
         self.failpoints = Failpoints(rules, self.die)
 
     def die(self, rule: Rule) -> None:
-        # The process is gone: nothing that it would still do, closing a file say, happens.
+        # The process is gone: later actions, such as closing a file, do not happen.
         self.disk.crash_at = 0
         raise Crashed(rule.name)
 
@@ -59,7 +61,7 @@ class Fate:
         return PromisingMember(self.disk, self.machine, failpoints, self.promises)
 
     def live(self) -> bool:
-        """Live the whole story; tell whether the end was reached."""
+        """Run the whole story; return whether its end was reached."""
         try:
             member = self.begin(self.failpoints)
             STORY.tell(member)
@@ -91,14 +93,14 @@ def test_the_story_crosses_every_failpoint():
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("name", sorted(NAMES - ELSEWHERE))
-def test_no_promise_is_forgotten_at(name, power):
+def test_no_promise_is_forgotten_after_a_crash_at(name, power):
     count = CROSSINGS[name]
     for crossing in sorted({1, (count + 1) // 2, count}):
         for seed in range(3 if power else 1):
             fate = die_at(name, crossing, seed)
             member = fate.restart(power=power)
             fate.promises.check(member)
-            # Again, before anything is synced: a recovery must not rest on the page cache.
+            # Restart again before any sync: a recovery must not rely on the page cache.
             member = fate.restart(power=True)
             fate.promises.check(member)
             STORY.finish(member)
@@ -106,7 +108,7 @@ def test_no_promise_is_forgotten_at(name, power):
 
 
 def die_at(name: str, crossing: int, seed: int) -> Fate:
-    """Return what is left of a life that ended there."""
+    """Return the disk after a run that ended at a failpoint."""
     fate = Fate(seed, (Rule(name, Action.KILL, 0, crossing, crossing),))
     assert not fate.live()
     return fate
@@ -117,7 +119,7 @@ def die_at(name: str, crossing: int, seed: int) -> Fate:
     "name",
     ["append.before_sync", "append.before_truncate", "segment.after_rename", "state.after_switch"],
 )
-def test_a_crash_in_the_middle_of_a_recovery_forgets_nothing_either(name, power):
+def test_a_crash_during_a_recovery_forgets_no_promise(name, power):
     passed = Failpoints()
     fate = die_at(name, 1, 1)
     fate.restart(power=power, failpoints=passed)
@@ -132,7 +134,7 @@ def test_a_crash_in_the_middle_of_a_recovery_forgets_nothing_either(name, power)
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("removed.")))
-def test_a_member_that_dies_while_it_notes_its_removal_knows_of_it_or_not(name, power):
+def test_a_crash_while_a_removal_is_stored_leaves_it_stored_or_not(name, power):
     fate = Fate(1, (Rule(name, Action.KILL),))
     member = fate.begin(fate.failpoints)
     with pytest.raises(Crashed):
@@ -147,7 +149,7 @@ def test_a_member_that_dies_while_it_notes_its_removal_knows_of_it_or_not(name, 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("pointer.")))
-def test_a_pointer_that_is_moved_when_the_member_dies_names_the_old_state_or_the_new(name, power):
+def test_a_crash_while_the_pointer_changes_leaves_the_old_or_the_new_state(name, power):
     for seed in range(5):
         fate = Fate(seed)
         write_checked(fate.disk, POINTER, {"generation": 1})
@@ -167,6 +169,6 @@ def test_a_pointer_that_is_moved_when_the_member_dies_names_the_old_state_or_the
 
 
 def has_its_name(point: str) -> bool:
-    """Tell whether a file that is replaced has been renamed at a point."""
+    """Return whether a replaced file has been renamed at a failpoint."""
     step = point.partition(".")[2]
     return step in {"after_rename", "before_sync_directory", "after_sync_directory"}

@@ -18,7 +18,7 @@ def fs(tmp_path) -> DiskFileSystem:
 
 @pytest.fixture
 def synced(monkeypatch, tmp_path) -> list[str]:
-    """What directories are synced, in order, as paths below the test's own."""
+    """The synced directories, in order, as paths relative to the test's folder."""
     real, found = filesystem.sync_directory, []
 
     def sync(path):
@@ -29,7 +29,7 @@ def synced(monkeypatch, tmp_path) -> list[str]:
     return found
 
 
-def test_a_directory_is_made_with_its_parents_each_name_durable(fs, synced, tmp_path):
+def test_a_directory_is_created_with_its_parents_each_name_durable(fs, synced, tmp_path):
     fs.make_directory("raft-0/log")
     assert (tmp_path / "data/raft-0/log").is_dir()
     assert synced == ["data/raft-0", "data"]
@@ -37,7 +37,7 @@ def test_a_directory_is_made_with_its_parents_each_name_durable(fs, synced, tmp_
     assert synced == ["data/raft-0", "data"], "what is there needs nothing"
 
 
-def test_a_file_is_written_in_full_however_little_the_system_takes_at_once(fs, monkeypatch):
+def test_a_file_is_written_completely_although_the_system_writes_in_parts(fs, monkeypatch):
     """A short write is legal; a signal or a nearly full disk causes it."""
     fs.make_directory("d")
     file, real = fs.create("d/f"), os.pwrite
@@ -47,7 +47,7 @@ def test_a_file_is_written_in_full_however_little_the_system_takes_at_once(fs, m
     file.close()
 
 
-def test_what_is_reserved_takes_its_blocks_and_reads_as_zeros(fs, tmp_path):
+def test_allocated_space_takes_its_blocks_and_reads_as_zeros(fs, tmp_path):
     fs.make_directory("d")
     file = fs.create("d/f")
     file.write(0, b"abc")
@@ -61,7 +61,7 @@ def test_what_is_reserved_takes_its_blocks_and_reads_as_zeros(fs, tmp_path):
     file.close()
 
 
-def test_names_come_and_go(fs):
+def test_files_are_created_renamed_and_removed(fs):
     fs.make_directory("d")
     for name in ("b", "a"):
         file = fs.create(f"d/{name}")
@@ -106,7 +106,7 @@ def test_an_error_names_the_file(fs, monkeypatch, tmp_path, call, work):
     file.close()
 
 
-def test_the_sync_of_a_directory_is_a_sync_and_its_error_names_it(fs, monkeypatch, tmp_path):
+def test_a_directory_is_synced_and_an_error_names_it(fs, monkeypatch, tmp_path):
     fs.make_directory("d")
 
     def fail(_):
@@ -118,7 +118,7 @@ def test_the_sync_of_a_directory_is_a_sync_and_its_error_names_it(fs, monkeypatc
     assert failure.value.filename == str(tmp_path / "data/d")
 
 
-def test_a_full_disk_is_not_a_broken_one():
+def test_a_full_disk_has_its_own_error():
     full = [number for number in errno.errorcode if is_out_of_room(OSError(number, ""))]
     assert sorted(full) == sorted([errno.ENOSPC, errno.EDQUOT])
 
@@ -133,7 +133,7 @@ def test_a_full_disk_is_not_a_broken_one():
     ],
 )
 def test_a_failed_system_call_is_not_repeated(fs, monkeypatch, system_call, use):
-    """After a failed fsync Linux marks the pages clean, so a second fsync succeeds in vain."""
+    """After a failed fsync Linux marks the pages clean, so a second fsync would succeed wrongly."""
     fs.make_directory("d")
     file, calls = fs.create("d/f"), []
 

@@ -1,4 +1,4 @@
-"""The log on disk: what is truncated, what is refused, what survives."""
+"""The log on disk: truncation, refusals, and recovery."""
 
 from random import Random
 
@@ -33,14 +33,14 @@ def log(tmp_path) -> Log:
     return made
 
 
-def test_a_new_group_begins_behind_its_bootstrap_entry(log):
+def test_a_new_group_starts_with_its_bootstrap_entry(log):
     assert log.storage.view.first_index() == 2
     assert log.storage.view.last_index() == 1
     assert log.storage.view.term(1) == 1
     assert log.storage.view.initial_state() == (HardState(1, 0, 1), FOUNDERS)
 
 
-def test_everything_stored_is_found_again(log):
+def test_all_stored_data_is_found_after_a_restart(log):
     log.append(entry(2), Entry(1, 3, b"", EntryKind.CONF_CHANGE_V2), entry(4, 2, b"x" * 1000))
     before = log.read()
     log.open()
@@ -48,14 +48,14 @@ def test_everything_stored_is_found_again(log):
     assert log.storage.view.term(4) == 2
 
 
-def test_the_log_spans_segments_and_reads_across_them(log):
+def test_a_log_in_several_segments_is_read_as_one(log):
     log.append_each(2, 300)
     assert len(log.segments) > 2
     log.open()
     assert [each.index for each in log.read()] == list(range(2, 301))
 
 
-def test_a_batch_larger_than_a_segment_gets_one_of_its_own(log):
+def test_a_batch_larger_than_a_segment_gets_its_own_segment(log):
     log.append(entry(2))
     log.append(entry(3, data=b"y" * 3 * SEGMENT_BYTES))
     log.append(entry(4))
@@ -73,7 +73,7 @@ def test_old_entries_are_read_from_the_files(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [RECORDS_OFFSET, RECORDS_OFFSET + 40, RECORDS_OFFSET + 90])
-def test_a_file_that_has_become_shorter_is_damage_when_it_is_read(tmp_path, kept):
+def test_a_file_that_became_shorter_is_reported_as_damage_when_read(tmp_path, kept):
     log = Log(tmp_path)
     log.open(recent_entries_max=2)
     log.append_each(2, 10)
@@ -82,7 +82,7 @@ def test_a_file_that_has_become_shorter_is_damage_when_it_is_read(tmp_path, kept
         log.storage.view.entries(LogIndex(2), LogIndex(4), 10_000)
 
 
-def test_a_read_stops_at_the_limit_but_returns_one_entry(tmp_path):
+def test_a_read_stops_at_its_limit_but_returns_at_least_one_entry(tmp_path):
     log = Log(tmp_path)
     log.append(entry(2, data=b"z" * 900), entry(3, data=b"z" * 50), entry(4, data=b"z" * 50))
     for recent in (1, 1000):
@@ -110,7 +110,7 @@ def test_the_whole_log_can_be_replaced(log):
     assert log.read() == [entry(2, 2)]
 
 
-def test_a_replaced_suffix_leaves_no_trace_that_could_be_taken_for_damage(log):
+def test_a_replaced_suffix_is_not_taken_for_damage(log):
     log.append_each(2, 20)
     log.append(entry(10, 2))
     log.damage(log.end() - 9)
@@ -119,7 +119,7 @@ def test_a_replaced_suffix_leaves_no_trace_that_could_be_taken_for_damage(log):
     assert log.storage.view.last_index() == 9
 
 
-def test_a_torn_tail_behind_the_mark_is_cut(log):
+def test_a_torn_tail_behind_the_mark_is_truncated(log):
     log.append_each(2, 10)
     whole = log.end()
     log.forget_mark()
@@ -132,14 +132,14 @@ def test_a_torn_tail_behind_the_mark_is_cut(log):
 
 
 @pytest.mark.parametrize("cut", range(1, record_bytes(len(b"entry 10 of 1"))))
-def test_a_record_torn_anywhere_is_cut(log, cut):
+def test_a_record_torn_at_any_byte_is_truncated(log, cut):
     log.append_each(2, 10)
     log.forget_mark()
     end = log.end()
     path = log.segments[-1]
     path.write_bytes(path.read_bytes()[: end - cut] + bytes(cut))
     log.open()
-    # The end of the record is padding: to lose that loses nothing.
+    # The end of the record is padding, which may be lost.
     assert log.storage.view.last_index() == (10 if cut <= 3 else 9)
 
 
@@ -150,8 +150,8 @@ def test_a_flipped_bit_before_the_mark_is_damage(log):
         log.open()
 
 
-def test_a_flipped_bit_in_each_byte_of_a_synced_record_is_damage(log):
-    """A later batch vouches for the record, though the mark was lost."""
+def test_a_flipped_bit_in_any_byte_of_a_synced_record_is_damage(log):
+    """A later batch proves that the record was synced, even if the mark was lost."""
     log.append_each(2, 6)
     size = record_bytes(len(b"entry 2 of 1"))
     padding = -len(b"entry 2 of 1") % 8
@@ -167,7 +167,7 @@ def test_a_flipped_bit_in_each_byte_of_a_synced_record_is_damage(log):
     assert log.storage.view.last_index() == 6
 
 
-def test_the_record_of_one_unproven_batch_is_cut_at_the_first_flaw(log):
+def test_an_unproven_batch_is_truncated_at_the_first_damage(log):
     log.append_each(2, 4)
     log.append(entry(5), entry(6), entry(7))
     log.forget_mark()
@@ -218,8 +218,8 @@ def test_another_format_is_refused(log):
         log.open()
 
 
-def test_a_record_of_another_log_is_not_taken(log):
-    """Data that looks like a record of ours cannot be sent: the salt is secret."""
+def test_a_record_of_another_log_is_refused(log):
+    """A client cannot send data that looks like a record of this log: the salt is secret."""
     log.append_each(2, 5)
     foreign = encode_batch([entry(6)], salt=1, crc_before=0, synced=LogIndex(6), commit=LogIndex(1))
     log.append(entry(6, data=foreign.data))
@@ -229,20 +229,20 @@ def test_a_record_of_another_log_is_not_taken(log):
     assert log.storage.view.last_index() == 5
 
 
-def test_the_data_of_another_cluster_is_refused(log):
+def test_data_of_another_cluster_is_refused(log):
     with pytest.raises(DirectoryForeign, match="belongs to cluster_id 'test', not to 'other'"):
         GroupStorage.open(DiskFileSystem(log.path), config("other"), LogIndex(1))
     with pytest.raises(DirectoryForeign, match="member_id"):
         GroupStorage.open(DiskFileSystem(log.path), config(member_id=2), LogIndex(1))
 
 
-def test_term_and_vote_survive(log):
+def test_term_and_vote_survive_a_restart(log):
     log.storage.store(HardState(7, 2, 1), (), LogIndex(1))
     log.open()
     assert log.storage.view.initial_state()[0] == HardState(7, 2, 1)
 
 
-def test_entries_of_an_unknown_term_are_damage(log):
+def test_entries_with_a_later_term_than_the_hard_state_are_damage(log):
     log.storage.store(None, (entry(2, 5),), LogIndex(1))
     with pytest.raises(LogDamaged, match="term"):
         log.open()
@@ -250,7 +250,7 @@ def test_entries_of_an_unknown_term_are_damage(log):
     log.open()
 
 
-def test_the_commit_index_travels_with_the_records(log):
+def test_the_commit_index_is_stored_with_the_records(log):
     log.append_each(2, 9)
     log.append(entry(10), commit=9)
     log.open()
@@ -276,7 +276,7 @@ def test_trimming_deletes_whole_segments_and_keeps_the_term_before(log):
         log.open(applied=250)
 
 
-def test_a_trim_that_was_interrupted_is_completed(log):
+def test_an_interrupted_trim_is_completed(log):
     log.append_each(2, 300)
     segments = {path: path.read_bytes() for path in log.segments}
     start = log.storage.trim_start(LogIndex(200))
@@ -304,8 +304,8 @@ def test_a_state_behind_the_log_is_damage(log):
 META = SnapshotMeta(LogIndex(500), Term(4), ConfState(voters=(MemberId(1), MemberId(2))))
 
 
-def test_a_vote_that_is_lost_is_damage_though_no_entry_tells(tmp_path):
-    """Who joined a group has no entry yet when it first votes, and nothing else that knows a term.
+def test_a_lost_vote_is_damage_although_no_entry_shows_it(tmp_path):
+    """A joining member has no entry when it first votes, and no other file that contains a term.
 
     PySyncObj takes a missing file for an empty one, and votes again.
     """
@@ -318,8 +318,8 @@ def test_a_vote_that_is_lost_is_damage_though_no_entry_tells(tmp_path):
         log.open(0, founders=ConfState())
 
 
-def test_a_trim_that_was_meant_for_the_old_log_leaves_the_new_one_alone(log):
-    """The installation of a snapshot may be in the worker's queue before it."""
+def test_a_trim_of_the_old_log_does_not_affect_a_new_log(log):
+    """The installation of a snapshot may be queued before the trim."""
     log.append_each(2, 300)
     start = log.storage.trim_start(LogIndex(200))
     assert start is not None
@@ -334,7 +334,7 @@ def test_a_trim_that_was_meant_for_the_old_log_leaves_the_new_one_alone(log):
     assert log.read() == [entry(501, 4)]
 
 
-def test_a_snapshot_takes_the_place_of_the_log(log):
+def test_a_snapshot_replaces_the_log(log):
     log.append_each(2, 100)
     log.storage.store(HardState(4, 0, 1), (), LogIndex(1))
     log.storage.begin_installation(META)
@@ -351,7 +351,7 @@ def test_a_snapshot_takes_the_place_of_the_log(log):
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_interrupted_installation_is_finished_or_forgotten(log, installed):
+def test_an_interrupted_installation_is_completed_or_undone(log, installed):
     log.append_each(2, 100)
     log.storage.store(HardState(4, 0, 1), (), LogIndex(1))
     log.storage.begin_installation(META)
@@ -361,7 +361,7 @@ def test_an_interrupted_installation_is_finished_or_forgotten(log, installed):
     assert log.storage.metadata.installing() is None
 
 
-def test_the_membership_is_that_of_the_applied_index(log):
+def test_the_membership_matches_the_applied_index(log):
     log.append_each(2, 100)
     smaller = ConfState(voters=(MemberId(1), MemberId(2)))
     log.storage.save_memberships(log.storage.memberships.add(LogIndex(60), smaller, LogIndex(1)))
@@ -369,7 +369,7 @@ def test_the_membership_is_that_of_the_applied_index(log):
     assert log.open(applied=60).view.initial_state()[1] == smaller
 
 
-def test_whom_a_founder_met_is_known_until_the_group_begins(log):
+def test_founders_that_were_met_are_stored_until_the_group_starts(log):
     assert log.storage.founder_directories == {}
     log.storage.save_memberships(log.storage.memberships.all(), {MemberId(2): "d2"})
     assert log.open().founder_directories == {2: "d2"}
@@ -378,12 +378,12 @@ def test_whom_a_founder_met_is_known_until_the_group_begins(log):
     assert log.open().founder_directories == {}
 
 
-def test_each_start_is_another_life(log):
+def test_each_start_has_a_new_incarnation(log):
     assert [log.open().incarnation for _ in range(3)] == [2, 3, 4]
 
 
-def test_what_is_not_proven_synced_is_written_anew(log):
-    """After a failed sync the page cache may show what the disk does not have (ATC 2020)."""
+def test_records_that_are_not_proven_synced_are_rewritten(log):
+    """After a failed fsync the page cache may show data that is not on disk (ATC 2020)."""
     log.append_each(2, 300)
     proven = log.segments[:-1]
     log.storage.close(HardState(1, 0, 1))
@@ -393,7 +393,7 @@ def test_what_is_not_proven_synced_is_written_anew(log):
     assert log.storage.view.last_index() == 300
 
 
-def test_the_last_batch_vouches_for_the_one_before(log):
+def test_the_last_batch_proves_that_the_one_before_was_synced(log):
     log.append_each(2, 6)
     log.damage(log.end() - record_bytes(13) - 9)
     log.forget_mark()
@@ -401,8 +401,8 @@ def test_the_last_batch_vouches_for_the_one_before(log):
         log.open()
 
 
-def test_a_record_in_the_place_of_another_is_damage(log):
-    """Each by itself is valid; only the chain tells."""
+def test_a_record_at_the_position_of_another_is_damage(log):
+    """Each record is valid by itself; only the chain of checksums shows the exchange."""
     log.append_each(2, 8)
     path = log.segments[-1]
     content = bytearray(path.read_bytes())
@@ -422,7 +422,7 @@ def test_a_record_in_the_place_of_another_is_damage(log):
         log.open()
 
 
-def test_what_is_cut_is_wiped(log):
+def test_truncated_records_are_wiped(log):
     log.append_each(2, 10)
     path = log.segments[-1]
     content = bytearray(path.read_bytes())
@@ -435,7 +435,7 @@ def test_what_is_cut_is_wiped(log):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_recovered_tail_counts_as_synced(seed):
-    """The mark covers it from then on: what is lost of it later is damage, not a torn tail."""
+    """The mark covers it from then on: a later loss is damage, not a torn tail."""
     disk = SimDisk(Random(seed))
     storage = GroupStorage.open(disk, config(), LogIndex(1))
     storage.store(None, [entry(2), entry(3)], LogIndex(1))
@@ -453,7 +453,7 @@ def test_a_recovered_tail_counts_as_synced(seed):
     ids=["idle", "end"],
 )
 def test_the_mark_is_synced_in_idle_moments_and_at_the_end(sync, seed):
-    """Then what is lost of the log is damage, also where no later record could tell."""
+    """Then a loss of the log's end is damage, even if no later record shows it."""
     disk = SimDisk(Random(seed))
     storage = GroupStorage.open(disk, config(), LogIndex(1))
     storage.store(None, [entry(2), entry(3)], LogIndex(1))

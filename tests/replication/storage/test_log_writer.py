@@ -27,7 +27,7 @@ STORED = HardState(Term(3), MemberId(2), LogIndex(4))
 
 
 class Disk:
-    """A storage, its worker and the listener; notes what is stored and which replies leave."""
+    """A storage, its worker and its listener; records stored work and released replies."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[HardState | None, list[int], int]] = []
@@ -55,7 +55,7 @@ class Disk:
         self.batches.append((entries, log_bytes))
 
     def sync(self) -> None:
-        """Finish one piece of work."""
+        """Finish one item of work."""
         work, then = self._work.popleft()
         then(work())
 
@@ -84,7 +84,7 @@ def disk() -> Disk:
     return Disk()
 
 
-def test_what_comes_while_a_batch_is_written_goes_with_the_next_in_one_sync(disk):
+def test_work_that_arrives_during_a_write_shares_the_next_write(disk):
     disk.writer.put(write(5, 6))
     disk.writer.advance()
     for index in (7, 8, 9):
@@ -99,7 +99,7 @@ def test_what_comes_while_a_batch_is_written_goes_with_the_next_in_one_sync(disk
     assert disk.writer.is_idle
 
 
-def test_replies_leave_when_the_entries_are_synced_and_can_be_read(disk):
+def test_replies_are_released_when_the_entries_are_durable_and_readable(disk):
     disk.writer.put(write(5, 6, reply_to=[1]))
     disk.writer.advance()
     assert not disk.released
@@ -108,7 +108,7 @@ def test_replies_leave_when_the_entries_are_synced_and_can_be_read(disk):
     assert disk.released == [(1, [5, 6])]
 
 
-def test_a_commit_index_alone_is_not_synced_and_travels_with_the_next_entries(disk):
+def test_a_commit_index_alone_is_not_synced_and_is_stored_with_the_next_entries(disk):
     disk.writer.put(write(hard_state=committed(8), reply_to=[1]))
     disk.writer.advance()
     assert not disk.is_busy
@@ -120,7 +120,7 @@ def test_a_commit_index_alone_is_not_synced_and_travels_with_the_next_entries(di
     assert disk.stored == [(None, [9], 8)]
 
 
-def test_the_commit_index_found_at_the_start_travels_until_there_is_another(disk):
+def test_the_commit_index_found_at_the_start_is_stored_until_a_newer_one(disk):
     disk.writer.put(write(5, 5))
     disk.writer.advance()
     disk.sync()
@@ -144,8 +144,8 @@ def test_a_new_term_or_vote_is_synced_once(disk, changed):
     assert disk.stored == [(changed, [], 4)]
 
 
-def test_of_the_hard_states_that_share_a_sync_the_last_is_stored(disk):
-    """Among them, one that votes follows one that only begins the term."""
+def test_the_last_of_several_hard_states_in_one_sync_is_stored(disk):
+    """A hard state with a vote may follow one that only begins the term."""
     disk.writer.put(write(5, 5))
     disk.writer.advance()
     begun, voted = HardState(Term(4), commit=4), HardState(Term(4), MemberId(1), 5)
@@ -159,7 +159,7 @@ def test_of_the_hard_states_that_share_a_sync_the_last_is_stored(disk):
     assert len(disk.released) == 3
 
 
-def test_replies_that_were_put_alone_wait_for_what_was_put_before(disk):
+def test_replies_without_entries_wait_for_earlier_writes(disk):
     disk.writer.put_replies([])
     assert disk.writer.is_idle
     disk.writer.put(write(5, 5))
@@ -205,7 +205,7 @@ def test_nothing_is_written_while_a_snapshot_is_being_installed(disk):
     assert disk.stored[-1] == (None, [101], 100)
 
 
-def test_a_snapshot_in_a_term_that_is_stored_needs_no_hard_state(disk):
+def test_a_snapshot_in_a_stored_term_needs_no_hard_state(disk):
     disk.writer.put(write(snapshot=snapshot_of(100), hard_state=committed(100)))
     assert disk.writer.begin_snapshot() is None
     assert disk.writer.commit == 100

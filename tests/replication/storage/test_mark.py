@@ -43,7 +43,7 @@ def slot_of(disk: SimDisk, index: int) -> int:
     return places[0]
 
 
-def test_the_last_mark_counts_also_when_it_is_a_lower_one(disk):
+def test_the_last_mark_is_used_even_if_its_index_is_lower(disk):
     file = MarkFile.create(disk, "mark", mark(1))
     for index in (5, 9, 3):
         file.write(mark(index))
@@ -51,8 +51,8 @@ def test_the_last_mark_counts_also_when_it_is_a_lower_one(disk):
 
 
 @pytest.mark.parametrize("offset", range(SLOT_BYTES))
-def test_a_bit_that_flips_anywhere_in_a_slot_spoils_it(disk, offset):
-    """A torn mark must never be believed: it may stand for more than was synced, or for less."""
+def test_a_flipped_bit_anywhere_in_a_slot_invalidates_it(disk, offset):
+    """A torn mark must never be used: its index may be higher or lower than the synced index."""
     file = MarkFile.create(disk, "mark", mark(1))
     file.write(mark(5))
     spoil(disk, slot_of(disk, 5), offset)
@@ -62,8 +62,8 @@ def test_a_bit_that_flips_anywhere_in_a_slot_spoils_it(disk, offset):
         found(disk)
 
 
-def test_a_mark_from_before_the_synced_one_never_counts_again(disk):
-    """After a cut of the log, an older mark would vouch for entries that are gone."""
+def test_a_mark_older_than_the_synced_one_is_never_used(disk):
+    """After a truncation of the log, an older mark would cover entries that are gone."""
     file = MarkFile.create(disk, "mark", mark(1))
     for index in (60, 20):
         file.write(mark(index))
@@ -74,7 +74,7 @@ def test_a_mark_from_before_the_synced_one_never_counts_again(disk):
     assert found(disk) == mark(20)
 
 
-def test_what_a_sync_has_made_durable_is_not_written_over(disk):
+def test_the_slot_of_the_last_synced_mark_is_not_overwritten(disk):
     file = MarkFile.create(disk, "mark", mark(1))
     for index in range(2, 6):
         file.write(mark(index))
@@ -84,8 +84,8 @@ def test_what_a_sync_has_made_durable_is_not_written_over(disk):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_mark_whose_sync_failed_is_made_durable_when_it_is_found(seed):
-    """The page cache has it, and whoever opened it goes by it."""
+def test_a_mark_whose_sync_failed_is_made_durable_when_it_is_read(seed):
+    """The page cache shows the mark, and the process that opens the log relies on it."""
     disk = SimDisk(Random(seed))
     file = MarkFile.create(disk, "mark", mark(60))
     file.write(mark(20))
@@ -99,7 +99,7 @@ def test_a_mark_whose_sync_failed_is_made_durable_when_it_is_found(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_new_mark_is_durable_and_so_is_its_file(seed):
+def test_a_new_mark_and_its_file_are_durable(seed):
     disk = SimDisk(Random(seed))
     MarkFile.create(disk, "mark", mark(1))
     disk.lose_power()
@@ -114,8 +114,8 @@ def test_a_file_that_is_too_short_is_damage(disk, size):
         found(disk)
 
 
-def test_a_slot_of_zeros_is_none(disk):
-    """Zeros have a checksum, too."""
+def test_a_slot_of_zeros_is_invalid(disk):
+    """Zeros have a valid checksum, too."""
     MarkFile.create(disk, "mark", mark(1))
     assert found(disk) == mark(1)
     disk.open("mark").write(0, bytes(SLOT_BYTES))

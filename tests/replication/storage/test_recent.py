@@ -7,7 +7,7 @@ from taskraft_replication.storage.recent import RecentEntries
 from tests.replication.driver.stand_ins import entry
 
 
-def test_recent_entries_are_bounded_by_number_and_by_size():
+def test_recent_entries_are_limited_by_number_and_by_size():
     recent = RecentEntries(bytes_max=1000, entries_max=10)
     for index in range(1, 100):
         recent.append(entry(index, data=b"x" * 10))
@@ -24,7 +24,7 @@ def test_recent_entries_are_bounded_by_number_and_by_size():
     assert recent.first is None
 
 
-def test_the_older_half_goes_when_there_is_no_room():
+def test_the_older_half_is_dropped_at_a_limit():
     by_number = RecentEntries(bytes_max=1000, entries_max=10)
     for index in range(1, 12):
         by_number.append(entry(index, data=b"x"))
@@ -35,8 +35,8 @@ def test_the_older_half_goes_when_there_is_no_room():
     assert by_size.first == 7
 
 
-def test_the_size_is_that_of_what_is_kept():
-    """Else the bound would come to hold for less and less, or for more and more."""
+def test_the_size_counts_only_the_kept_entries():
+    """Otherwise the limit would apply to fewer and fewer entries, or to more and more."""
     recent = RecentEntries(bytes_max=100, entries_max=1000)
     for index in range(1, 11):
         recent.append(entry(index, data=b"x" * 10))
@@ -49,7 +49,7 @@ def test_the_size_is_that_of_what_is_kept():
     assert recent.first == 9
 
 
-def test_a_read_returns_what_fits_and_at_least_one():
+def test_a_read_returns_entries_within_its_limit_and_at_least_one():
     recent = RecentEntries()
     for index in range(1, 6):
         recent.append(entry(index, data=b"x" * 10))

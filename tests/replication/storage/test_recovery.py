@@ -14,7 +14,7 @@ from tests.replication.log_on_disk import SALT, Log, entry
 
 
 def replace_last(log: Log, index: int, term: int, data: bytes) -> None:
-    """Put another valid record, with its place in the chain, where the last one is."""
+    """Replace the last record by another valid record with the same place in the chain."""
     path = log.segments[-1]
     content = bytearray(path.read_bytes())
     begin = log.end() - record_bytes(len(data))
@@ -31,8 +31,8 @@ def replace_last(log: Log, index: int, term: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("term", "data"), [(1, b"the other"), (2, b"the entry")])
-def test_another_entry_in_the_place_of_the_last_synced_one_is_damage(tmp_path, term, data):
-    """The chain alone cannot tell: nothing follows. The mark knows which entry it was."""
+def test_a_different_entry_instead_of_the_last_synced_one_is_damage(tmp_path, term, data):
+    """No record follows, so the chain alone cannot show it. The mark names the entry."""
     log = Log(tmp_path)
     log.append_each(2, 4)
     log.append(entry(5, data=b"the entry"))
@@ -42,7 +42,7 @@ def test_another_entry_in_the_place_of_the_last_synced_one_is_damage(tmp_path, t
         log.open()
 
 
-def test_an_entry_behind_the_mark_may_be_any(tmp_path):
+def test_an_entry_behind_the_mark_may_differ(tmp_path):
     log = Log(tmp_path)
     log.remember_mark()
     log.append(entry(2, data=b"the entry"))
@@ -53,7 +53,7 @@ def test_an_entry_behind_the_mark_may_be_any(tmp_path):
 
 
 def test_a_segment_of_another_history_is_damage(tmp_path):
-    """Each segment by itself is whole, and the entries count on; only the chain tells."""
+    """Each segment is valid and the indexes continue; only the chain of checksums shows it."""
     ours, theirs = Log(tmp_path / "ours"), Log(tmp_path / "theirs")
     ours.remember_mark()
     for log, word in ((ours, b"ours  "), (theirs, b"theirs")):
@@ -67,7 +67,7 @@ def test_a_segment_of_another_history_is_damage(tmp_path):
         ours.open()
 
 
-def test_a_log_of_one_segment_needs_no_segment_before_it(tmp_path):
+def test_a_log_of_one_segment_needs_no_earlier_segment(tmp_path):
     log = Log(tmp_path)
     log.append_each(2, 4)
     assert len(log.segments) == 1
@@ -77,7 +77,7 @@ def test_a_log_of_one_segment_needs_no_segment_before_it(tmp_path):
 
 
 def test_the_newest_entries_are_in_memory_after_a_start(tmp_path):
-    """Followers and the state machine look for them at once."""
+    """Followers and the state machine read them at once."""
     log = Log(tmp_path)
     log.append_each(2, 300)
     view = log.open(recent_entries_max=100).view
@@ -87,8 +87,8 @@ def test_the_newest_entries_are_in_memory_after_a_start(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 10, 40])
-def test_a_segment_without_a_whole_header_is_damage(tmp_path, kept):
-    """It got its name when its header was synced."""
+def test_a_segment_without_a_complete_header_is_damage(tmp_path, kept):
+    """A segment is renamed to its final name only after its header is synced."""
     log = Log(tmp_path)
     log.append_each(2, 4)
     path = log.segments[-1]

@@ -7,7 +7,7 @@ from taskraft_replication.errors import MemberRemoved
 from tests.replication.log_on_disk import Log, entry
 
 
-def test_a_member_does_not_start_when_its_state_knows_that_it_was_removed(tmp_path):
+def test_a_member_whose_state_contains_its_removal_does_not_start(tmp_path):
     log = Log(tmp_path)
     log.append(entry(2), commit=2)
     infos = (MemberInfo(MemberId(2)), MemberInfo(MemberId(3)))

@@ -24,7 +24,7 @@ def inbox(disk: SimDisk) -> SnapshotInbox:
 
 
 def write(incoming: IncomingSnapshot, turn: int, offset: int, data: bytes, before: bytes) -> None:
-    """Write a piece whose checksum is that of everything so far."""
+    """Write a piece with the checksum of all content up to its end."""
     incoming.write(turn, offset, data, google_crc32c.value(before + data))
 
 
@@ -32,7 +32,7 @@ def content(inbox: SnapshotInbox, name: str) -> bytes:
     return b"".join(inbox.chunks(name))
 
 
-def test_pieces_become_the_content(inbox):
+def test_pieces_are_joined_to_the_content(inbox):
     incoming = inbox.begin("one")
     turn = incoming.attach()
     write(incoming, turn, 0, b"abc", b"")
@@ -66,7 +66,7 @@ def test_a_damaged_piece_is_refused_and_changes_nothing(inbox):
     assert content(inbox, "one") == b"abcdef"
 
 
-def test_a_stream_that_was_replaced_writes_nothing_any_more(inbox):
+def test_a_replaced_stream_can_no_longer_write(inbox):
     incoming = inbox.begin("one")
     old = incoming.attach()
     write(incoming, old, 0, b"abc", b"")
@@ -82,7 +82,7 @@ def test_a_stream_that_was_replaced_writes_nothing_any_more(inbox):
     assert not incoming.is_receiving
 
 
-def test_a_whole_content_takes_no_stream_any_more(inbox):
+def test_a_complete_content_accepts_no_further_stream(inbox):
     incoming = inbox.begin("one")
     turn = incoming.attach()
     incoming.complete(turn)
@@ -108,7 +108,7 @@ def test_a_sealed_content_survives_a_power_loss(disk, inbox):
     assert disk.read("raft-0/incoming/one") == b"abc" * 1000
 
 
-def test_another_snapshot_takes_the_place_of_one_whose_stream_has_gone(disk, inbox):
+def test_another_snapshot_replaces_one_whose_stream_has_ended(disk, inbox):
     incoming = inbox.begin("one")
     turn = incoming.attach()
     with pytest.raises(SnapshotBroken, match="another snapshot is being received"):
@@ -120,20 +120,20 @@ def test_another_snapshot_takes_the_place_of_one_whose_stream_has_gone(disk, inb
         write(incoming, turn, 0, b"abc", b"")
 
 
-def test_a_start_finds_an_empty_inbox(disk, inbox):
+def test_the_inbox_is_empty_after_a_start(disk, inbox):
     inbox.begin("one")
     SnapshotInbox(disk, "raft-0")
     assert disk.names("raft-0/incoming") == []
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a b"])
-def test_a_name_that_is_no_word_is_refused(inbox, name):
+def test_an_invalid_name_is_refused(inbox, name):
     with pytest.raises(SnapshotBroken, match="invalid transfer id"):
         inbox.begin(name)
 
 
-def test_what_cannot_come_whole_is_given_up_once(disk, inbox):
-    """Its successor may be on the way when a stream notices."""
+def test_a_content_that_cannot_be_completed_is_dropped_once(disk, inbox):
+    """Its successor may already be arriving when a stream notices."""
     first = inbox.begin("one")
     first.attach()
     inbox.give_up(first)

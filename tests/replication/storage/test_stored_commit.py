@@ -39,10 +39,8 @@ def found_in(path):
     return open_in(path).view.initial_state()[0]
 
 
-def test_a_commit_index_is_not_stored_before_the_entries_that_it_stands_for(
-    storage, tmp_path, monkeypatch
-):
-    """A crash between the two must not make the entries committed that were to be replaced."""
+def test_a_commit_index_is_not_stored_before_its_entries(storage, tmp_path, monkeypatch):
+    """A crash between the two must not commit the old entries that were to be replaced."""
 
     def crash(entries, commit):
         raise OSError("crash")
@@ -61,20 +59,20 @@ def test_a_snapshot_stores_its_commit_index_with_the_switch_and_not_before(stora
     assert (found.term, found.commit) == (3, 1)
 
 
-def test_a_commit_index_of_what_was_never_stored_is_not_saved_at_the_end(storage, tmp_path):
+def test_a_commit_index_of_unstored_entries_is_not_saved_at_the_end(storage, tmp_path):
     storage.close(HardState(Term(2), MemberId(2), LogIndex(8)))
     assert found_in(tmp_path).commit == 1
 
 
-def test_a_membership_that_is_stored_was_committed(storage, tmp_path):
-    """Who was removed by it need not come back to tell."""
+def test_a_stored_membership_was_committed(storage, tmp_path):
+    """A member that it removed need not return to confirm it."""
     alone = ConfState(voters=(MemberId(1),))
     storage.save_memberships(storage.memberships.add(LogIndex(5), alone, LogIndex(1)))
     assert found_in(tmp_path).commit == 5
 
 
-def test_what_is_applied_again_after_a_start_forgets_no_later_membership(storage, tmp_path):
-    """A crash in between must leave the last change committed, also if nobody is left to tell."""
+def test_replayed_changes_after_a_start_keep_later_memberships(storage, tmp_path):
+    """A crash in between must keep the last change committed, even if no other member is left."""
     both = ConfState(voters=(MemberId(1), MemberId(2)))
     alone = ConfState(voters=(MemberId(1),))
     storage.save_memberships(storage.memberships.add(LogIndex(4), both, LogIndex(1)))
