@@ -10,29 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from taskraft_replication.core.config import ENTRY_BYTES_MAX
-from taskraft_replication.core.errors import DropReason, ProposalDropped
-from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
-    CommandTooLarge,
-    LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
-    SubmitFailure,
 )
+from taskraft_service.leader.entry_in_flight import EntryInFlight
 from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.state_machine import AppliedEntry
 from taskraft_service.queue.operations.registry import Command
-from taskraft_service.queue.operations.take import TakeResult
 
 DEADLINE_DELAY_MAX_MS: Final = 60_000
 """Maximum delay of the deadline timer, because cluster time may run at another rate."""
@@ -83,18 +76,6 @@ class EntryObserver(Protocol):
         """Record an applied entry of this leader; ``seconds`` is the time since it was proposed."""
 
 
-@dataclass(slots=True, eq=False)
-class _InFlight:
-    """An entry that was proposed and is not applied yet."""
-
-    timestamp_ms: int
-    began: float
-    entry_bytes: int
-    pending: Sequence[PendingCommand]
-    claims: Sequence[Claim]
-    expected: Mapping[str, int]
-
-
 class Proposer:
     """Builds log entries while this node leads.
 
@@ -124,7 +105,7 @@ class Proposer:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pending = PendingCommands(limits, self._loop)
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[EntryInFlight] = deque()
         self._open = False
         self._build_handle: asyncio.Handle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -257,14 +238,14 @@ class Proposer:
         encoded = [one.encoded for one in pending] + [claim.encoded for claim in claims]
         data = encode_entry(timestamp_ms, encoded)
         self._backend.expect(data, timestamp_ms, [one.command for one in encoded])
-        entry = _InFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
+        entry = EntryInFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
         self._replicator.flush_proposals()
 
     # ------------------------------------------------------------------------------ outcomes
 
-    def _done(self, entry: _InFlight, future: asyncio.Future[object]) -> None:
+    def _done(self, entry: EntryInFlight, future: asyncio.Future[object]) -> None:
         self._in_flight.remove(entry)
         for tube, tasks in entry.expected.items():
             self._waiters.forget_expected(tube, tasks)
@@ -272,43 +253,13 @@ class Proposer:
         if failure is None:
             applied = future.result()
             assert isinstance(applied, AppliedEntry)
-            self._resolve(entry, applied)
+            entry.resolve(applied, self._waiters)
             seconds = self._loop.time() - entry.began
             self._observer.entry_applied(len(applied.results), entry.entry_bytes, seconds)
         else:
-            self._fail(entry, failure)
+            entry.fail(failure, self._waiters)
         self._set_timer()
         self.wake()
-
-    def _resolve(self, entry: _InFlight, applied: AppliedEntry) -> None:
-        results = iter(applied.results)
-        for one, result in zip(entry.pending, results, strict=False):
-            if not one.future.done():
-                one.future.set_result(AppliedCommand(applied.index, applied.now_ms, result))
-        for claim, result in zip(entry.claims, results, strict=True):
-            tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
-            claim.consumer.answered(claim, AppliedCommand(applied.index, applied.now_ms, result))
-            self._waiters.claim_answered(claim, tasks)
-
-    def _fail(self, entry: _InFlight, failure: BaseException) -> None:
-        error: SubmitFailure
-        match failure:
-            case ProposalDropped(reason=DropReason.TOO_MANY_UNCOMMITTED):
-                error = LeaderOverloaded(
-                    "too many uncommitted entries wait for other members; retry later"
-                )
-            case ProposalDropped(reason=DropReason.ENTRY_TOO_LARGE):
-                error = CommandTooLarge(entry.entry_bytes, ENTRY_BYTES_MAX)
-            case ProposalDropped() | NotRaftLeader():
-                error = NotProposed(str(failure))
-            case _:
-                error = OutcomeUnknown(str(failure))
-        for one in entry.pending:
-            if not one.future.done():
-                one.future.set_exception(error)
-        for claim in entry.claims:
-            claim.consumer.answered(claim, error)
-            self._waiters.claim_answered(claim, 0)
 
     # ------------------------------------------------------------------------------ deadlines
 

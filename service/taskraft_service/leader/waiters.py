@@ -9,18 +9,12 @@ changes nothing, and its consumer keeps waiting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.waiting_consumer import Claim, WaitingConsumer
+from taskraft_service.leader.waiting_consumer import Claim, EntryClaims, WaitingConsumer
 from taskraft_service.limits import TAKE_TASKS_MAX
-
-CLAIMS_PER_ENTRY_MAX: Final = 1_000
-"""Maximum number of takes appended to one entry; the others follow with the next."""
-CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
-"""Size of the takes in one entry at which no further take is appended. A take of a pattern names
-every tube that has tasks, so a thousand takes could otherwise exceed the size of an entry."""
 
 
 class ReadyCounts(Protocol):
@@ -52,26 +46,6 @@ class _Tube:
     expected: int = 0
     serial: int = 0
     """Incremented whenever tasks may have become ready."""
-
-
-@dataclass(slots=True)
-class _EntryClaims:
-    """The claims of the entry that is being built."""
-
-    claims: list[Claim] = field(default_factory=list)
-    size_bytes: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the further claims must wait for the next entry."""
-        return (
-            len(self.claims) >= CLAIMS_PER_ENTRY_MAX or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
-        )
-
-    def add(self, claim: Claim) -> None:
-        """Append a claim."""
-        self.claims.append(claim)
-        self.size_bytes += claim.encoded.record_bytes
 
 
 def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
@@ -216,7 +190,7 @@ class Waiters:
         """
         if not self._to_check:
             return []
-        claims = _EntryClaims()
+        claims = EntryClaims()
         among = among or self._ready_counts.is_logged
         for name in list(self._to_check):
             if not among(name):
@@ -228,7 +202,7 @@ class Waiters:
                 break
         return claims.claims
 
-    def _claim_from(self, name: str, claims: _EntryClaims, among: Callable[[str], bool]) -> bool:
+    def _claim_from(self, name: str, claims: EntryClaims, among: Callable[[str], bool]) -> bool:
         """Add claims on one tube; return whether the next entry must check the tube again."""
         known = self._tubes[name]
         served: list[WaitingConsumer] = []

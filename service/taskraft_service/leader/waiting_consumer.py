@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
+
+CLAIMS_PER_ENTRY_MAX: Final = 1_000
+"""Maximum number of takes appended to one entry; the others follow with the next."""
+CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
+"""Size of the takes in one entry at which no further take is appended. A take of a pattern names
+every tube that has tasks, so a thousand takes could otherwise exceed the size of an entry."""
 
 
 class WaitingConsumer(Protocol):
@@ -54,3 +60,23 @@ class Claim:
     shares: Mapping[str, int]
     serials: Mapping[str, int]
     """Serials of the tubes when the claim was made."""
+
+
+@dataclass(slots=True)
+class EntryClaims:
+    """The claims of the entry that is being built."""
+
+    claims: list[Claim] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the further claims must wait for the next entry."""
+        return (
+            len(self.claims) >= CLAIMS_PER_ENTRY_MAX or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
+        )
+
+    def add(self, claim: Claim) -> None:
+        """Append a claim."""
+        self.claims.append(claim)
+        self.size_bytes += claim.encoded.record_bytes

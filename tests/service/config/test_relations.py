@@ -13,7 +13,7 @@ from taskraft_service.config.server_config import (
     ServerConfig,
     read_config,
 )
-from taskraft_service.leader.waiters import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
+from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
 from taskraft_service.queue.limits import Limits
 
 FRAMING_BYTES_MAX = 16

@@ -3,11 +3,8 @@
 import pytest
 
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.waiters import (
-    CLAIM_BYTES_PER_ENTRY_MAX,
-    CLAIMS_PER_ENTRY_MAX,
-    Waiters,
-)
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
 from taskraft_service.limits import TAKE_TASKS_MAX
 from taskraft_service.queue.operations.take import Take
 

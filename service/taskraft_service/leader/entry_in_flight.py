@@ -1,0 +1,70 @@
+"""An entry that was proposed and is not applied yet, and the answers to its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from taskraft_replication.core.config import ENTRY_BYTES_MAX
+from taskraft_replication.core.errors import DropReason, ProposalDropped
+from taskraft_replication.errors import NotRaftLeader
+from taskraft_service.leader.command_submitter import (
+    AppliedCommand,
+    CommandTooLarge,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+    SubmitFailure,
+)
+from taskraft_service.leader.pending import PendingCommand
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import Claim
+from taskraft_service.machine.state_machine import AppliedEntry
+from taskraft_service.queue.operations.take import TakeResult
+
+
+@dataclass(slots=True, eq=False)
+class EntryInFlight:
+    """The commands of clients and the claims of waiting consumers in one proposed entry."""
+
+    timestamp_ms: int
+    began: float
+    """When the entry was proposed, as a time of the event loop."""
+    entry_bytes: int
+    pending: Sequence[PendingCommand]
+    claims: Sequence[Claim]
+    """Claims, behind the pending commands in the entry."""
+    expected: Mapping[str, int]
+    """How many tasks the entry may make ready, by tube."""
+
+    def resolve(self, applied: AppliedEntry, waiters: Waiters) -> None:
+        """Answer the commands and claims with the results of the applied entry."""
+        results = iter(applied.results)
+        for one, result in zip(self.pending, results, strict=False):
+            if not one.future.done():
+                one.future.set_result(AppliedCommand(applied.index, applied.now_ms, result))
+        for claim, result in zip(self.claims, results, strict=True):
+            tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
+            claim.consumer.answered(claim, AppliedCommand(applied.index, applied.now_ms, result))
+            waiters.claim_answered(claim, tasks)
+
+    def fail(self, failure: BaseException, waiters: Waiters) -> None:
+        """Answer the commands and claims with the reason why the entry was not applied here."""
+        error: SubmitFailure
+        match failure:
+            case ProposalDropped(reason=DropReason.TOO_MANY_UNCOMMITTED):
+                error = LeaderOverloaded(
+                    "too many uncommitted entries wait for other members; retry later"
+                )
+            case ProposalDropped(reason=DropReason.ENTRY_TOO_LARGE):
+                error = CommandTooLarge(self.entry_bytes, ENTRY_BYTES_MAX)
+            case ProposalDropped() | NotRaftLeader():
+                error = NotProposed(str(failure))
+            case _:
+                error = OutcomeUnknown(str(failure))
+        for one in self.pending:
+            if not one.future.done():
+                one.future.set_exception(error)
+        for claim in self.claims:
+            claim.consumer.answered(claim, error)
+            waiters.claim_answered(claim, 0)
