@@ -1,42 +1,132 @@
-"""Measure how long puts fail after the leader is killed: three processes, real disks.
+"""Measure how long puts fail after the leader is killed or hangs: three processes, real disks.
 
-A client of the Python library puts one task every 10 ms. After a steady phase, the leader gets
-SIGKILL. The result is the time from the signal to the acknowledgement of the first put that started
-after the signal. The killed node is started again before the next round.
+One put starts every 10 ms. After a steady phase, the leader gets SIGKILL (``--fault kill``) or
+SIGSTOP (``--fault pause``). The result is the time from the signal to the end of the first put that
+started after the signal. The node is started again, or continues, before the next round.
 
-    python -m bench.failover [--kills 50]
+``--way client`` puts with the Python client, ``--way follower`` with a plain stub at a follower.
+``--way stream`` puts with the client and ends each put when a subscription has received the task.
+
+    python -m bench.failover [--rounds 50] [--fault kill] [--way client]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import tempfile
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+import grpc
+import grpc.aio
 
 from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
-from tools.local_cluster import LocalCluster
+from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
+from tools.local_cluster import LocalCluster, Node
+
+if TYPE_CHECKING:
+    from taskraft.v1.task_service_pb2_grpc import TaskServiceAsyncStub
 
 PUT_EVERY_MS: Final = 10
 STEADY_MS: Final = 500
 """How long everything must go well before the next kill."""
 TUBE: Final = "failover"
+PUT_TIMEOUT_SECONDS: Final = 10.0
+TARGETS: Final = {"kill": "p50 350, p99 1000", "pause": "p50 1000, p99 2000"}
+"""Faults and the times in ms that their failovers should take at most."""
 
 
-class Putter:
-    """Puts a task every 10 ms, and notes when each put started and was answered."""
+class Way(Protocol):
+    """A way to put a task."""
+
+    async def put(self, payload: bytes) -> None:
+        """Put a task.
+
+        Raises:
+            TaskraftError, AioRpcError: the put failed.
+        """
+
+
+class ClientWay:
+    """Puts with the client of the Python library."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._tube = client.tube(TUBE)
+
+    async def put(self, payload: bytes) -> None:
+        """Put a task."""
+        await self._tube.put(payload, timeout=PUT_TIMEOUT_SECONDS)
+
+
+class StreamWay:
+    """Puts with the client, and waits until a subscription has received the task."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._tube = client.tube(TUBE)
+        self._subscription = client.subscribe(TUBE, credit=1_000)
+        self._awaited: dict[bytes, asyncio.Event] = {}
+
+    async def receive(self) -> None:
+        """Receive and acknowledge tasks until cancelled."""
+        async with self._subscription as tasks:
+            async for batch in tasks.batches():
+                for task in batch:
+                    if task.payload in self._awaited:
+                        self._awaited[task.payload].set()
+                await tasks.ack(batch)
+
+    async def put(self, payload: bytes) -> None:
+        """Put a task and wait until it was received."""
+        received = self._awaited[payload] = asyncio.Event()
+        try:
+            await self._tube.put(payload, timeout=PUT_TIMEOUT_SECONDS)
+            async with asyncio.timeout(PUT_TIMEOUT_SECONDS):
+                await received.wait()
+        finally:
+            del self._awaited[payload]
+
+
+class FollowerWay:
+    """Puts with a plain stub at a node that was a follower when the round began."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._channels = {
+            node.address: grpc.aio.insecure_channel(node.address) for node in cluster.nodes
+        }
+        self._stub: TaskServiceAsyncStub | None = None
+
+    def choose_follower(self, leader: Node) -> None:
+        """Use a node that does not lead."""
+        follower = next(node for node in self._cluster.nodes if node is not leader)
+        self._stub = task_service_pb2_grpc.TaskServiceStub(self._channels[follower.address])
+
+    async def put(self, payload: bytes) -> None:
+        """Put a task; the call is never repeated by this side."""
+        assert self._stub is not None, "the round has begun"
+        request = task_service_pb2.PutTasksRequest(
+            request_id=uuid.uuid4().hex, tube=TUBE, tasks=[task_pb2.TaskSpec(payload=payload)]
+        )
+        await self._stub.PutTasks(request, timeout=PUT_TIMEOUT_SECONDS)
+
+
+class Putter:
+    """Puts a task every 10 ms, and notes when each put started and ended."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
         self._in_flight: set[asyncio.Task[None]] = set()
         self._answered = asyncio.Event()
         self._first_after = 0.0
         self._since = float("inf")
+        self._numbers = itertools.count()
         self.acknowledged = 0
         self.failed = 0
 
@@ -53,8 +143,8 @@ class Putter:
 
     async def _put(self, begun: float) -> None:
         try:
-            await self._tube.put(b"x" * 100, timeout=10)
-        except TaskraftError:
+            await self._way.put(b"%0100d" % next(self._numbers))
+        except (TaskraftError, grpc.aio.AioRpcError, TimeoutError):
             self.failed += 1
             return
         self.acknowledged += 1
@@ -64,53 +154,69 @@ class Putter:
             self._answered.set()
 
     async def silence_ms(self, since: float) -> float:
-        """Return the ms from ``since`` until a put that started after it was acknowledged."""
+        """Return the ms from ``since`` until the end of a put that started after it."""
         self._answered.clear()
         self._since = since
         await self._answered.wait()
         return 1000 * (self._first_after - since)
 
 
-async def measure(cluster: LocalCluster, kills: int) -> list[float]:
-    """Kill the leader `kills` times; return the ms of each failover."""
+async def measure(cluster: LocalCluster, rounds: int, fault: str, way_name: str) -> list[float]:
+    """Disturb the leader `rounds` times; return the ms of each failover."""
     silences = []
     async with AsyncClient(cluster.target) as client:
         await client.create_tube(TUBE, if_not_exists=True)
-        putter = Putter(client)
-        putting = asyncio.get_running_loop().create_task(putter.run())
-        for number in range(kills):
+        loop = asyncio.get_running_loop()
+        way: Way = ClientWay(client)
+        tasks = []
+        if way_name == "stream":
+            way = StreamWay(client)
+            tasks.append(loop.create_task(way.receive()))
+        elif way_name == "follower":
+            way = FollowerWay(cluster)
+            way.choose_follower(await asyncio.to_thread(cluster.wait_ready))
+        putter = Putter(way)
+        tasks.append(loop.create_task(putter.run()))
+        for number in range(rounds):
             leader = await asyncio.to_thread(cluster.wait_ready)
+            if isinstance(way, FollowerWay):
+                way.choose_follower(leader)
             await asyncio.sleep(STEADY_MS / 1000)
             since = time.monotonic()
-            leader.kill()
+            (leader.kill if fault == "kill" else leader.pause)()
             silences.append(await putter.silence_ms(since))
-            print(f"kill {number + 1}: {leader.name}, {silences[-1]:.0f} ms", flush=True)
-            await asyncio.to_thread(leader.start)
-        putting.cancel()
+            print(f"{fault} {number + 1}: {leader.name}, {silences[-1]:.0f} ms", flush=True)
+            await asyncio.to_thread(leader.start if fault == "kill" else leader.resume)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         print(f"puts acknowledged: {putter.acknowledged}, failed: {putter.failed}")
     return silences
 
 
-def summary(silences: Sequence[float]) -> str:
+def summary(silences: Sequence[float], fault: str, way: str) -> str:
     """Return the line with the results."""
     p99 = quantiles(silences, n=100, method="inclusive")[98] if len(silences) > 1 else silences[0]
     return (
-        f"failover after SIGKILL of the leader, {len(silences)} kills: "
+        f"failover after {fault} of the leader, way {way}, {len(silences)} rounds: "
         f"p50 {median(silences):.0f} ms, p99 {p99:.0f} ms, maximum {max(silences):.0f} ms; "
-        f"target p50 600, p99 1000"
+        f"target {TARGETS[fault]}"
     )
 
 
 def main() -> None:
     """Parse the arguments, measure, print the results."""
     parser = argparse.ArgumentParser(description="Measure how long a failover takes.")
-    parser.add_argument("--kills", type=int, default=50)
-    kills = parser.parse_args().kills
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--fault", choices=TARGETS, default="kill")
+    parser.add_argument("--way", choices=("client", "follower", "stream"), default="client")
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="taskraft-failover-") as folder,
         LocalCluster(3, Path(folder) / "cluster") as cluster,
     ):
-        print(summary(asyncio.run(measure(cluster, kills))))
+        silences = asyncio.run(measure(cluster, options.rounds, options.fault, options.way))
+    print(summary(silences, options.fault, options.way))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -154,6 +155,14 @@ class Node:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP: it hangs, and its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process continue after ``pause``."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
         """Stop the process with SIGTERM; return its exit status.

@@ -21,7 +21,11 @@ LEADER: Final = "taskraft.leader"
 METADATA_BYTES_MAX: Final = 8 * 1024
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 PING_MS: Final = 10_000
-"""Minimum interval of keepalive pings, in ms, also without a call."""
+"""Half the time without a received byte after which the server tests a connection, and the time for
+the answer, in ms."""
+CLIENT_PING_MS_MIN: Final = 250
+"""Minimum interval of the clients' keepalive pings, in ms, also without a call. The connections of
+clients that send more pings are closed with ENHANCE_YOUR_CALM (too_many_pings)."""
 
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
@@ -34,8 +38,9 @@ _OPTIONS: Final = (
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
     ("grpc.keepalive_time_ms", 2 * PING_MS),
     ("grpc.keepalive_timeout_ms", PING_MS),
+    ("grpc.http2.ping_timeout_ms", PING_MS),  # else gRPC waits for 60 s
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", PING_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_MS_MIN),
     ("grpc.http2.max_ping_strikes", 2),
 )
 

@@ -34,12 +34,17 @@ RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
 rejects invalid lengths."""
 NODES_MAX: Final = 32
 """Maximum number of channels; leader hints to further addresses are ignored."""
+PING_MS: Final = 500
+"""Time without a received byte after which a connection with calls or streams is tested with a
+ping, and time for the answer. A node that hangs is noticed after about 1 s, when the other nodes
+have elected a leader. gRPC's own threads answer pings, so a busy node or client answers in time."""
 CHANNEL_OPTIONS: Final = (
     ("grpc.enable_retries", 0),  # the client retries itself, on another node
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 10_000),  # the server's minimum; detects a lost host
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", PING_MS),
+    ("grpc.keepalive_timeout_ms", PING_MS),
+    ("grpc.http2.ping_timeout_ms", PING_MS),  # else gRPC waits for 60 s
+    ("grpc.http2.max_pings_without_data", 0),  # no maximum: a stream may be idle for hours
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # also the connect timeout
     ("grpc.max_reconnect_backoff_ms", 1_000),  # reconnect to a restarted node within 1 s

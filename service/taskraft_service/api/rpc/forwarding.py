@@ -52,6 +52,7 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", _RECONNECT_MAX_MS),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # else gRPC waits for 60 s
     # Without this option, all nodes in one process share one subchannel pool.
     ("grpc.use_local_subchannel_pool", 1),
 )
