@@ -19,7 +19,8 @@ from taskraft_service.command_codecs.put import PUT
 from taskraft_service.entries.encoded_command import encode_request
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.task_view import State, TaskView
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import TaskView
 
 BATCH: Final = 100
 ROUNDS: Final = 9

@@ -17,7 +17,7 @@ from statistics import median
 from bench.core_queue import CoreQueue, cpu_ns, resident_bytes
 from taskraft_service.process.main import spare_the_collector
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.limits import Limits
 

@@ -32,9 +32,6 @@ REGISTRIES = tuple(
 )
 """Names of package registries; users choose the registry that they install from."""
 
-MUTUAL_TYPES = frozenset({"task.py", "refusal.py", "choosing.py"})
-"""Modules of the queue whose types name each other: a task, its tube and its session."""
-
 STUB_PACKAGES = ("taskraft.v1",)
 
 
@@ -87,5 +84,5 @@ def type_checking_imports() -> list[str]:
         for package, path, tree in installed_modules()
         if (PACKAGES[package] / "queue") in path.parents
         for name, line in imported_names(tree)
-        if name == "typing.TYPE_CHECKING" and path.name not in MUTUAL_TYPES
+        if name == "typing.TYPE_CHECKING"
     ]

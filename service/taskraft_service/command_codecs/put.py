@@ -10,21 +10,19 @@ from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.entities.dependencies import (
-    Dependencies,
-    ItemReference,
-    OnDependencyFailure,
-    TaskReference,
-)
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import (
     AMONG_UNFINISHED,
+    Dependencies,
+    ItemReference,
     NewTask,
     OnConflict,
+    TaskReference,
     UniqueAmong,
 )
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import OnDependencyFailure
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.values import value
 

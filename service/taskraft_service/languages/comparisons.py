@@ -26,7 +26,7 @@ from taskraft_service.queue.entities.filter import (
     TextIs,
 )
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

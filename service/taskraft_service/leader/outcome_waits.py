@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.entities.task_view import State, TaskOutcome, TaskView
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
+from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote
 
 WAITED_TASKS_MAX: Final = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.entities.life_cycle import TAKEN, EventKind, Operation
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
+from taskraft_service.queue.entities.task_state import TAKEN, TaskOutcome
 from taskraft_service.queue.operations.releasing import LEASE_LOST, hand_back
 from taskraft_service.queue.operations.sessions import end_session
 from taskraft_service.queue.state.queue_state import QueueState

@@ -61,8 +61,9 @@ from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Position
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import State, TaskProgress
+from taskraft_service.queue.entities.task_view import TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch

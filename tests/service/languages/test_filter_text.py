@@ -30,7 +30,7 @@ from taskraft_service.queue.entities.filter import (
     TextIs,
 )
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 
 BURIED = StateIs(State.BURIED)
 MANY = NumberIs(NumberField.ATTEMPT, Relation.ABOVE, 3)

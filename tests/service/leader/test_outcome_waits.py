@@ -9,7 +9,7 @@ from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.entities.dependencies import ItemReference, TaskReference
 from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupState
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.new_task import ItemReference, TaskReference
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.groups import CancelGroup, StartGroup

@@ -28,8 +28,9 @@ from taskraft_service.queue.entities.new_task import (
 )
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
+from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
     TtlPolicy,

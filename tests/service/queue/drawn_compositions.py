@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.dependencies import (
-    Dependencies,
-    ItemReference,
-    OnDependencyFailure,
-    TaskReference,
-)
 from taskraft_service.queue.entities.filter import ByFilter, ByIds
 from taskraft_service.queue.entities.group import GroupTask
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.new_task import (
+    Dependencies,
+    ItemReference,
+    NewTask,
+    OnConflict,
+    TaskReference,
+)
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.task_view import Failure, OnDependencyFailure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from taskraft_service.queue import queue as queue_module
 from taskraft_service.queue.entities.instants import NEVER_MS
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 
 
 def check_tasks(state):
@@ -20,6 +20,9 @@ def check_tasks(state):
             taken += task.state is State.TAKEN
     within_reach = [task for task in state.leases.values() if task.tube.name in state.tubes]
     assert len(within_reach) == taken, "every lease is of a task that is taken"
+    for session in state.sessions.values():
+        for token in session.held:
+            assert state.leases[token].session is session, "a session holds only its own leases"
 
 
 def check_task(state, task):
@@ -28,7 +31,7 @@ def check_task(state, task):
     assert (task.token > 0) is is_taken, "a token is 0 unless the task is taken"
     if is_taken:
         assert state.leases[task.token] is task
-        assert task.session is None or task.session.held[task.token] is task
+        assert task.session is None or task.token in task.session.held
     else:
         assert task.session is None
         assert task.lease_until_ms == NEVER_MS

@@ -28,7 +28,8 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
+from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of

@@ -8,7 +8,7 @@ import pytest
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed

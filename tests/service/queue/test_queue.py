@@ -11,8 +11,9 @@ from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
     TtlPolicy,

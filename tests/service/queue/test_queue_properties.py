@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import Edited
-from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
     TtlPolicy,

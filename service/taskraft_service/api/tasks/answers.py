@@ -19,7 +19,8 @@ from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, State, TaskView
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
 from taskraft_service.queue.operations.settlements import SettleResult
 from taskraft_service.queue.operations.take import TakeResult
 

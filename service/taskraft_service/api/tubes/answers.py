@@ -7,15 +7,9 @@ from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.life_cycle import (
-    BURIED,
-    DELAYED,
-    HELD,
-    READY,
-    TAKEN,
-    EventKind,
-)
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
 from taskraft_service.queue.entities.tube_options import (
     PRIORITY_MAX,

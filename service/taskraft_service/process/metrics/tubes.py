@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.entities.life_cycle import GONE, EventKind
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.task_state import GONE, State
 
 TUBES_MAX: Final = 200
 """Number of tubes with their own series: those with most tasks. The others are summed as

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.entities.dependencies import Awaited, OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import (
+    Awaited,
     Extras,
     Failure,
+    OnDependencyFailure,
     TaskOrigin,
-    TaskOutcome,
     TaskProgress,
+    Waiting,
 )
 
 _head = Struct(">HBIqHHQQH")

@@ -11,10 +11,9 @@ from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_extras, write_extras
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
-from taskraft_service.queue.entities.life_cycle import STATES
-from taskraft_service.queue.entities.task import BODY_INLINE_BYTES_MAX, QueueTask, Stored
+from taskraft_service.queue.entities.task_state import STATES
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import BODY_INLINE_BYTES_MAX, QueueTask, QueueTube, Stored
 
 _head = Struct(">BBqqqqqIHH")
 """State, flags, priority, lane, rank, created, since, bytes of payload, type and sub-queue."""

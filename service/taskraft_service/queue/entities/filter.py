@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.values import value
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from taskraft_service.queue.entities.life_cycle import OPEN
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import OPEN, State, TaskOutcome
 from taskraft_service.queue.store.task_indexes import FIRST, SetMember
 from taskraft_service.queue.values import value
 

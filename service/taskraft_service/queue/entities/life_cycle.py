@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from enum import IntEnum, unique
 from typing import Final
 
-from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.entities.tube_options import TtlScope
+from taskraft_service.queue.entities.task_state import (
+    BURIED,
+    DELAYED,
+    DONE,
+    GONE,
+    HELD,
+    READY,
+    TAKEN,
+    ZOMBIE,
+    State,
+)
 
 
 class EventKind(IntEnum):
@@ -106,34 +115,6 @@ class Operation(IntEnum):
     SESSION_END_DELAYED = 71
     CANCEL_RETURNED = 72
 
-
-GONE: Final = State.GONE
-READY: Final = State.READY
-DELAYED: Final = State.DELAYED
-TAKEN: Final = State.TAKEN
-BURIED: Final = State.BURIED
-DONE: Final = State.DONE
-ZOMBIE: Final = State.ZOMBIE
-HELD: Final = State.HELD
-
-OPEN: Final = (READY, DELAYED, TAKEN, HELD)
-"""States of tasks that have neither ended nor been buried."""
-
-FINISHED: Final = (DONE, ZOMBIE)
-"""States of tasks that have ended and are kept."""
-
-TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {
-    TtlScope.UNTAKEN: frozenset({READY, BURIED}),
-    TtlScope.READY_ONLY: frozenset({READY}),
-    TtlScope.ALL: frozenset({READY, DELAYED, TAKEN, BURIED, HELD}),
-}
-"""States in which the end of the time to live ends a task.
-
-UNTAKEN excludes TAKEN and DELAYED: the task does not end during a lease or a delay.
-"""
-
-STATES: Final = tuple(State)
-"""States by number."""
 
 LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (GONE, Operation.PUT): READY,
@@ -250,6 +231,7 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (HELD, Operation.REPLACE_DELAYED): HELD,
 }
 """State after an operation, by the state before; used by ``transitions.transition``."""
+
 
 EVENT_KINDS: Final[Mapping[Operation, EventKind]] = {
     Operation.PUT: EventKind.PUT,

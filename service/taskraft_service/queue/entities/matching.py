@@ -27,8 +27,8 @@ from taskraft_service.queue.entities.filter import (
     TextField,
     TextIs,
 )
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
+from taskraft_service.queue.entities.tube import QueueTask
 
 Predicate: TypeAlias = "Callable[[QueueTask], bool]"
 

@@ -1,15 +1,41 @@
-"""One task of a put."""
+"""One task of a put, and the tasks that it depends on."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
-from taskraft_service.queue.entities.dependencies import Dependencies
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.retry_policy import Position, RetryPolicy
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import OnDependencyFailure
 from taskraft_service.queue.values import value
+
+
+@value
+class TaskReference:
+    """A task, by its tube and id."""
+
+    tube: str
+    id: int
+
+
+@value
+class ItemReference:
+    """An earlier item of the same put, or of all puts of the same batch, counted from 0."""
+
+    item: int
+
+
+Reference: TypeAlias = TaskReference | ItemReference
+
+
+@value
+class Dependencies:
+    """The dependencies of a new task, and what happens if one of them fails."""
+
+    on: tuple[Reference, ...]
+    on_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
 
 
 class OnConflict(IntEnum):

@@ -11,12 +11,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, TypeVar
 
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Write
+
+TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
+"""Type of a task: a parameter, because the type of a task names the type of the order."""
 
 
 class Offers(Protocol):
@@ -42,7 +44,7 @@ class OffersByType(Protocol):
         """Return the orders of some types, valid until another entry changes."""
 
 
-class ReadyOrder(Offers, Protocol):
+class ReadyOrder(Offers, Protocol[TaskT_contra]):
     """The order of a tube's ready tasks."""
 
     counts_leases: ClassVar[bool]
@@ -56,13 +58,13 @@ class ReadyOrder(Offers, Protocol):
     def counts_claims(self) -> bool:
         """Whether ``claim`` must be called for withdrawn entries."""
 
-    def add(self, task: QueueTask) -> None:
+    def add(self, task: TaskT_contra) -> None:
         """Add a ready task."""
 
-    def add_all(self, tasks: Sequence[QueueTask]) -> None:
+    def add_all(self, tasks: Sequence[TaskT_contra]) -> None:
         """Add ready tasks."""
 
-    def discard(self, task: QueueTask) -> None:
+    def discard(self, task: TaskT_contra) -> None:
         """Remove a task that is no longer ready; harmless for other tasks."""
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
@@ -77,13 +79,13 @@ class ReadyOrder(Offers, Protocol):
     def may_give(self, subqueue: str) -> bool:
         """Return whether the limits of a sub-queue allow one more lease."""
 
-    def claim(self, task: QueueTask, now_ms: int) -> None:
+    def claim(self, task: TaskT_contra, now_ms: int) -> None:
         """Remove a task from the order, if it is there, and count its lease."""
 
-    def claim_withdrawn(self, tasks: Sequence[QueueTask], now_ms: int) -> None:
+    def claim_withdrawn(self, tasks: Sequence[TaskT_contra], now_ms: int) -> None:
         """Count the leases of tasks whose entries one ``pop_many`` has withdrawn."""
 
-    def free(self, tasks: Sequence[QueueTask]) -> None:
+    def free(self, tasks: Sequence[TaskT_contra]) -> None:
         """Subtract leases that have ended."""
 
     def offered(self, ready: int) -> int:
@@ -100,7 +102,7 @@ class ReadyOrder(Offers, Protocol):
     def restore_state(self, offers: int, time: int) -> None:
         """Restore the values from the record of the tube."""
 
-    def reopen(self, task: QueueTask) -> None:
+    def reopen(self, task: TaskT_contra) -> None:
         """Count a task that was TAKEN when the store was written."""
 
     def readmit(self, now_ms: int, most: int) -> int:
@@ -109,7 +111,7 @@ class ReadyOrder(Offers, Protocol):
     def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Set other options of the sub-queues."""
 
-    def is_head(self, task: QueueTask) -> bool:
+    def is_head(self, task: TaskT_contra) -> bool:
         """Return whether a ready task is held in memory and will be taken soon."""
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:

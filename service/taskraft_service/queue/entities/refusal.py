@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from taskraft_service.queue.values import value
-
-if TYPE_CHECKING:
-    from taskraft_service.queue.entities.task import QueueTask
-    from taskraft_service.queue.entities.tube import QueueTube
-    from taskraft_service.queue.entities.tube_driver import ArrivingTask
 
 
 class Reason(IntEnum):
@@ -78,15 +72,6 @@ def no_task_of_key(key: tuple[str, ...]) -> Refusal:
     return Refusal(Reason.TASK_NOT_FOUND, "no task has this key", {"key": "/".join(key)})
 
 
-def wrong_state(task: QueueTask) -> Refusal:
-    """Return the refusal of an operation that the state of the task does not allow."""
-    return Refusal(
-        Reason.WRONG_STATE,
-        f"task {task.id} is {task.state.name}",
-        {"task_id": str(task.id), "state": task.state.name},
-    )
-
-
 def key_taken(task_id: int) -> Refusal:
     """Return the refusal of a unique key that an unfinished task has."""
     return Refusal(
@@ -133,41 +118,6 @@ def within(refusal: Refusal, path: str) -> Refusal:
         metadata["field"] = path + metadata["field"]
     violations = tuple((path + field, text) for field, text in refusal.violations)
     return replace(refusal, metadata=metadata, violations=violations)
-
-
-def refusal_of_field(tube: QueueTube, field: str, given: object) -> Refusal:
-    """Return the refusal of a field that the kind of the tube does not support."""
-    text = f"{given} is not supported in a tube of kind {tube.kind.name}"
-    return invalid(field, text, {"kind": tube.kind.name, "value": str(given)})
-
-
-def refusal_of_fields(tube: QueueTube, fields: Mapping[str, int | None]) -> Refusal | None:
-    """Return the refusal of fields that a kind without priorities and times lacks, or None.
-
-    ``fields`` has the values by field; None: not set.
-    """
-    if tube.has_options:
-        return None
-    return together(
-        [
-            refusal_of_field(tube, field, given)
-            for field, given in fields.items()
-            if given is not None
-        ]
-    )
-
-
-def refusal_of_delay(tube: QueueTube, field: str, delay_ms: int) -> Refusal | None:
-    """Return the refusal of a delay in a kind of tube without delays, or None."""
-    return refusal_of_fields(tube, {field: delay_ms if delay_ms > 0 else None})
-
-
-def refusal_of_driver(tube: QueueTube, arrival: ArrivingTask) -> Refusal | None:
-    """Return why the driver of a tube does not accept a task, or None."""
-    why = tube.custom.refuse(arrival) if tube.custom is not None else ""
-    if not why:
-        return None
-    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})
 
 
 @value

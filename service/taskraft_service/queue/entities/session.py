@@ -6,7 +6,6 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.store.keys import SESSION_TIMER
 from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.values import value
@@ -35,7 +34,7 @@ _OWN_TTR = -1
 class QueueSession:
     """A session.
 
-    ``expires_ms`` is NEVER_MS while a stream is attached; ``held`` maps lease tokens to tasks.
+    ``expires_ms`` is NEVER_MS while a stream is attached; ``held`` has the lease tokens.
     """
 
     __slots__ = (
@@ -72,7 +71,8 @@ class QueueSession:
         self.expires_ms = NEVER_MS
         self.default_ttr_ms: int | None = None
         """Default of ``ttr_ms`` without a replicated setting; None: ``ttr_ms`` was set."""
-        self.held: dict[int, QueueTask] = {}
+        self.held: dict[int, None] = {}
+        """Lease tokens, the oldest first."""
         self.timer: OrderKey | None = None
         self.dirty = False
         self.written: bytes | None = None

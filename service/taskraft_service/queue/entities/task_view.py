@@ -1,46 +1,50 @@
-"""The state, outcome and extras of a task, and a task as callers see it."""
+"""A task as callers see it, with the extras that most tasks do not have."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
 
-from taskraft_service.queue.entities.dependencies import Waiting
 from taskraft_service.queue.entities.retry_policy import RetryPolicy
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.values import value
 
 
-class State(IntEnum):
-    """State of a task; numbers are those of taskraft.v1.Task.State.
+class OnDependencyFailure(IntEnum):
+    """What happens to a task when a dependency ends without being acknowledged.
 
-    GONE: it does not exist.
+    Numbers are those of taskraft.v1.TaskSpec.OnDependencyFailure; 0 there means CANCEL.
     """
 
-    GONE = 0
-    READY = 1
-    DELAYED = 2
-    TAKEN = 3
-    BURIED = 4
-    DONE = 5
-    ZOMBIE = 6
-    HELD = 7
+    CANCEL = 1
+    RUN = 2
 
 
-class TaskOutcome(IntEnum):
-    """How a task ended; numbers are those of taskraft.v1.Task.Outcome.
+@value
+class Awaited:
+    """One open dependency of a task, by tube and id as the producer named it.
 
-    NONE: not ended.
+    ``number`` identifies the set of its dependents; it stays the same when the task is moved.
     """
 
-    NONE = 0
-    PROCESSED = 1
-    FAILED = 2
-    BURIED_OUT = 3
-    EXPIRED = 4
-    DELETED = 5
-    TIMEOUT = 6
-    """Answer to a wait that timed out; no task has it."""
-    DEPENDENCY_FAILED = 7
+    number: int
+    tube: str
+    id: int
+
+
+@value
+class Waiting:
+    """The open dependencies of a held task.
+
+    Args:
+        open: dependencies that have not ended; at least one.
+        on_failure: what happens if one of them fails.
+        delay_ms: delay of the task after the last of them has ended.
+    """
+
+    open: tuple[Awaited, ...]
+    on_failure: OnDependencyFailure
+    delay_ms: int
 
 
 @value

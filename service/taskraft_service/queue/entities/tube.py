@@ -1,38 +1,67 @@
-"""A tube in the core: options, orders and counters.
+"""Define a tube and its tasks, which refer to each other.
 
+Both objects are mutable and stay inside the core; callers get ``TubeView`` and ``TaskView`` values.
 Stored content refers to the number of a tube, not to its name. Truncating a tube creates a new
 number with the same name, options and counters, so that the old content can be deleted in steps.
 """
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.life_cycle import (
-    STATES,
-    TAKEN,
-    TTL_ENDS,
-)
-from taskraft_service.queue.entities.rates import SubqueueRates, TokenBucket
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, shown
 from taskraft_service.queue.entities.ready_tasks import ReadyAgeHistogram, ReadyOrder
-from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, Position
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube_counters import TubeCounters
-from taskraft_service.queue.entities.tube_driver import TubeDriver
-from taskraft_service.queue.entities.tube_options import (
-    SUBQUEUE_KINDS,
-    TIMED_KINDS,
-    TubeOptions,
-    TubeView,
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.task_state import (
+    DELAYED,
+    DONE,
+    GONE,
+    READY,
+    TAKEN,
+    ZOMBIE,
+    State,
 )
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
+from taskraft_service.queue.entities.tube_driver import ArrivingTask
+from taskraft_service.queue.entities.tube_limits import EffectiveTaskOptions, TubeLimits
+from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.store.keys import BURIED_ORDER, RATE_TIMER, order_scan
+from taskraft_service.queue.store.keys import (
+    BURIED_ORDER,
+    DELAY_TIMER,
+    LEASE_TIMER,
+    RETENTION_TIMER,
+    TTL_TIMER,
+    order_scan,
+)
 from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Store
 
+BODY_INLINE_BYTES_MAX: Final = 1024
+"""Larger bodies have a key of their own, so that a change of the record does not rewrite them."""
 
-class QueueTube:
-    """A tube.
+
+class Stored(IntEnum):
+    """State of the stored copy of a body that has a key of its own."""
+
+    NOTHING = 0
+    CURRENT = 1
+    OUTDATED = 2
+
+
+StoredPosition: TypeAlias = "tuple[State, OrderKey, int, str, str]"
+"""State, order, token, sub-queue and type of a task, from which its order keys follow."""
+
+Written: TypeAlias = "tuple[StoredPosition, OrderKey | None, Stored]"
+"""Position and timer of a task when it was last written, and the state of its stored body.
+A plain tuple, because one is made for each task that is read."""
+
+
+class QueueTube(TubeLimits):
+    """A tube with its tasks.
 
     ``tasks`` holds the tasks in memory: all taken tasks, all tasks that differ from the store (also
     removed tasks whose record must still be deleted), and some of the waiting tasks.
@@ -40,168 +69,48 @@ class QueueTube:
 
     __slots__ = (
         "ages",
-        "bucket",
         "buried",
-        "counters",
         "created_ms",
-        "custom",
         "dirty",
-        "driver",
-        "driver_version",
-        "has_capacity",
-        "has_limits",
-        "has_options",
-        "has_rate",
-        "has_retry",
-        "has_subqueues",
-        "is_temporary",
-        "kind",
-        "lane_max",
-        "lane_min",
         "memory",
-        "name",
         "next_id",
-        "number",
-        "options",
         "profile",
         "ready",
         "rules",
         "share",
-        "subqueue_rates",
         "tasks",
         "timer",
-        "ttl_ends",
         "written",
     )
 
     def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
         """Make an empty tube that is not in the store."""
-        self.number = number
-        self.name = view.name
-        self.kind = view.kind
-        self.has_options = view.kind in TIMED_KINDS
-        """Whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
-        self.has_subqueues = view.kind in SUBQUEUE_KINDS
-        """Whether tasks of this kind of tube may have a sub-queue."""
+        super().__init__(number, view, store)
         self.created_ms = view.created_ms
-        self.bucket: TokenBucket | None = None
         self.profile = view.profile
         self.rules = PROFILES[view.profile]
-        self.driver = view.driver
-        self.driver_version = view.driver_version
-        self.custom: TubeDriver | None = None
-        """Driver of a tube of kind CUSTOM; the tube registry sets it."""
         self.memory = b""
         """State that the driver returned last, passed to its next call; opaque to the queue."""
         self.timer: OrderKey | None = None
         self.written = b""
         """Key of the tube's timer in the store; empty: the store has none."""
-        self.set_options(view.options, view.created_ms)
         self.next_id = 1
-        self.lane_min = 0
-        self.lane_max = 0
         self.share = 0
         """Pass of the tube in takes by weight; see ``WeightedCandidates``."""
-        self.counters = TubeCounters()
         self.ages = ReadyAgeHistogram()
         self.tasks: dict[int, QueueTask] = {}
         self.dirty = False
-        self.subqueue_rates = SubqueueRates(number, store, view.options)
-        self.ready: ReadyOrder
+        self.ready: ReadyOrder[QueueTask]
         """The order of the ready tasks; ``orders.tube_orders`` sets it."""
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
-
-    def set_options(self, options: TubeOptions, now_ms: int) -> None:
-        """Set the options, and cache values that are needed for each task."""
-        self.options = options
-        self.is_temporary = options.is_temporary
-        self.has_retry = options.retry != NO_RETRY
-        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
-        self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
-        """Whether limits of the tube may allow fewer takes than tasks are ready."""
-        self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
-        """Whether a rate limit may delay takes."""
-        ends = TTL_ENDS[options.ttl_scope]
-        self.ttl_ends = tuple(state in ends for state in STATES)
-        """By state: whether the end of the time to live ends a task in this state."""
-        rate, burst = options.rate_per_second, options.rate_burst or options.rate_per_second
-        if not rate:
-            self.bucket = None
-        elif self.bucket is None:
-            self.bucket = TokenBucket(rate, burst, now_ms)
-        else:
-            self.bucket.change(rate, burst, now_ms)
-
-    def takeable(self, now_ms: int) -> int | None:
-        """Return the number of tasks that the limits allow to take now; None: unlimited."""
-        bucket, concurrency = self.bucket, self.options.concurrency
-        if not concurrency:
-            return None if bucket is None else bucket.left(now_ms)
-        free = max(concurrency - self.counters.states[TAKEN], 0)
-        return free if bucket is None else min(free, bucket.left(now_ms))
-
-    def due(self) -> OrderKey | None:
-        """Return the timer of the instant at which the limits allow more takes, or None."""
-        instants = (
-            None if self.bucket is None else self.bucket.due_ms(),
-            self.subqueue_rates.due_ms(),
-        )
-        due_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
-        return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def refill(self, now_ms: int, subqueues_max: int) -> int:
         """Allow the takes that the rates permit again; return the amount of work."""
         if self.bucket is not None:
             self.bucket.use(0, now_ms)
         return 1 + self.ready.readmit(now_ms, subqueues_max)
-
-    def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why the tube lacks capacity for more, or None; only growth is checked."""
-        options, counters = self.options, self.counters
-        bounds = (
-            ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
-            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes, payload_bytes),
-        )
-        for name, most, held, more in bounds:
-            wanted = held + more
-            if 0 < most < wanted and (more > 0 or tasks > 0):
-                return Refusal(
-                    Reason.TUBE_FULL,
-                    f"the tube would hold {wanted}, more than its {name}, {most}",
-                    {"tube": self.name, "limit": name, "value": str(most)},
-                )
-        return None
-
-    def rank(self, priority: int) -> int:
-        """Return the rank of a priority: lower ranks come first, and ``~`` cannot overflow."""
-        return ~priority if self.options.higher_first else priority
-
-    def priority_refusal(self, field: str, priority: int) -> Refusal | None:
-        """Return why a priority is outside the range of the tube, or None."""
-        low, high = self.options.priority_min, self.options.priority_max
-        if low <= priority <= high:
-            return None
-        text = f"{priority} is not from {low} to {high}"
-        limits = {"value": str(priority), "limit": f"{low}..{high}"}
-        return invalid(field, text, limits)
-
-    def lane(self, position: Position) -> int:
-        """Return the lane of a task that is put at a position now."""
-        if position is Position.IN_ORDER:
-            return 0
-        return self.front_lane() if position is Position.FRONT else self.back_lane()
-
-    def front_lane(self) -> int:
-        """Return a lane before all ready tasks."""
-        self.lane_min -= 1
-        return self.lane_min
-
-    def back_lane(self) -> int:
-        """Return a lane behind all ready tasks."""
-        self.lane_max += 1
-        return self.lane_max
 
     def view(self) -> TubeView:
         """Return the tube as callers see it."""
@@ -216,35 +125,162 @@ class QueueTube:
         )
 
 
-class CapacityEstimate:
-    """Net change of tasks and bytes per tube, for tubes with a capacity."""
+class QueueTask:
+    """A task of a tube.
 
-    def __init__(self) -> None:
-        """Start without changes."""
-        self._wanted: dict[int, tuple[QueueTube, int, int]] = {}
+    Invariants: ``token`` is 0 and ``session`` is None unless the task is TAKEN. ``timer`` is the
+    earliest deadline that applies in the state, or None. ``written`` is what the store has, or
+    None. ``body`` None: the body is only in the store. ``extras`` is never changed in place.
+    """
 
-    def add(self, tube: QueueTube, tasks: int, payload_bytes: int) -> None:
-        """Add the tasks and bytes that enter a tube; negative numbers leave the tube."""
-        if tube.has_capacity:
-            _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
-            self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
+    __slots__ = (
+        "attempt",
+        "body",
+        "created_ms",
+        "dirty",
+        "expire_at_ms",
+        "extras",
+        "id",
+        "lease_until_ms",
+        "order",
+        "payload_bytes",
+        "priority",
+        "session",
+        "since_ms",
+        "state",
+        "subqueue",
+        "timer",
+        "token",
+        "ttl_ms",
+        "ttr_ms",
+        "tube",
+        "type",
+        "visible_at_ms",
+        "written",
+    )
 
-    def refusal_of(self, tube: QueueTube, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why a tube lacks capacity for more beyond the added changes, or None."""
-        _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
-        return tube.full(more_tasks + tasks, more_bytes + payload_bytes)
+    def __init__(  # noqa: PLR0913, PLR0917 - one call per put task; keywords would cost 0.5 µs each
+        self,
+        tube: QueueTube,
+        task_id: int,
+        terms: EffectiveTaskOptions,
+        created_ms: int,
+        body: bytes | None,
+        payload_bytes: int,
+        task_type: str,
+        subqueue: str,
+    ) -> None:
+        """Make a task in state GONE; a transition puts it into its tube."""
+        self.state = GONE
+        (
+            _,
+            lane,
+            rank,
+            self.priority,
+            self.ttl_ms,
+            self.ttr_ms,
+            self.visible_at_ms,
+            self.expire_at_ms,
+        ) = terms
+        self.tube = tube
+        self.id = task_id
+        self.order: OrderKey = (lane, rank, task_id)
+        self.created_ms = created_ms
+        self.since_ms = created_ms
+        self.lease_until_ms = NEVER_MS
+        self.body = body
+        self.payload_bytes = payload_bytes
+        self.type = task_type
+        self.subqueue = subqueue
+        self.attempt = 0
+        self.token = 0
+        self.session: QueueSession | None = None
+        self.extras: Extras = NO_EXTRAS
+        self.timer: OrderKey | None = None
+        self.dirty = True
+        self.written: Written | None = None
 
-    def claim(self, tube: QueueTube, payload_bytes: int) -> Refusal | None:
-        """Add the growth of a task of a tube, or return why the tube lacks capacity for it."""
-        refusal = self.refusal_of(tube, 0, payload_bytes) if payload_bytes > 0 else None
-        if refusal is None:
-            self.add(tube, 0, payload_bytes)
-        return refusal
+    @property
+    def buried_order(self) -> OrderKey:
+        """Return the sort key among the buried tasks: priority, then id."""
+        return (0, *self.order[1:])
 
-    def refusal(self) -> Refusal | None:
-        """Return which tube lacks capacity for all changes, or None."""
-        for tube, tasks, payload_bytes in self._wanted.values():
-            full = tube.full(tasks, payload_bytes)
-            if full is not None:
-                return full
-        return None
+    @property
+    def is_body_apart(self) -> bool:
+        """Return whether the body has a key of its own."""
+        return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether the task has a delay, a TTL or a TTR."""
+        return (
+            self.expire_at_ms < NEVER_MS
+            or self.lease_until_ms < NEVER_MS
+            or self.visible_at_ms < NEVER_MS
+            or self.ttl_ms != FOREVER_MS
+            or self.ttr_ms != FOREVER_MS
+        )
+
+    def due(self) -> OrderKey | None:
+        """Return the timer that applies in the current state, or None."""
+        state = self.state
+        if (state is READY and self.expire_at_ms >= NEVER_MS) or state is GONE:
+            return None
+        if state is TAKEN:
+            due_ms, kind = self.lease_until_ms, LEASE_TIMER
+        elif state is DELAYED:
+            due_ms, kind = self.visible_at_ms, DELAY_TIMER
+        elif state is DONE or state is ZOMBIE:
+            due_ms, kind = self.extras.retain_until_ms or NEVER_MS, RETENTION_TIMER
+        else:
+            due_ms, kind = NEVER_MS, TTL_TIMER
+        if self.expire_at_ms <= due_ms and self.tube.ttl_ends[state]:  # the TTL ends first
+            due_ms, kind = self.expire_at_ms, TTL_TIMER
+        return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
+
+    def view(self, body: bytes) -> TaskView:
+        """Return the task as callers see it."""
+        session = self.session
+        # ``shown`` is inlined here, also for durations, because this runs for each taken task.
+        lease_until_ms, visible_at_ms = self.lease_until_ms, self.visible_at_ms
+        expire_at_ms, ttr_ms, ttl_ms = self.expire_at_ms, self.ttr_ms, self.ttl_ms
+        return TaskView(
+            self.tube.name,
+            self.id,
+            body,
+            self.state,
+            self.token,
+            lease_until_ms if lease_until_ms < NEVER_MS else 0,
+            self.attempt,
+            self.created_ms,
+            self.since_ms,
+            visible_at_ms if visible_at_ms < NEVER_MS else 0,
+            expire_at_ms if expire_at_ms < NEVER_MS else 0,
+            session.id if session is not None else "",
+            self.priority,
+            ttr_ms if ttr_ms < FOREVER_MS else 0,
+            ttl_ms if ttl_ms < FOREVER_MS else 0,
+            self.extras,
+        )
+
+    def arrival(self, now_ms: int) -> ArrivingTask:
+        """Return the task as a driver sees it."""
+        return ArrivingTask(
+            self.id,
+            self.priority,
+            self.type,
+            self.payload_bytes,
+            self.attempt,
+            self.created_ms,
+            shown(self.expire_at_ms),
+            now_ms,
+        )
+
+
+def wrong_state(task: QueueTask) -> Refusal:
+    """Return the refusal of an operation that the state of the task does not allow."""
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"task {task.id} is {task.state.name}",
+        {"task_id": str(task.id), "state": task.state.name},
+    )

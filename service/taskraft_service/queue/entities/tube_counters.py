@@ -8,8 +8,8 @@ from itertools import accumulate
 from struct import Struct
 from typing import ClassVar, Final
 
-from taskraft_service.queue.entities.life_cycle import FINISHED, GONE, STATES, EventKind
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.task_state import FINISHED, GONE, STATES, State
 from taskraft_service.queue.values import value
 
 STATE_COUNT: Final = len(STATES)

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from taskraft_service.queue.entities.instants import shown
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.values import value
 
 RANK_MIN: Final = -(1 << 63)
@@ -77,20 +75,6 @@ class TubeDriver(Protocol):
 
         ``memory`` is what the last call for this tube returned; empty at first.
         """
-
-
-def arriving_task(task: QueueTask, now_ms: int) -> ArrivingTask:
-    """Return a task as a driver sees it."""
-    return ArrivingTask(
-        task.id,
-        task.priority,
-        task.type,
-        task.payload_bytes,
-        task.attempt,
-        task.created_ms,
-        shown(task.expire_at_ms),
-        now_ms,
-    )
 
 
 NO_DRIVERS: Final[Mapping[str, TubeDriver]] = {}

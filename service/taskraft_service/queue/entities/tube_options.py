@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.retry_policy import (
-    NO_RETRY,
-    RetryPolicy,
-    retry_violations,
-)
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy, retry_violations
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN, State
 from taskraft_service.queue.values import value
 
 
@@ -258,3 +255,14 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
 def _without_capacity(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
     if kind is TubeKind.LIMFIFOTTL and not (options.capacity_tasks or options.capacity_bytes):
         yield "capacity_tasks", "a tube of kind LIMFIFOTTL needs capacity_tasks or capacity_bytes"
+
+
+TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {
+    TtlScope.UNTAKEN: frozenset({READY, BURIED}),
+    TtlScope.READY_ONLY: frozenset({READY}),
+    TtlScope.ALL: frozenset({READY, DELAYED, TAKEN, BURIED, HELD}),
+}
+"""States in which the end of the time to live ends a task.
+
+UNTAKEN excludes TAKEN and DELAYED: the task does not end during a lease or a delay.
+"""

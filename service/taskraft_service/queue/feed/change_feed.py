@@ -13,14 +13,9 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
-from taskraft_service.queue.feed.chunk import (
-    ChangeChunk,
-    Event,
-    events_of,
-    read_header,
-)
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.feed.chunk import ChangeChunk, Event, events_of, read_header
 from taskraft_service.queue.feed.feed_partition import FeedPartition, PartitionView
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import chunk_key, partition_stop

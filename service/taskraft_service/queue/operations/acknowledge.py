@@ -10,10 +10,11 @@ from typing import Final
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, invalid, together
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, TaskOutcome
-from taskraft_service.queue.entities.tube import CapacityEstimate, QueueTube
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.task_view import NO_EXTRAS
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import OnAck, is_period
 from taskraft_service.queue.operations.settlements import Ack, Keep
 from taskraft_service.queue.state.queue_state import QueueState

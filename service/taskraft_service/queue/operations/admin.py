@@ -8,7 +8,9 @@ from typing import Final
 
 from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
-from taskraft_service.queue.entities.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
+from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
     DONE,
@@ -17,18 +19,11 @@ from taskraft_service.queue.entities.life_cycle import (
     READY,
     TAKEN,
     ZOMBIE,
-    EventKind,
-    Operation,
+    State,
+    TaskOutcome,
 )
-from taskraft_service.queue.entities.refusal import (
-    CountResult,
-    ItemRefusal,
-    Refusal,
-    refusal_of_delay,
-    wrong_state,
-)
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask, wrong_state
+from taskraft_service.queue.entities.tube_limits import refusal_of_delay
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end

@@ -10,7 +10,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, assert_never
 
-from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.new_task import TaskReference
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
 from taskraft_service.queue.operations import kick_bury_delete
 from taskraft_service.queue.operations import move as move_module

@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference
 from taskraft_service.queue.entities.filter import ByFilter
-from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.refusal import (
-    CountResult,
-    Reason,
-    Refusal,
-    at_item,
-    first_of,
-    wrong_state,
+from taskraft_service.queue.entities.new_task import (
+    Dependencies,
+    ItemReference,
+    NewTask,
+    OnConflict,
 )
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import CapacityEstimate, QueueTube
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, at_item, first_of
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
+from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
 from taskraft_service.queue.operations.batch_claims import KeyClaims, NamedTasks
 from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference

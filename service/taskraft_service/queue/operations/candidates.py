@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from taskraft_service.queue.entities.life_cycle import READY, Operation
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.ready_tasks import Offers
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import READY, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.read_ahead import soon_needed
 from taskraft_service.queue.store.ordered_index import OrderKey

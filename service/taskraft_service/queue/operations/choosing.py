@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from taskraft_service.queue.entities.life_cycle import READY
 from taskraft_service.queue.entities.ready_tasks import Offers, ReadyOrder
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import READY
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.operations.candidates import Candidates, WeightedCandidates, expire
 from taskraft_service.queue.orders.offers import OfTypes, ScanBudget, Urgent
 from taskraft_service.queue.state.queue_state import QueueState
@@ -125,7 +124,7 @@ def _first_of_one(
     return tasks
 
 
-def _restore(ready: ReadyOrder, entries: Sequence[OrderKey]) -> None:
+def _restore(ready: ReadyOrder[QueueTask], entries: Sequence[OrderKey]) -> None:
     """Return withdrawn entries to the order."""
     for entry in reversed(entries):
         ready.restore(entry)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.entities.effective_options import effective_options
-from taskraft_service.queue.entities.life_cycle import BURIED, FINISHED, Operation
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import BURIED, FINISHED
 from taskraft_service.queue.entities.task_update import Edited
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
+from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependency_references import waiting_of
 from taskraft_service.queue.state.queue_state import QueueState

@@ -10,19 +10,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from taskraft_service.queue.entities.dependencies import (
-    Awaited,
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.new_task import (
     Dependencies,
     ItemReference,
-    OnDependencyFailure,
+    NewTask,
     TaskReference,
-    Waiting,
 )
-from taskraft_service.queue.entities.instants import NEVER_MS
-from taskraft_service.queue.entities.life_cycle import FINISHED
-from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import FINISHED
+from taskraft_service.queue.entities.task_view import Awaited, OnDependencyFailure, Waiting
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.dependencies import OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.instants import NEVER_MS, after
-from taskraft_service.queue.entities.life_cycle import HELD, Operation
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.task_state import HELD, TaskOutcome
+from taskraft_service.queue.entities.task_view import Failure, OnDependencyFailure, Waiting
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.groups import settle_groups
 from taskraft_service.queue.state.dependents import TaskEnding
 from taskraft_service.queue.state.queue_state import QueueState

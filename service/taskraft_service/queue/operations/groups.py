@@ -17,10 +17,10 @@ from taskraft_service.queue.entities.group import (
     TaskGroup,
     wrong_state,
 )
-from taskraft_service.queue.entities.life_cycle import HELD, TAKEN, Operation
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.admin import ask_to_stop
 from taskraft_service.queue.operations.answer_codec import named_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated

@@ -6,20 +6,19 @@ from typing import Final
 
 from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
-from taskraft_service.queue.entities.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import EventKind, Operation
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
+from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
     READY,
     STATES,
     TAKEN,
-    EventKind,
-    Operation,
+    TaskOutcome,
 )
-from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal, wrong_state
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (

@@ -11,18 +11,11 @@ from typing import Final
 
 from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
-from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, FINISHED, READY
-from taskraft_service.queue.entities.refusal import (
-    CountResult,
-    Refusal,
-    invalid,
-    key_taken,
-    wrong_state,
-)
+from taskraft_service.queue.entities.refusal import CountResult, Refusal, invalid, key_taken
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (

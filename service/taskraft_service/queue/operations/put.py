@@ -6,17 +6,15 @@ from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.entities.dependencies import TaskReference
-from taskraft_service.queue.entities.effective_options import effective_options
 from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
-from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.new_task import NewTask, TaskReference
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, at_item, first_of
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task import QueueTask
 from taskraft_service.queue.entities.task_view import Extras
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.entities.tube_profiles import suitable_task
 from taskraft_service.queue.operations.answer_codec import (
     COUNT,

@@ -9,24 +9,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.instants import after
-from taskraft_service.queue.entities.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict, TaskReference
 from taskraft_service.queue.entities.refusal import (
     ItemRefusal,
     Refusal,
     invalid,
     key_taken,
-    refusal_of_driver,
-    refusal_of_field,
     together,
     within,
 )
 from taskraft_service.queue.entities.retry_policy import retry_violations
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, READY, TAKEN
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
+from taskraft_service.queue.entities.tube_limits import refusal_of_field
 from taskraft_service.queue.operations.dependency_references import Placed, resolved
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.uniqueness import Conflict, holder
@@ -42,7 +39,7 @@ def refusal_of_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusa
         return wrong
     refusal = state.groups.refusal_to_join(task.group) if task.group else None
     if refusal is None and tube.custom is not None:
-        return refusal_of_driver(tube, _arrival_of(state, tube, task))
+        return tube.refusal_of_driver(_arrival_of(state, tube, task))
     return refusal
 
 

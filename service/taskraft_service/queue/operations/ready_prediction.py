@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.keys import SESSION_TIMER
 
@@ -72,8 +71,8 @@ def tubes_of_end(state: QueueState, tube: str) -> Iterator[str]:
 def tubes_of_session(state: QueueState, session_id: str) -> Iterator[str]:
     """Yield the tubes to which the leases of a session return when the session ends."""
     session = state.sessions.get(session_id)
-    for task in session.held.values() if session is not None else ():
-        yield from and_dead_letters(task.tube)
+    for token in session.held if session is not None else ():
+        yield from and_dead_letters(state.leases[token].tube)
 
 
 def tubes_of_dependents(state: QueueState, task: QueueTask) -> Iterator[str]:

@@ -11,8 +11,9 @@ from typing import Final
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Release

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft_service.queue.entities.filter import ByIds
-from taskraft_service.queue.entities.life_cycle import OPEN
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import OPEN
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.command_definition import (

@@ -19,9 +19,8 @@ from taskraft_service.queue.entities.refusal import (
     no_task,
     no_task_of_key,
 )
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 
 Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"

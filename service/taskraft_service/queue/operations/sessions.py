@@ -177,7 +177,7 @@ def end_session(state: QueueState, session: QueueSession, *, uncounted: bool = F
     A session whose client did not return after a change of leader is recorded as such.
     """
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
-    tasks = list(session.held.values())
+    tasks = [state.leases[token] for token in session.held]
     for task in tasks:
         state.signals.signal_ready(task.tube)
         if uncounted:

@@ -18,15 +18,11 @@ from taskraft_service.queue.entities.instants import (
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.entities.tube import CapacityEstimate
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.operations.acknowledge import (
-    acknowledge,
-    acknowledge_each,
-    stale,
-)
+from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.answer_codec import (
     AnswerCodec,
     read_refusals,

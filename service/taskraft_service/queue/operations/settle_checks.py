@@ -11,12 +11,11 @@ from taskraft_service.queue.entities.refusal import (
     at_item,
     first_of,
     invalid,
-    refusal_of_fields,
     together,
 )
 from taskraft_service.queue.entities.retry_policy import Exhausted
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import CapacityEstimate, QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
+from taskraft_service.queue.entities.tube_limits import CapacityEstimate, refusal_of_fields
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, refusal_of_ack, stale
 from taskraft_service.queue.operations.releasing import is_last_attempt, policy_of
 from taskraft_service.queue.operations.settlements import (

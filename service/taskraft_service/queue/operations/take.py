@@ -9,12 +9,12 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
-from taskraft_service.queue.entities.life_cycle import BURIED, DELAYED, READY, Operation
-from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task, wrong_state
+from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task
 from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY, TaskOutcome
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.answer_codec import AnswerCodec, read_numbers, write_numbers
 from taskraft_service.queue.operations.choosing import choose, choose_living

@@ -7,11 +7,10 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.entities.life_cycle import FINISHED, TAKEN, Operation
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView, violations
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec

@@ -7,18 +7,11 @@ from typing import Final
 
 from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import NEVER_MS, after
-from taskraft_service.queue.entities.life_cycle import (
-    BURIED,
-    DELAYED,
-    HELD,
-    LIFE_CYCLE,
-    READY,
-    Operation,
-)
-from taskraft_service.queue.entities.refusal import CountResult, Refusal, wrong_state
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey

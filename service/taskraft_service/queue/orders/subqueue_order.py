@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import ClassVar, Final
 
 from taskraft_service.queue.entities.rates import SubqueueRates
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.subqueue_memory import SubqueueMemory

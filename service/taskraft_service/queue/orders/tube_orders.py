@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskraft_service.queue.entities.ready_tasks import ReadyOrder
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.plain_order import PlainOrder
@@ -33,7 +33,9 @@ def emptied_tube(tube: QueueTube, number: int, store: Store, limits: Limits) -> 
     return emptied
 
 
-def ready_order(tube: QueueTube, store: Store, limits: Limits, *, stored: bool) -> ReadyOrder:
+def ready_order(
+    tube: QueueTube, store: Store, limits: Limits, *, stored: bool
+) -> ReadyOrder[QueueTask]:
     """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
     number = tube.number
     types = TypedOrders(number, store, limits, tube.tasks, stored=stored)

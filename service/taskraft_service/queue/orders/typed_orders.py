@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from taskraft_service.queue.codecs.task_codec import read_type
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import place_scan, task_key, typed_prefix
 from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey

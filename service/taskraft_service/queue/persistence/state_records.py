@@ -14,10 +14,10 @@ from typing import Final
 
 from taskraft_service.queue.codecs.settings_codec import read_settings, write_settings
 from taskraft_service.queue.codecs.task_codec import write_task
-from taskraft_service.queue.entities.life_cycle import GONE, READY, TAKEN
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import GONE, READY, TAKEN
 from taskraft_service.queue.entities.task_update import Editor, unchanged
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
 from taskraft_service.queue.limits import Limits
@@ -235,7 +235,7 @@ def _open_leases(state: QueueState) -> None:
         state.resident_bytes += len(task.body or b"")
         state.leases[task.token] = task
         if task.session is not None:
-            task.session.held[task.token] = task
+            task.session.held[task.token] = None
 
 
 def digest_of(state: QueueState) -> bytes:

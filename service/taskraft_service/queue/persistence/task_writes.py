@@ -9,18 +9,26 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import CURRENT, NOTHING, write_task
-from taskraft_service.queue.entities.life_cycle import READY, TAKEN
-from taskraft_service.queue.entities.task import (
+from taskraft_service.queue.entities.task_state import BURIED, READY, TAKEN, State
+from taskraft_service.queue.entities.tube import (
     BODY_INLINE_BYTES_MAX,
     QueueTask,
+    QueueTube,
     Stored,
     StoredPosition,
-    place_key,
-    typed_key,
 )
-from taskraft_service.queue.entities.task_view import State
-from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.store.keys import OUTSIDE_TUBES, body_key, task_key, timer_key
+from taskraft_service.queue.store.keys import (
+    OUTSIDE_TUBES,
+    body_key,
+    buried_key,
+    lease_key,
+    ready_key,
+    subqueue_prefix,
+    task_key,
+    timer_key,
+    typed_prefix,
+    waiting_key,
+)
 from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.store.store import RangeDeletion, Write
 
@@ -185,3 +193,28 @@ def _delete_line(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
             key = key_of(tube, task.written[0])
             if key:
                 writes.append((key, None))
+
+
+def place_key(tube: QueueTube, where: StoredPosition) -> bytes:
+    """Return the key of the task in an order, or of its lease; empty if it has none."""
+    state, order, token, subqueue, _ = where
+    if state is READY:
+        if tube.has_subqueues:
+            return waiting_key(subqueue_prefix(tube.number, subqueue), order)
+        return ready_key(tube.number, order)
+    if state is TAKEN:
+        return lease_key(token)
+    if state is BURIED:
+        return buried_key(tube.number, (0, *order[1:]))
+    return b""
+
+
+def typed_key(tube: QueueTube, where: StoredPosition) -> bytes:
+    """Return the key of a ready task in the order of its type; empty if it has none.
+
+    Sub-queues write such keys for the tasks that they offer.
+    """
+    task_type = where[4]
+    if not task_type or where[0] is not READY or tube.has_subqueues:
+        return b""
+    return waiting_key(typed_prefix(tube.number, task_type), where[1])

@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from taskraft_service.queue.entities.filter import ByIds, ByKeys
-from taskraft_service.queue.entities.life_cycle import READY
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import SessionView
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import State, TaskView
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import READY, State
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.operations.registry import Command, predict_ready_tubes
@@ -182,14 +181,15 @@ class QueueReaders(LeaderReaders):
         session = self._state.sessions.get(session_id)
         if session is None:
             return []
-        return [self._view(task) for task in session.held.values()]
+        return [self._view(self._state.leases[token]) for token in session.held]
 
     def cancelled(self, session_id: str) -> list[int]:
         """Return the leases of a session with a cancellation request, in order of the takes."""
         session = self._state.sessions.get(session_id)
         if session is None:
             return []
-        return [token for token, task in session.held.items() if task.extras.cancel_requested]
+        leases = self._state.leases
+        return [token for token in session.held if leases[token].extras.cancel_requested]
 
     # ----------------------------------------------------------------------------------- readiness
 

@@ -15,8 +15,8 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex

@@ -13,9 +13,9 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import Extras, Failure, State, TaskOutcome, TaskView
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
+from taskraft_service.queue.entities.task_view import Extras, Failure, TaskView
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import (
     FAILURE,

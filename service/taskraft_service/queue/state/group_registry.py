@@ -10,10 +10,10 @@ from typing import Final
 from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
 from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup, wrong_state
-from taskraft_service.queue.entities.life_cycle import FINISHED, GONE, OPEN, EventKind
+from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import FINISHED, GONE, OPEN, State, TaskOutcome
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_indexes import FIRST, TaskSetIndex

@@ -13,10 +13,9 @@ from typing import Final
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.task import QueueTask
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_update import Editor
-from taskraft_service.queue.entities.task_view import TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.change_feed import ChangeFeed, EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers

@@ -12,8 +12,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from taskraft_service.queue.entities.ready_tasks import Offers
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.keys import TASK_TIMERS, task_id_of, task_key
 from taskraft_service.queue.store.ordered_index import OrderKey

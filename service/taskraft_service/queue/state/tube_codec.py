@@ -12,8 +12,8 @@ from taskraft_service.queue.codecs.extras_codec import (
     write_texts,
 )
 from taskraft_service.queue.codecs.field_table import Field, FieldTable
-from taskraft_service.queue.entities.life_cycle import BURIED, READY
 from taskraft_service.queue.entities.ready_tasks import ReadyAgeHistogram
+from taskraft_service.queue.entities.task_state import BURIED, READY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_options import (

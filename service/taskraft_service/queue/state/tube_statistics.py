@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from taskraft_service.queue.entities.life_cycle import GONE, STATES
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import GONE, STATES, State
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import STATE_COUNT, OperationCounts, TubeCounters
 from taskraft_service.queue.values import value

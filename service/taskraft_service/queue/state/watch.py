@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.values import value
 
 

@@ -13,10 +13,9 @@ from operator import attrgetter
 from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import read_task
-from taskraft_service.queue.entities.life_cycle import GONE
 from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import GONE
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.store.keys import body_key, task_id_of, task_key
 from taskraft_service.queue.store.store import Store
 

@@ -11,17 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.life_cycle import (
-    BURIED,
-    FINISHED,
-    GONE,
-    LIFE_CYCLE,
-    EventKind,
-    Operation,
-)
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
+from taskraft_service.queue.entities.task_state import BURIED, FINISHED, GONE, TaskOutcome
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import transition
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
-from taskraft_service.queue.entities.life_cycle import GONE, LIFE_CYCLE, TAKEN, EventKind, Operation
-from taskraft_service.queue.entities.refusal import Reason, Refusal, refusal_of_driver
+from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task import EffectiveTaskOptions, QueueTask
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import GONE, TAKEN, TaskOutcome
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
+from taskraft_service.queue.entities.tube_limits import EffectiveTaskOptions
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.endings import leave_failure
@@ -50,7 +51,7 @@ def refusal_to_receive(state: QueueState, target: QueueTube, task: QueueTask) ->
             shown(task.expire_at_ms),
             state.now_ms,
         )
-        return refusal_of_driver(target, arrival)
+        return target.refusal_of_driver(arrival)
     return refusal
 
 

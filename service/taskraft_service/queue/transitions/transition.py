@@ -13,28 +13,21 @@ from operator import attrgetter
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS
-from taskraft_service.queue.entities.life_cycle import (
+from taskraft_service.queue.entities.life_cycle import EVENT_KINDS, LIFE_CYCLE, EventKind, Operation
+from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
-    EVENT_KINDS,
     GONE,
     HELD,
-    LIFE_CYCLE,
     OPEN,
     READY,
     TAKEN,
-    EventKind,
-    Operation,
+    State,
+    TaskOutcome,
 )
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, State, TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_driver import (
-    MEMORY_BYTES_MAX,
-    RANK_MAX,
-    RANK_MIN,
-    arriving_task,
-)
+from taskraft_service.queue.entities.task_view import NO_EXTRAS
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
+from taskraft_service.queue.entities.tube_driver import MEMORY_BYTES_MAX, RANK_MAX, RANK_MIN
 from taskraft_service.queue.state.queue_state import QueueState
 
 IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
@@ -153,7 +146,7 @@ def _start_leases(state: QueueState, tasks: Sequence[QueueTask]) -> None:
         leases[token] = task
         session = task.session
         if session is not None:
-            session.held[token] = task
+            session.held[token] = None
         if task.timer is not None or task.lease_until_ms < NEVER_MS or task.expire_at_ms < NEVER_MS:
             state.timers.renew(task)
     state.token = token
@@ -259,7 +252,7 @@ def assign_driver_rank(state: QueueState, task: QueueTask) -> None:
     """Let the driver of a CUSTOM tube decide the rank of a task that becomes ready."""
     tube = task.tube
     assert tube.custom is not None
-    placement = tube.custom.place(arriving_task(task, state.now_ms), tube.memory)
+    placement = tube.custom.place(task.arrival(state.now_ms), tube.memory)
     rank, memory = placement.rank, placement.memory
     assert RANK_MIN <= rank <= RANK_MAX, f"driver {tube.driver!r}: rank {rank}"
     assert len(memory) <= MEMORY_BYTES_MAX, f"driver {tube.driver!r}: {len(memory)} bytes"

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from taskraft_service.queue.entities.life_cycle import FINISHED
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal, key_taken
-from taskraft_service.queue.entities.task import QueueTask
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.task_state import FINISHED
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from taskraft_service.queue.entities.instants import after
-from taskraft_service.queue.entities.refusal import (
-    Refusal,
-    refusal_of_delay,
-    refusal_of_fields,
-    together,
-)
-from taskraft_service.queue.entities.task import QueueTask, Stored
+from taskraft_service.queue.entities.refusal import Refusal, together
 from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
-from taskraft_service.queue.entities.tube import QueueTube
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube, Stored
+from taskraft_service.queue.entities.tube_limits import refusal_of_delay, refusal_of_fields
 from taskraft_service.queue.state.queue_state import QueueState
 
 

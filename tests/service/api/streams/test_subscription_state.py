@@ -13,7 +13,8 @@ from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task_view import State, TaskView
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import Take, TakeResult
 
 

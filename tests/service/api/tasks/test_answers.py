@@ -5,7 +5,8 @@ import pytest
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.tasks.answers import encode_tasks, finite
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.task_view import Extras, State, TaskView
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import Extras, TaskView
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
 from taskraft_service.queue.entities.filter import ByIds
-from taskraft_service.queue.entities.life_cycle import (
-    LIFE_CYCLE,
-    STATES,
-    TTL_ENDS,
-    EventKind,
-    Operation,
+from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
+from taskraft_service.queue.entities.new_task import (
+    Dependencies,
+    NewTask,
+    OnConflict,
+    TaskReference,
+    UniqueAmong,
 )
-from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_state import STATES, State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import Failure, State
-from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube_options import (
+    TTL_ENDS,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+)
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch

@@ -6,8 +6,8 @@ from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_driver import (
     MEMORY_BYTES_MAX,
     RANK_MAX,

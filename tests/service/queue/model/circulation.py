@@ -16,7 +16,7 @@ from taskraft_service.queue.entities.filter import (
 )
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from tests.service.queue.model.sessions import NEVER, later, longer

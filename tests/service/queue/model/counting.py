@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.leadership import NoteCalls
 

@@ -6,17 +6,11 @@ task keeps that among what it ``waits`` for. ``ends`` are those that not all hav
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.dependencies import (
-    Awaited,
-    ItemReference,
-    OnDependencyFailure,
-    TaskReference,
-    Waiting,
-)
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.new_task import ItemReference, OnConflict, TaskReference
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
+from taskraft_service.queue.entities.task_view import Awaited, Failure, OnDependencyFailure, Waiting
 from tests.service.queue.model.counting import FINISHED
 from tests.service.queue.model.sessions import NEVER, later
 

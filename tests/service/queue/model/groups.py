@@ -7,7 +7,7 @@ from collections import Counter
 from taskraft_service.queue.entities.group import GroupState, GroupView
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
     CreateGroup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from tests.service.queue.model.sessions import NEVER, later
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
-from taskraft_service.queue.entities.task_view import State, TaskOrigin
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import TaskOrigin
 from taskraft_service.queue.operations.move import Move
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer

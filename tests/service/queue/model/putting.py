@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from taskraft_service.queue.entities.dependencies import TaskReference
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.new_task import OnConflict, TaskReference
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Position
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.put import Put, PutResult
 from tests.service.queue.model.dependencies import new_life

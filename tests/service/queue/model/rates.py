@@ -5,7 +5,7 @@ A tube's ``rates`` has what each sub-queue has left, since when, and until when 
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 
 
 class NaiveRates:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted, Position
-from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Release

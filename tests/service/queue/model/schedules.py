@@ -6,7 +6,7 @@ from copy import deepcopy
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,

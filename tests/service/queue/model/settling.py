@@ -8,7 +8,7 @@ from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
 from taskraft_service.queue.operations.settlements import (

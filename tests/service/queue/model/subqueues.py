@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.orders.subqueue_offers import STRIDE
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
 from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll

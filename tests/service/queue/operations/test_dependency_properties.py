@@ -6,16 +6,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.entities.dependencies import (
+from taskraft_service.queue.entities.filter import ByIds
+from taskraft_service.queue.entities.new_task import (
     Dependencies,
     ItemReference,
-    OnDependencyFailure,
+    NewTask,
     TaskReference,
 )
-from taskraft_service.queue.entities.filter import ByIds
-from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import OnDependencyFailure
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Cancel, Restart

@@ -10,7 +10,7 @@ from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.group import GroupState, GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.groups import (

@@ -6,8 +6,8 @@ from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
-from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch

@@ -4,10 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference, TaskReference
 from taskraft_service.queue.entities.filter import ByIds
-from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.new_task import (
+    Dependencies,
+    ItemReference,
+    NewTask,
+    TaskReference,
+)
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Restart, Switch

@@ -5,7 +5,8 @@ import pytest
 from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
-from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
+from taskraft_service.queue.entities.task_state import TaskOutcome
+from taskraft_service.queue.entities.task_view import TaskProgress
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
