@@ -2,18 +2,20 @@
 
 from random import Random
 
-from taskraft_service.queue.entities.dependencies import Awaited, OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import (
+    Awaited,
     Extras,
     Failure,
+    OnDependencyFailure,
     TaskOrigin,
-    TaskOutcome,
     TaskProgress,
+    Waiting,
 )
 from taskraft_service.queue.entities.tube_options import (
     Durability,
