@@ -6,17 +6,12 @@ on the server's internals: it starts the program of ``taskraft serve`` and uses 
 
 from __future__ import annotations
 
-import fcntl
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,6 +21,7 @@ from typing import Final, Self
 import grpc
 
 from taskraft.v1 import cluster_service_pb2, cluster_service_pb2_grpc
+from tools.free_addresses import free_addresses
 
 READY_TIMEOUT_MS: Final = 30_000
 """Maximum time from the start of a cluster until it serves, on a busy machine."""
@@ -36,9 +32,6 @@ STOP_TIMEOUT_MS: Final = 15_000
 ASK_TIMEOUT_MS: Final = 500
 POLL_MS: Final = 20
 LOG_LINES_SHOWN: Final = 15
-PORTS: Final = range(10_000, 32_768)
-"""Ports below 32768; Linux uses higher ports for outgoing connections
-(net.ipv4.ip_local_port_range)."""
 
 Phase = cluster_service_pb2.NodeState
 RETRY_QUICKLY: Final = (
@@ -50,38 +43,6 @@ RETRY_QUICKLY: Final = (
 
 class NodeFailed(Exception):
     """A node exited unexpectedly or does not serve in time; the message ends with its output."""
-
-
-def free_addresses(count: int) -> list[str]:
-    """Return different free addresses on loopback.
-
-    The ports are below the range of outgoing connections, so that no outgoing connection takes the
-    port of a node that is down. For the same reason, a port that a living process has drawn is not
-    drawn again.
-    """
-    draw = random.SystemRandom()
-    ports: dict[int, None] = {}
-    while len(ports) < count:
-        port = draw.choice(PORTS)
-        if port in _drawn:
-            continue
-        with socket.socket() as probe, suppress(OSError):
-            fcntl.lockf(_drawn_by_others(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            _drawn.add(port)
-            probe.bind(("127.0.0.1", port))
-            ports[port] = None
-    return [f"127.0.0.1:{port}" for port in ports]
-
-
-_drawn: Final[set[int]] = set()
-"""Ports that this process has drawn; other processes see them as locked bytes of a file."""
-
-
-@cache
-def _drawn_by_others() -> int:
-    """Return the open file in which each process locks the byte of each port that it has drawn."""
-    path = Path(tempfile.gettempdir()) / f"taskraft-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @cache

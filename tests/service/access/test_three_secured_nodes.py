@@ -26,7 +26,7 @@ from tests.service.access.secured import (
 )
 from tests.service.conftest import ack, config_in, create, put, take, until_phase
 from tests.turns import turns_until
-from tools.local_cluster import free_addresses
+from tools.free_addresses import free_addresses
 
 
 class Three:

@@ -21,7 +21,7 @@ from tests.service.conftest import (
     take,
 )
 from tests.turns import turns_until
-from tools.local_cluster import free_addresses
+from tools.free_addresses import free_addresses
 
 
 class Three:

@@ -10,7 +10,7 @@ from taskraft_service.process.node_server import NodeServer
 from tests.service.api.test_three_nodes import cluster_in, three
 from tests.service.conftest import Node, config_in, create, put, reason_of, take
 from tests.turns import turns_until
-from tools.local_cluster import free_addresses
+from tools.free_addresses import free_addresses
 
 __all__ = ["three"]
 
