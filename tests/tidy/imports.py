@@ -34,6 +34,9 @@ REGISTRIES = tuple(
 
 STUB_PACKAGES = ("taskraft.v1",)
 
+GRPC_MODULES = frozenset({"endpoint.py", "forwarding.py", "server.py"})
+"""Modules of the API that know grpc.aio, so that another gRPC server can take its place."""
+
 
 def imports_beyond_the_stubs() -> list[str]:
     """Find imports of the client by the server, which may know the generated stubs only."""
@@ -55,6 +58,18 @@ def rocksdb_outside_storage() -> list[str]:
         and storage not in path.parents
         for name, line in imported_names(tree)
         if name.split(".")[0] == "rocksdict"
+    ]
+
+
+def grpc_in_handlers() -> list[str]:
+    """Find imports of grpc.aio in the API outside the modules that connect it to the handlers."""
+    api = ROOT / "service" / "taskraft_service" / "api"
+    return [
+        f"{place(path, line)} {name}"
+        for path, tree in modules()
+        if api in path.parents and path.name not in GRPC_MODULES
+        for name, line in imported_names(tree)
+        if name.startswith("grpc.aio")
     ]
 
 

@@ -13,6 +13,7 @@ RULES = (
     tests.misplaced_tests,
     imports.imports_beyond_the_stubs,
     imports.rocksdb_outside_storage,
+    imports.grpc_in_handlers,
     imports.addresses_of_registries,
     imports.type_checking_imports,
     names.modules_not_named_after_their_class,
