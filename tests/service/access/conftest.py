@@ -1,4 +1,4 @@
-"""The node that most tests of rights use."""
+"""Provide the secured node that most access tests use."""
 
 import pytest
 

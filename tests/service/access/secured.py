@@ -1,4 +1,4 @@
-"""A node with certificates and rights, callers with and without credentials, and what they do."""
+"""Run a node with certificates and access control, and call it with or without credentials."""
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -29,7 +29,7 @@ GRANTS = {
     "auditor": [("reader", "billing.*")],
     "nobody": [],
 }
-"""Principals of the tests; each has its name, said twice, as its token."""
+"""Principals of the tests with their grants; the token of each contains its name twice."""
 
 
 def token_of(principal):
@@ -48,7 +48,7 @@ def write_principals(path, grants=GRANTS, **certificates):
 
 
 class Secured:
-    """A node behind a authenticator."""
+    """A node that requires credentials."""
 
     def __init__(self, server, authority, stack):
         self.server = server
@@ -67,7 +67,7 @@ class Secured:
         return await self._stack.enter_async_context(channel)
 
     async def known(self, principal, token=None):
-        """Return the services as a principal calls them."""
+        """Return stubs that call as a principal."""
         if principal not in self._channels:
             self._channels[principal] = await self.channel()
         bearer = f"Bearer {token or token_of(principal)}"
@@ -104,7 +104,7 @@ class Bearing:
 
 @asynccontextmanager
 async def secured(tmp_path, **settings):
-    """Run a node alone that leads, with a certificate for clients and the rights of the tests."""
+    """Run a leading node with a client certificate and the access file of the tests."""
     authority = Authority(tmp_path, "clients")
     files = authority.server()
     if "access_file" not in settings:
@@ -121,7 +121,7 @@ async def secured(tmp_path, **settings):
 
 
 async def refusal(call):
-    """Return reason and metadata with which a call is refused."""
+    """Return the reason and the metadata of a refused call."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     packed = dict(caught.value.trailing_metadata())[STATUS_KEY]
@@ -146,7 +146,7 @@ async def subscribed(caller, *tubes, **fields):
         open=pb.SubscribeRequest.Open(sources=sources, **fields),
         credit=pb.SubscribeRequest.Credit(tasks=10),
     )
-    with suppress(grpc.aio.AioRpcError):  # the stream tells when it is read
+    with suppress(grpc.aio.AioRpcError):  # a refusal shows up when the stream is read
         await stream.write(message)
     return stream
 
@@ -159,7 +159,7 @@ async def tasks_of(stream):
 
 
 async def ended(stream):
-    """Return the code with which a stream ends."""
+    """Return the status code with which a stream ends."""
     try:
         while await stream.read() is not grpc.aio.EOF:
             pass

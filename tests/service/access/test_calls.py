@@ -1,4 +1,4 @@
-"""What callers of a real node may do: nothing without credentials, and what their grants say."""
+"""Permissions of callers on a real node: nothing without credentials, otherwise their grants."""
 
 import asyncio
 
@@ -45,8 +45,8 @@ def path_of(method):
 async def answer_to(channel, method, raw, **options):
     """Call a method with bytes; return the reason of the refusal.
 
-    A stream gets them as its only message, in one go with the call: a write of its own, to a stream
-    that was refused already, is INTERNAL to grpc.aio, whatever the server has said.
+    For a stream the bytes are its only message, sent with the call. grpc.aio reports a separate
+    write to a refused stream as INTERNAL, whatever status the server has sent.
     """
     kind = channel.unary_stream if method.server_streaming else channel.unary_unary
     call = kind(path_of(method))(raw, **options)
@@ -56,7 +56,9 @@ async def answer_to(channel, method, raw, **options):
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic cm9vdDpyb290", "Bearer "])
-async def test_no_method_looks_at_a_request_without_credentials(node, authorization):
+async def test_a_call_without_credentials_is_refused_before_the_request_is_parsed(
+    node, authorization
+):
     channel = await node.channel()
     metadata = (("authorization", authorization),) if authorization else ()
     for method in methods_of_the_contract():
@@ -64,7 +66,7 @@ async def test_no_method_looks_at_a_request_without_credentials(node, authorizat
         assert answer == (grpc.StatusCode.UNAUTHENTICATED, "NO_CREDENTIALS"), method.full_name
 
 
-async def test_with_two_tokens_nobody_is_let_in(node):
+async def test_a_call_with_two_tokens_is_refused(node):
     tokens = tuple(("authorization", f"Bearer {token_of(one)}") for one in ("root", "root"))
     tubes = (await node.known("root")).tubes
     channel = await node.channel()
@@ -73,10 +75,10 @@ async def test_with_two_tokens_nobody_is_let_in(node):
     assert await tubes.ListTubes(tube_service_pb2.ListTubesRequest())
 
 
-async def test_a_principal_without_grants_may_do_nothing(node):
+async def test_a_principal_without_grants_is_refused_everywhere(node):
     channel = await node.channel()
     metadata = (("authorization", f"Bearer {token_of('nobody')}"),)
-    # An empty batch asks for nothing, and is wrong for that.
+    # An empty batch needs no permission; it is refused as invalid.
     open_to_all = {"GetServerInfo", "GetClusterState", "ExecuteBatch"}
     for method in methods_of_the_contract():
         if method.name not in open_to_all:
@@ -87,7 +89,7 @@ async def test_a_principal_without_grants_may_do_nothing(node):
             ), method.full_name
 
 
-async def test_a_claim_to_be_somebody_is_not_believed_on_this_port(node):
+async def test_forwarding_metadata_is_ignored_on_the_client_port(node):
     channel = await node.channel()
     call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
     claim = (("x-taskraft-principal", "root"), ("x-taskraft-hops", "1"))
@@ -96,7 +98,7 @@ async def test_a_claim_to_be_somebody_is_not_believed_on_this_port(node):
     assert await refused(call(b"", metadata=nobody)) == "NOT_ALLOWED"
 
 
-async def test_the_refusal_says_what_is_missing(node):
+async def test_a_refusal_names_principal_verb_and_tube(node):
     billing = await node.known("billing")
     await put(billing, b"x", tube=MAIL)
     assert await refusal(put(billing, b"x", tube="secret")) == (
@@ -109,7 +111,7 @@ async def test_the_refusal_says_what_is_missing(node):
     assert (await root.tubes.GetStatistics(request)).total.tasks.total == 0
 
 
-async def test_each_role_may_do_its_part_and_no_other(node):
+async def test_each_role_allows_its_own_calls_only(node):
     billing, mailer, auditor = [await node.known(one) for one in ("billing", "mailer", "auditor")]
     listing = pb.ListTasksRequest(tube=MAIL)
     deletion = pb.DeleteTasksRequest(tube=MAIL, selector=task_pb2.TaskSelector(ids=[1]))
@@ -131,7 +133,7 @@ async def test_each_role_may_do_its_part_and_no_other(node):
         assert await refused(call) == "NOT_ALLOWED"
 
 
-async def test_every_tube_of_a_take_is_looked_at_and_nothing_is_taken(node):
+async def test_a_take_checks_every_tube_and_takes_nothing_if_one_is_refused(node):
     root, mailer = await node.known("root"), await node.known("mailer")
     await put(root, b"x", tube=MAIL)
     both = pb.TakeTasksRequest(
@@ -145,7 +147,7 @@ async def test_every_tube_of_a_take_is_looked_at_and_nothing_is_taken(node):
 
 
 @pytest.mark.parametrize("wait_ms", [0, 5_000])
-async def test_a_pattern_stands_for_the_tubes_that_the_caller_may_take_from(node, wait_ms):
+async def test_a_pattern_matches_only_tubes_that_the_caller_may_take_from(node, wait_ms):
     root, mailer = await node.known("root"), await node.known("mailer")
     await put(root, b"hidden", tube=INVOICES)
     await put(root, b"hidden", tube="secret")
@@ -154,7 +156,7 @@ async def test_a_pattern_stands_for_the_tubes_that_the_caller_may_take_from(node
     assert [task.spec.payload for task in taken.tasks] == [b"seen"]
 
 
-async def test_a_waiting_pattern_does_not_see_a_tube_that_is_made_later(node):
+async def test_a_waiting_pattern_ignores_a_new_tube_without_permission(node):
     root, mailer = await node.known("root"), await node.known("mailer")
     waiting = asyncio.ensure_future(take(mailer, tube="*", wait_ms=30_000))
     await mailer.waiting(1, tube=MAIL)
@@ -164,7 +166,7 @@ async def test_a_waiting_pattern_does_not_see_a_tube_that_is_made_later(node):
     assert [task.spec.payload for task in (await waiting).tasks] == [b"seen"]
 
 
-async def test_lists_and_counts_hold_only_what_the_caller_may_read(node):
+async def test_lists_and_counts_contain_only_readable_tubes(node):
     root, mailer, auditor = [await node.known(one) for one in ("root", "mailer", "auditor")]
     await put(root, b"x", tube="secret")
     await put(root, b"x", tube=MAIL)
@@ -184,7 +186,7 @@ async def test_lists_and_counts_hold_only_what_the_caller_may_read(node):
 # ------------------------------------------------------------------------------ the rest
 
 
-async def test_the_feed_is_read_by_tubes(node):
+async def test_reading_the_feed_needs_permission_for_its_tubes(node):
     auditor, root = await node.known("auditor"), await node.known("root")
 
     async def read(caller, *tubes):
@@ -200,7 +202,7 @@ async def test_the_feed_is_read_by_tubes(node):
     assert await read(root) is grpc.StatusCode.OK
 
 
-async def test_who_follows_the_feed_by_other_names_is_not_told(node):
+async def test_consumers_of_the_feed_are_listed_only_with_permission(node):
     async def commit(caller, consumer):
         request = feed_service_pb2.CommitCursorRequest(
             consumer=consumer, cursor=feed_service_pb2.FeedCursor(next_seq={0: 0})
@@ -219,10 +221,8 @@ async def test_who_follows_the_feed_by_other_names_is_not_told(node):
 
 
 @pytest.mark.parametrize("is_put", [False, True])
-async def test_of_a_task_that_has_gone_out_of_sight_only_the_outcome_is_told(
-    node, tmp_path, is_put
-):
-    """Its tube may be read; the one that it goes on to may not."""
+async def test_a_task_in_an_unreadable_tube_shows_only_its_outcome(node, tmp_path, is_put):
+    """The caller may read the task's first tube, but not the tube that it moves to."""
     root, mailer = await node.known("root"), await node.known("mailer")
     (moved_id,) = (await put(root, b"elsewhere", tube="secret")).task_ids
     await take(root, tube="secret")
@@ -253,7 +253,7 @@ async def test_of_a_task_that_has_gone_out_of_sight_only_the_outcome_is_told(
     )
 
 
-async def test_groups_belong_to_those_who_may_put_under_their_names(node):
+async def test_a_group_needs_put_permission_for_its_name(node):
     billing, mailer = await node.known("billing"), await node.known("mailer")
 
     def group(name):
@@ -266,7 +266,7 @@ async def test_groups_belong_to_those_who_may_put_under_their_names(node):
     await billing.groups.StartGroup(start)
 
 
-async def test_what_a_group_puts_is_for_those_who_may_read_its_tube(node):
+async def test_the_content_of_a_groups_tasks_needs_read_permission_for_their_tubes(node):
     root, billing, auditor = [await node.known(one) for one in ("root", "billing", "auditor")]
     secret, open_to_auditors = "salaries", "billing.mail"
     tasks = [
@@ -292,7 +292,7 @@ async def test_what_a_group_puts_is_for_those_who_may_read_its_tube(node):
     assert not (await billing.groups.CancelGroup(cancel)).group.end_task.HasField("spec")
 
 
-async def test_what_a_schedule_puts_is_for_those_who_may_read_its_tube(node):
+async def test_the_content_of_a_schedules_task_needs_read_permission_for_its_tube(node):
     root, auditor = await node.known("root"), await node.known("auditor")
     for name, tube in (("billing.open", "billing.mail"), ("billing.secret", "salaries")):
         schedule = schedule_service_pb2.Schedule(
@@ -308,19 +308,19 @@ async def test_what_a_schedule_puts_is_for_those_who_may_read_its_tube(node):
     assert all(one.HasField("spec") for one in whole)
 
 
-async def test_the_health_is_open_and_the_contract_is_not_told(node):
+async def test_health_needs_no_credentials_and_reflection_is_off(node):
     channel = await node.channel()
     health = health_pb2_grpc.HealthStub(channel)
     answer = await health.Check(health_pb2.HealthCheckRequest())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    # The request goes with the call: a later write fails if the refusal has arrived.
+    # The request is sent with the call: a later write would fail after the refusal.
     requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     asked = stub.ServerReflectionInfo(iter(requests), timeout=10)
     assert await ended(asked) is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_plain_connection_gets_nowhere(node):
+async def test_a_plain_connection_fails(node):
     address = f"127.0.0.1:{node.server.client_port}"
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
@@ -332,7 +332,7 @@ async def test_a_plain_connection_gets_nowhere(node):
 # ------------------------------------------------------------------------------ certificates
 
 
-async def test_a_node_whose_certificate_nobody_signed_is_not_believed(node, tmp_path):
+async def test_a_client_refuses_a_certificate_of_an_unknown_ca(node, tmp_path):
     stranger = Authority(tmp_path, "strangers")
     channel = await node.channel(grpc.ssl_channel_credentials(stranger.path.read_bytes()))
     call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
@@ -341,7 +341,7 @@ async def test_a_node_whose_certificate_nobody_signed_is_not_believed(node, tmp_
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_renewed_certificate_is_shown_without_a_restart(node, tmp_path):
+async def test_a_renewed_certificate_is_used_without_a_restart(node, tmp_path):
     old = node.authority
     before = await node.known("root")
     await put(before, b"x", tube=MAIL)
@@ -363,14 +363,14 @@ async def test_a_node_with_an_expired_certificate_does_not_start(tmp_path):
         await NodeServer.open(config)
 
 
-async def test_the_metrics_tell_when_a_certificate_expires(node):
+async def test_the_metrics_show_when_a_certificate_expires(node):
     name = "taskraft_certificate_expires_timestamp_seconds"
     expires = node.server.security.client.tls.expires_at.timestamp()
     assert node.server.components.registry.get_sample_value(name, {"port": "client"}) == expires
     assert node.server.components.registry.get_sample_value(name, {"port": "peer"}) is None
 
 
-async def test_refusals_and_what_was_managed_are_written_down(node):
+async def test_refusals_and_administrative_calls_are_logged(node):
     root, billing = await node.known("root"), await node.known("billing")
     with structlog.testing.capture_logs() as written:
         await refused(put(billing, b"hidden", tube="secret"))

@@ -1,4 +1,4 @@
-"""The client for Python and the command line against a node that wants credentials."""
+"""The Python client and the command line against a node that requires credentials."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def target_of(node):
     return f"localhost:{node.server.client_port}"
 
 
-async def test_a_client_with_a_token_works_with_sessions_and_streams(node, tmp_path):
+async def test_a_client_with_a_token_uses_sessions_and_streams(node, tmp_path):
     path = tmp_path / "token"
     path.write_text(token_of("root"))
     ca = node.authority.path
@@ -44,7 +44,7 @@ async def test_a_client_with_a_token_works_with_sessions_and_streams(node, tmp_p
             await tube.put({"n": 3})
 
 
-async def test_a_client_says_why_it_is_not_let_in(node):
+async def test_a_client_reports_why_it_is_refused(node):
     ca = node.authority.path
     async with AsyncClient(target_of(node), ca=ca, token="wrong") as client:
         with pytest.raises(errors.NoCredentials):
@@ -54,7 +54,7 @@ async def test_a_client_says_why_it_is_not_let_in(node):
             await client.tube("billing.mail").put({})
 
 
-async def test_the_command_takes_credentials_from_files_and_the_environment(node, tmp_path):
+async def test_the_command_reads_credentials_from_files_and_the_environment(node, tmp_path):
     path = tmp_path / "token"
     path.write_text(token_of("billing"))
     ca = str(node.authority.path)
@@ -78,7 +78,7 @@ async def test_the_command_takes_credentials_from_files_and_the_environment(node
     assert "--token " not in done.output
 
 
-def test_a_token_is_drawn_into_a_file_of_its_owner_and_named_by_its_digest(tmp_path):
+def test_a_new_token_is_written_to_a_private_file_and_its_digest_is_printed(tmp_path):
     path = tmp_path / "token"
     done = CliRunner().invoke(main, ["token", str(path)])
     assert done.output.strip() == digest_of(path.read_text().strip())
@@ -91,7 +91,7 @@ def test_a_token_is_drawn_into_a_file_of_its_owner_and_named_by_its_digest(tmp_p
 
 
 @pytest.mark.parametrize("principal", ["mailer", "other"])
-async def test_a_certificate_tells_who_calls_where_all_clients_have_one(tmp_path, principal):
+async def test_a_client_certificate_identifies_the_principal(tmp_path, principal):
     clients = Authority(tmp_path, "users")
     book = write_principals(tmp_path / "access.toml", GRANTS, mailer=["mailer.example"])
     async with secured(tmp_path, tls_client_ca=clients.path, access_file=book) as node:

@@ -1,4 +1,4 @@
-"""Sessions and leases belong to the principal that has them: for others they do not exist."""
+"""Sessions and leases belong to one principal; for other principals they do not exist."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.service.access.secured import MAIL, refusal, refused, session_of
 from tests.service.conftest import ack, put, take
 
 
-async def test_a_session_is_of_no_use_to_anybody_else(node):
+async def test_a_session_does_not_exist_for_other_principals(node):
     mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
     own = await session_of(mailer)
     assert own.owner == "mailer"
@@ -31,7 +31,7 @@ async def test_a_session_is_of_no_use_to_anybody_else(node):
         assert (await mailer.sessions.CloseSession(closing)).released == 0
 
 
-async def test_everybody_sees_their_own_sessions_and_operators_all(node):
+async def test_principals_list_their_own_sessions_and_operators_all(node):
     mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
     await session_of(mailer)
     await session_of(rival)
@@ -47,14 +47,14 @@ async def test_everybody_sees_their_own_sessions_and_operators_all(node):
 
 
 async def leases_of(node, first, second):
-    """Return a task that the first has taken in a session, and one that the second has taken."""
+    """Return a task that ``first`` has taken in a session, and one that ``second`` has taken."""
     await put(await node.known("root"), b"a", b"b", tube=MAIL)
     session = await session_of(first)
     theirs = await take(first, tube=MAIL, tasks_max=1, session_id=session.session_id)
     return theirs.tasks, (await take(second, tube=MAIL, tasks_max=1)).tasks
 
 
-async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(node):
+async def test_a_lease_of_another_principals_session_is_stale(node):
     mailer, rival = await node.known("mailer"), await node.known("rival")
     theirs, mine = await leases_of(node, mailer, rival)
     answer = await ack(rival, [*theirs, *mine])
@@ -66,7 +66,7 @@ async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(nod
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-async def test_an_atomic_settlement_with_a_lease_of_another_settles_nothing(node, is_batch):
+async def test_an_atomic_settlement_with_a_foreign_lease_settles_nothing(node, is_batch):
     mailer, rival = await node.known("mailer"), await node.known("rival")
     theirs, mine = await leases_of(node, mailer, rival)
     tokens = [task.token for task in (*mine, *theirs)]
@@ -86,7 +86,7 @@ async def test_an_atomic_settlement_with_a_lease_of_another_settles_nothing(node
     assert not (await ack(mailer, theirs)).errors
 
 
-async def test_a_lease_in_a_tube_without_a_right_cannot_be_settled(node):
+async def test_a_lease_in_a_tube_without_permission_cannot_be_settled(node):
     root, mailer = await node.known("root"), await node.known("mailer")
     await put(root, b"x", tube="secret")
     taken = await take(root, tube="secret")
@@ -94,14 +94,14 @@ async def test_a_lease_in_a_tube_without_a_right_cannot_be_settled(node):
     assert not (await ack(root, taken.tasks)).errors
 
 
-async def test_a_guess_at_the_next_lease_cannot_meet_it(node):
+async def test_a_guessed_token_of_a_concurrent_take_is_refused(node):
     root, mailer = await node.known("root"), await node.known("mailer")
     await put(root, b"a", b"b", tube="secret")
     token = (await take(root, tube="secret", tasks_max=1)).tasks[0].token
     guess = pb.SettleTasksRequest(
         settlements=[pb.Settlement(tokens=[token + 1], ack=pb.Settlement.Ack())]
     )
-    # Both in one entry: the take goes first.
+    # Both commands share one entry: the take is applied first.
     taking = asyncio.ensure_future(take(root, tube="secret", tasks_max=1))
     settling = asyncio.ensure_future(mailer.tasks.SettleTasks(guess))
     (task,) = (await taking).tasks
@@ -123,7 +123,7 @@ async def test_a_repeated_settlement_gets_its_first_answer(node):
     assert (await mailer.tasks.SettleTasks(request)).errors == first.errors
 
 
-async def test_the_answer_to_a_request_is_for_its_principal_alone(node):
+async def test_a_kept_answer_is_returned_only_to_its_principal(node):
     root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
     await put(root, b"x", tube=MAIL)
     first = await take(mailer, tube=MAIL, request_id="once")

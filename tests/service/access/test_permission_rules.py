@@ -1,4 +1,4 @@
-"""Every request has a rule, and the rules ask for what the requests are about."""
+"""Every request has a permission rule, which covers everything that the request names."""
 
 import importlib
 import pkgutil
@@ -35,7 +35,7 @@ def test_every_rule_belongs_to_a_method():
     assert {kind.DESCRIPTOR.full_name for kind in RULES} - requests == set()
 
 
-def test_a_request_that_nobody_thought_of_is_for_those_who_may_do_everything():
+def test_a_request_without_a_rule_needs_admin_permission():
     assert list(required_permissions(task_pb2.UniqueKey())) == [(MANAGE, "*")]
 
 
@@ -111,11 +111,11 @@ DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_request_needs_a_right_for_all_that_it_names(request_, needs):
+def test_a_request_needs_permission_for_everything_that_it_names(request_, needs):
     assert set(required_permissions(request_)) == needs
 
 
-def test_rights_are_those_of_the_roles_on_names_that_match():
+def test_permissions_come_from_roles_on_matching_names():
     rights = Permissions([Grant("producer", ["mail.*", "sms"]), Grant("reader", ["*"])])
     allowed = {
         (verb, name)
@@ -127,11 +127,11 @@ def test_rights_are_those_of_the_roles_on_names_that_match():
     assert allowed == everywhere | {(PUT, "mail.a"), (PUT, "sms"), (PUT, "")}
 
 
-def test_the_dot_of_a_pattern_is_a_dot():
+def test_a_dot_in_a_pattern_matches_only_a_dot():
     assert not Permissions([Grant("admin", ["a.b"])]).allow(PUT, "axb")
 
 
-def test_no_answer_is_kept_beyond_what_is_remembered(monkeypatch):
+def test_the_cache_of_decisions_is_limited(monkeypatch):
     monkeypatch.setattr("taskraft_service.access.permissions.CACHED_DECISIONS_MAX", 2)
     rights = Permissions([Grant("admin", ["a*"])])
     assert [rights.allow(PUT, name) for name in ("a", "b", "ac", "b", "a")] == [

@@ -1,4 +1,4 @@
-"""The file of principals: what it may say, and what is said of one that cannot be used."""
+"""The access file: its content, and the errors of an invalid file."""
 
 import json
 
@@ -24,7 +24,7 @@ def written(tmp_path, content, name="access.toml"):
     return path
 
 
-def test_a_token_and_a_certificate_tell_of_their_principal(tmp_path):
+def test_a_token_or_a_certificate_identifies_its_principal(tmp_path):
     principals = read_principals(
         write_principals(tmp_path / "a.toml", {"x": [], "y": []}, y=["y.example"])
     )
@@ -36,7 +36,7 @@ def test_a_token_and_a_certificate_tell_of_their_principal(tmp_path):
     assert principals.of_certificate([]) is None
 
 
-def test_a_digest_that_only_begins_alike_is_another():
+def test_a_digest_with_an_equal_prefix_is_different():
     alike = A[:40] + "0" * (len(A) - 40)
     assert (
         Principals({"x": Principal("x", Permissions([]), frozenset({alike}))}).of_token("a") is None
@@ -46,12 +46,12 @@ def test_a_digest_that_only_begins_alike_is_another():
     )
 
 
-def test_a_certificate_with_names_of_two_tells_of_nobody(tmp_path):
+def test_a_certificate_with_the_names_of_two_principals_identifies_none(tmp_path):
     path = write_principals(tmp_path / "a.toml", {"x": [], "y": []}, x=["x"], y=["y"])
     assert read_principals(path).of_certificate(["x", "y"]) is None
 
 
-def test_json_of_the_same_shape_is_read_as_well(tmp_path):
+def test_json_with_the_same_structure_is_accepted(tmp_path):
     grants = [{"role": "reader", "tubes": ["*"]}]
     content = json.dumps({"principals": {"x": {"tokens": [A], "grants": grants}}})
     assert read_principals(written(tmp_path, content, "a.json")).of_token("a")[0].name == "x"
@@ -82,25 +82,25 @@ def test_json_of_the_same_shape_is_read_as_well(tmp_path):
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, content, part):
+def test_an_invalid_file_is_refused_with_one_line(tmp_path, content, part):
     with pytest.raises(AccessFileInvalid) as caught:
         read_principals(written(tmp_path, content, "a.toml"))
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_token_in_place_of_its_digest_is_not_repeated_in_the_error(tmp_path):
+def test_a_token_written_instead_of_its_digest_is_not_repeated_in_the_error(tmp_path):
     with pytest.raises(AccessFileInvalid) as caught:
         read_principals(written(tmp_path, "[principals.x]\ntokens = ['hunter2']"))
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(AccessFileInvalid, match=r"none.toml: No such file"):
         read_principals(tmp_path / "none.toml")
 
 
-def test_a_changed_file_is_in_force_after_the_next_look(tmp_path):
+def test_a_changed_file_applies_after_the_next_refresh(tmp_path):
     path = write_principals(tmp_path / "a.toml", {"x": []})
     current = ReloadedPrincipals(path)
     write_principals(path, {"y": []})
@@ -112,7 +112,7 @@ def test_a_changed_file_is_in_force_after_the_next_look(tmp_path):
     assert current.version == 2
 
 
-def test_a_file_that_was_broken_leaves_the_rights_as_they_were(tmp_path):
+def test_a_broken_file_keeps_the_permissions_as_they_were(tmp_path):
     path = write_principals(tmp_path / "a.toml", {"x": []})
     current = ReloadedPrincipals(path)
     path.write_text("nonsense")

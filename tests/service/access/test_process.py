@@ -1,4 +1,4 @@
-"""A secured node as a process: what it refuses to run with, and that SIGHUP reads files anew."""
+"""A secured node as a process: invalid files stop its start, and SIGHUP reloads files."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def ask_on(client):
         client.stats()
 
 
-def test_rights_that_cannot_be_read_are_refused_in_one_line(tmp_path, authority):
+def test_an_unreadable_access_file_stops_the_start_with_one_line(tmp_path, authority):
     cluster = LocalCluster(1, tmp_path / "c1")
     (node,) = cluster.nodes
     broken = tmp_path / "broken.toml"
@@ -39,7 +39,7 @@ def test_rights_that_cannot_be_read_are_refused_in_one_line(tmp_path, authority)
     assert "broken.toml: " in refused(node, **settings)
 
 
-def test_sighup_brings_new_rights_into_force(tmp_path, authority):
+def test_sighup_applies_new_permissions(tmp_path, authority):
     book = write_principals(tmp_path / "access.toml", {"root": GRANTS["root"]})
     settings = variables(authority.server(), TASKRAFT_ACCESS_FILE=str(book))
     cluster = LocalCluster(1, tmp_path / "c1", settings)

@@ -1,4 +1,4 @@
-"""Streams: opened, fed and settled within rights, and ended when these are withdrawn."""
+"""Streams: opened, used and settled within permissions, and ended when permissions are revoked."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ from tests.service.access.secured import (
 from tests.service.conftest import ack, put, take
 
 
-async def test_a_stream_is_opened_only_on_tubes_that_may_be_taken_from(node):
+async def test_opening_a_stream_needs_permission_for_its_tubes(node):
     mailer, rival = await node.known("mailer"), await node.known("rival")
     refused_stream = await subscribed(mailer, MAIL, INVOICES, session_ttr_ms=60_000)
     assert await ended(refused_stream) is grpc.StatusCode.PERMISSION_DENIED
@@ -34,7 +34,7 @@ async def test_a_stream_is_opened_only_on_tubes_that_may_be_taken_from(node):
     )
 
 
-async def test_a_stream_settles_only_what_is_the_callers(node):
+async def test_a_stream_settles_only_leases_of_its_caller(node):
     root, mailer = await node.known("root"), await node.known("mailer")
     await put(root, b"a", tube=MAIL)
     await put(root, b"b", tube="secret")
@@ -55,7 +55,7 @@ async def test_a_stream_settles_only_what_is_the_callers(node):
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["principal", "token"])
-async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path, is_gone):
+async def test_a_stream_ends_when_its_credentials_are_revoked(node, tmp_path, is_gone):
     mailer = await node.known("mailer")
     stream = await subscribed(mailer, MAIL)
     assert (await stream.read()).opened.session_id
@@ -69,7 +69,7 @@ async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path, 
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_rights_that_were_withdrawn_hold_at_once(node, tmp_path):
+async def test_revoked_permissions_apply_at_once(node, tmp_path):
     root, mailer = await node.known("root"), await node.known("mailer")
     waiting = asyncio.ensure_future(take(mailer, tube="*", wait_ms=1_000))
     await mailer.waiting(1, tube=MAIL)
@@ -80,7 +80,7 @@ async def test_rights_that_were_withdrawn_hold_at_once(node, tmp_path):
     assert await refused(take(mailer, tube=MAIL)) == "NOT_ALLOWED"
 
 
-async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(node, tmp_path):
+async def test_tokens_are_added_and_removed_without_a_restart(node, tmp_path):
     path = tmp_path / "access.toml"
     old = await node.known("billing")
     content = path.read_text().replace("principals.billing", "principals.invoicing")
@@ -95,7 +95,7 @@ async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(nod
     assert await refused(put(old, b"x", tube=MAIL)) == "NO_CREDENTIALS"
 
 
-async def test_who_follows_the_feed_is_looked_at_with_each_piece(node, tmp_path):
+async def test_a_feed_stream_checks_permissions_before_each_chunk(node, tmp_path):
     auditor, root = await node.known("auditor"), await node.known("root")
     await put(root, *[b"x"] * 200, tube=MAIL)
     streams = [

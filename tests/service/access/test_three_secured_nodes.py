@@ -1,4 +1,4 @@
-"""Three nodes with certificates and rights: a follower says to the leader for whom a call is."""
+"""Three nodes with certificates and access control: a follower tells the leader who calls."""
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,7 +30,7 @@ from tools.free_addresses import free_addresses
 
 
 class Three:
-    """A cluster of three, and its authorities."""
+    """A cluster of three nodes, with its CAs."""
 
     def __init__(self, tmp_path, stack):
         self.path = tmp_path
@@ -101,7 +101,7 @@ async def three(tmp_path):
         yield one
 
 
-async def test_a_call_over_a_follower_is_made_with_the_rights_of_its_caller(three):
+async def test_a_forwarded_call_has_the_permissions_of_its_caller(three):
     root, billing, mailer, rival = [
         await three.follower.known(one) for one in ("root", "billing", "mailer", "rival")
     ]
@@ -125,7 +125,7 @@ async def test_a_call_over_a_follower_is_made_with_the_rights_of_its_caller(thre
     )
 
 
-async def test_a_stream_over_a_follower_has_the_rights_of_its_caller(three):
+async def test_a_relayed_stream_has_the_permissions_of_its_caller(three):
     root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
     await create(root, MAIL)
     await create(root, "secret")
@@ -136,8 +136,8 @@ async def test_a_stream_over_a_follower_has_the_rights_of_its_caller(three):
     stream.cancel()
 
 
-async def test_a_put_that_waits_asks_the_next_leader_with_the_rights_of_its_caller(three):
-    """Without a request_id the old leader itself asks for the outcome, on the caller's behalf."""
+async def test_a_waiting_put_asks_the_next_leader_with_the_permissions_of_its_caller(three):
+    """Without a request_id the old leader asks for the outcome on behalf of the caller."""
     old, heir = three.leader, three.follower
     root, successor = await old.known("root"), await heir.known("root")
     await create(root, MAIL)
@@ -154,7 +154,7 @@ async def test_a_put_that_waits_asks_the_next_leader_with_the_rights_of_its_call
     assert [task.outcome for task in (await putting).outcomes] == [task_pb2.Task.PROCESSED]
 
 
-async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
+async def test_a_follower_ends_a_relayed_stream_whose_credentials_are_revoked(three):
     root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
     await create(root, MAIL)
     stream = await subscribed(mailer, MAIL)
@@ -164,7 +164,7 @@ async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_the_port_of_the_peers_believes_members_only(three):
+async def test_the_peer_port_accepts_forwarded_principals_from_members_only(three):
     root = await three.leader.known("root")
     await create(root, MAIL)
     server = three.leader.server
@@ -189,7 +189,7 @@ async def test_the_port_of_the_peers_believes_members_only(three):
     assert await call(stranger) == "NOT_ALLOWED"
 
 
-async def test_a_certificate_of_a_client_opens_no_port_of_peers(three):
+async def test_a_client_certificate_is_refused_on_the_peer_port(three):
     server = three.leader.server
     files = three.clients.sign("n0", "n0.taskraft.taskraft", "taskraft.taskraft")
     credentials = grpc.ssl_channel_credentials(
@@ -205,7 +205,7 @@ async def test_a_certificate_of_a_client_opens_no_port_of_peers(three):
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_node_joins_by_its_own_certificate_and_under_no_other_name(three):
+async def test_a_joining_node_must_use_the_name_in_its_certificate(three):
     join = three.follower.server.config.peer_listen
     peer_listen, listen = free_addresses(2)
     config = three.config("n7", join=join, peer_listen=peer_listen, listen=listen)

@@ -1,4 +1,4 @@
-"""What is wrong with calls about what is above single tasks: method, request, reason."""
+"""Invalid requests about groups, schedules, waits and batches: method, request, reason."""
 
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb

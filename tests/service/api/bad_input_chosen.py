@@ -1,4 +1,4 @@
-"""What is wrong with calls that choose tasks, by id, key or filter: method, request, reason."""
+"""Invalid requests that select tasks by id, key or filter: method, request, reason."""
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb

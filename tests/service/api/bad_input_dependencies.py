@@ -1,4 +1,4 @@
-"""What is wrong with the dependencies of tasks that are put: method, request, reason."""
+"""Invalid dependencies of new tasks: method, request, reason."""
 
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb

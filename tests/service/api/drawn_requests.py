@@ -1,4 +1,4 @@
-"""Draw requests of any kind from the contract itself: sound ones, and ones with nonsense."""
+"""Generate random requests of any kind from the contract: valid ones, and ones with nonsense."""
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -57,7 +57,7 @@ SOUND = {
     "failover_grace_ms": (15_000,),
     "auto_create_tubes": (False,),
 }
-"""What a field of this name may well hold."""
+"""Valid values by field name."""
 WILD = {
     "tube": ("nowhere", "t*", "a b", "", "x" * 129, "\0", "\U0001f600"),
     "filter": (
@@ -87,12 +87,12 @@ WILD = {
     "outcome_wait_ms": (-1, INT64[0]),
     "paths": ("nothing", "", "retry.attempts_max"),
 }
-"""What it may not, besides what no field of its type may."""
+"""Invalid values by field name, in addition to the invalid values of the field's type."""
 NEEDED = {
     *("tube", "tasks", "sources", "selector", "settlements", "tokens", "ids", "name"),
     "taskraft.v1.TakeTasksRequest.ttr_ms",
 }
-"""What stands in every request that has it, but for wild ones: by name, or by full name."""
+"""Fields that valid requests always set, by name or by full name."""
 DEPTH_MAX = 5
 ITEMS_MAX = 2
 
@@ -108,7 +108,7 @@ _MADE: dict[tuple[str, int, int], st.SearchStrategy[Message]] = {}
 
 
 def _message(descriptor: Descriptor, wildness: int, depth: int) -> st.SearchStrategy[Message]:
-    """Return a strategy of messages; ``wildness``: so many of 16 fields hold nonsense."""
+    """Return a strategy of messages; ``wildness`` of 16 fields hold nonsense."""
     key = (descriptor.full_name, wildness, depth)
     if key not in _MADE:
         _MADE[key] = st.composite(_drawn)(descriptor, wildness, depth)
@@ -132,7 +132,7 @@ def _drawn(draw, descriptor: Descriptor, wildness: int, depth: int) -> Message:
 
 
 def _mend(message: Message, draw) -> None:
-    """Take back what of a sound message contradicts the rest."""
+    """Remove contradictions between the fields of a valid message."""
     if isinstance(message, task_pb2.TaskSelector):
         ways = [way for way in ("ids", "keys", "filter") if getattr(message, way)]
         for way in ways[1:]:
@@ -189,7 +189,7 @@ def _sound(field: FieldDescriptor) -> tuple:
             return (0, 1, 2, 100)
         case _:
             assert field.type == FieldDescriptor.TYPE_INT64, field.full_name
-            # Times are long: nothing may end by itself while requests are drawn.
+            # Use long times, so that nothing expires while requests are generated.
             far = (80_000_000, INT64[1])
             return far if field.name.endswith("_ms") else (1, 2, 3, 4, *far)
 

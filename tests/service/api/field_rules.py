@@ -1,7 +1,7 @@
-"""What each field of each request must not hold, by its name or by the names of message and field.
+"""List the invalid values of each request field, by its name or by message and field.
 
-A field of the contract that has no rule here fails the test: either it is checked, or it is said
-why nothing can be wrong with it.
+A field of the contract without a rule fails the test: either invalid values are listed, or the rule
+says why every value is valid.
 """
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -10,12 +10,12 @@ INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 NEGATIVE = (-1, INT64_MIN)
 NOTHING = ()
-"""Any value that the type allows is allowed, or it is not looked at."""
+"""Every value of the type is valid, or the field is not checked."""
 
 NAMES_OF_TUBES = ("", "a b", "x" * 129, "a\0", "\U0001f600")
 TOO_LONG = ("x" * 129, "\U0001f600" * 33)
 RULES = {
-    # by the field's name
+    # by field name
     "request_id": ("x" * 65, "\U0001f600" * 17),
     "page_size": (-1, 1001, INT32_MIN, INT32_MAX),
     "page_token": ("?", "eHl6", "\0"),
@@ -136,7 +136,7 @@ RULES = {
     "ReleaseAllRequest.name": NAMES_OF_TUBES,
     "ListTubesRequest.names": ("", "a b", "\0"),
     "GetStatisticsRequest.tubes": ("", "a b", "\0"),
-    # answered with a reason of their own, see test_bad_input
+    # refused with a reason of their own, see test_bad_input
     "PromoteMemberRequest.name": NOTHING,
     "RemoveMemberRequest.name": NOTHING,
     "TransferLeadershipRequest.name": NOTHING,
@@ -161,7 +161,7 @@ OUT_OF_PLACE = {
     ),
     *("TaskSpec.on_dependency_failure", "TaskSelector.tasks_max", "TaskSelector.after_id"),
 }
-"""Fields that have no place in the request that is tried, whatever they hold."""
+"""Fields that have no effect in the tested request, whatever they hold."""
 ITEMS_MAX = {
     "TaskSpec.unique_key": (8, "k"),
     "UniqueKey.parts": (8, "k"),
@@ -174,7 +174,7 @@ ITEMS_MAX = {
     "TaskUpdate.headers_remove": (1_000, "h"),
     "Settlement.tokens": (10_000, 1),
 }
-"""Fields that hold a list of scalars: how many items it may have, and one that is right."""
+"""Fields with a list of scalars: the maximum number of items, and one valid item."""
 for name in ("TakeTasksRequest", "Open", "Filter"):
     ITEMS_MAX[f"{name}.types"] = (64, "t")
 MESSAGES_MAX = {
@@ -187,7 +187,7 @@ MESSAGES_MAX = {
     "TaskSelector.keys": (10_000, {"parts": ["k"]}),
     "TaskSpec.depends_on": (100, {"task": {"tube": "emails", "id": 1}}),
 }
-"""Fields that hold a list of messages: how many items it may have, and one that is right."""
+"""Fields with a list of messages: the maximum number of items, and one valid item."""
 MAPS = {
     "TaskSpec.headers": ({"": b""}, {"x" * 129: b""}, {"h": b"x" * 8192}),
     "TaskUpdate.headers_set": ({"": b""}, {"x" * 129: b""}, {"h": b"x" * 8192}),
@@ -199,13 +199,13 @@ MAPS = {
     ),
     "FeedCursor.next_seq": ({-1: 0}, {INT32_MAX: 0}, {0: -1}, {0: INT64_MIN}),
 }
-"""What maps must not hold."""
+"""Invalid entries of maps."""
 UNKNOWN_CHOICES = (-1, 99, INT32_MAX)
 DEPTH_MAX = 8
 
 
 def paths_of(descriptor: Descriptor, depth: int = DEPTH_MAX):
-    """Yield each field that a request may hold: the fields on the way to it, itself last."""
+    """Yield the path to each field of a request: the fields on the way, and the field itself."""
     for field in descriptor.fields:
         if field.name in SET_BY_SERVER.get(descriptor.name, ()) or is_map(field):
             continue
@@ -217,7 +217,7 @@ def paths_of(descriptor: Descriptor, depth: int = DEPTH_MAX):
 
 
 def paths_to(descriptor: Descriptor, is_wanted, depth: int = DEPTH_MAX):
-    """Yield each field of messages that is wanted: the fields on the way to it, itself last."""
+    """Yield the paths to the wanted fields of messages, with the fields on the way."""
     for field in descriptor.fields:
         if field.name in SET_BY_SERVER.get(descriptor.name, ()) or field.message_type is None:
             continue
@@ -237,7 +237,7 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def forbidden(field: FieldDescriptor):
-    """Return what a field must not hold; KeyError: nobody has said."""
+    """Return the invalid values of a field; raise KeyError without a rule."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return NOTHING
     if field.enum_type is not None:
@@ -247,12 +247,12 @@ def forbidden(field: FieldDescriptor):
 
 
 def spelled(path) -> str:
-    """Return a path as a violation names it; of lists the first item."""
+    """Return a path in the notation of violations, with index 0 for lists."""
     return ".".join(f"{field.name}[0]" if field.is_repeated else field.name for field in path)
 
 
 def list_of_too_many(field: FieldDescriptor):
-    """Return too many items for a field that holds a list of scalars, each of them right."""
+    """Return too many valid items for a field with a list of scalars."""
     own = f"{field.containing_type.name}.{field.name}"
     if own not in ITEMS_MAX:
         return None

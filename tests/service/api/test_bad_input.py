@@ -1,4 +1,4 @@
-"""Bad input to every method: a typed error, and nothing has changed."""
+"""Invalid input to every method gets a typed error and changes nothing."""
 
 import grpc
 import pytest
@@ -400,7 +400,7 @@ async def refusal(node, method, raw) -> grpc.aio.AioRpcError:
     return caught.value
 
 
-async def test_bad_input_gets_a_typed_error_and_changes_nothing(tmp_path):
+async def test_invalid_input_gets_a_typed_error_and_changes_nothing(tmp_path):
     async with running(config_in(tmp_path, payload_bytes_max=1024)) as node:
         await create(node)
         await put(node, b"1", b"2")
@@ -410,12 +410,12 @@ async def test_bad_input_gets_a_typed_error_and_changes_nothing(tmp_path):
             error = await refusal(node, method, request.SerializeToString())
             assert reason_of(error) == reason, (method, request, error.details())
             assert parts(node) == before, (method, request)
-        # What was there is still there, and still works.
+        # The existing task is still there and can be taken.
         assert len((await take(node)).tasks) == 1
 
 
 def parts(node):
-    """Return what a refused call must not change: all but index and clock."""
+    """Return the state that a refused call must not change: all except index and clock."""
     queue = node.queue
     return (
         [tube.name for tube in queue.tubes()],
@@ -428,7 +428,7 @@ def parts(node):
     )
 
 
-async def test_every_method_refuses_what_is_not_a_message(node):
+async def test_every_method_refuses_bytes_that_are_not_a_message(node):
     await create(node)
     for method in sorted(IMPLEMENTED - {"Subscribe"}):
         before = node.queue.digest()
@@ -443,12 +443,12 @@ def test_every_method_of_the_contract_exists():
     assert set(METHODS) == IMPLEMENTED
 
 
-def test_bad_input_is_tried_on_every_method_that_can_be_called_wrongly():
+def test_invalid_input_is_tested_on_every_method_that_has_any():
     cannot_be_wrong = {"GetServerInfo", "GetClusterState", "DescribeFeed", "Subscribe"}
     assert {method for method, _, _ in CASES} == IMPLEMENTED - cannot_be_wrong
 
 
-async def test_a_lease_in_the_wrong_hands_is_refused_item_by_item(node):
+async def test_a_settled_lease_is_refused_on_its_own(node):
     await create(node)
     await put(node, b"1", b"2")
     (task,) = (await take(node, tasks_max=1)).tasks
@@ -459,7 +459,7 @@ async def test_a_lease_in_the_wrong_hands_is_refused_item_by_item(node):
     assert parts(node) == before
 
 
-async def test_a_task_in_the_wrong_state_is_refused_item_by_item(node):
+async def test_a_task_in_the_wrong_state_is_refused_on_its_own(node):
     await create(node)
     await put(node, b"1")
     await take(node)
@@ -471,7 +471,7 @@ async def test_a_task_in_the_wrong_state_is_refused_item_by_item(node):
         assert error.error.metadata["state"] == "TAKEN"
 
 
-async def test_all_violations_are_told_at_once(node):
+async def test_all_violations_are_reported_at_once(node):
     request = pb.PutTasksRequest(
         tube="a b", tasks=[task_pb2.TaskSpec(ttr_ms=-1), task_pb2.TaskSpec(ttl_ms=-2)]
     )

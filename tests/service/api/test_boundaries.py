@@ -1,4 +1,4 @@
-"""What just reaches a limit is accepted, what just exceeds it is refused, and by its name."""
+"""A value at a limit is accepted; a value beyond it is refused with the field's name."""
 
 from copy import deepcopy
 
@@ -345,7 +345,7 @@ CASES = [
     CASES,
     ids=[f"{place} {path[:40]}" for place, (_, _, path) in enumerate(CASES)],
 )
-def test_a_limit_is_where_it_is_said_to_be(accepted, refused, path):
+def test_a_limit_is_at_its_documented_value(accepted, refused, path):
     accepted()
     with pytest.raises(CallRefused) as caught:
         refused()

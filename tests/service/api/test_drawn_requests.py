@@ -1,4 +1,4 @@
-"""Whatever is asked, the answer is a typed one; no defect, and a refusal changes nothing."""
+"""Random requests get typed answers, never a bug, and a refused request changes nothing."""
 
 import asyncio
 
@@ -21,18 +21,18 @@ REQUESTS = {
     if method.name not in CHANGES_MEMBERS
 }
 LAST = ("DropTube", "Subscribe")
-"""Methods that leave nothing for the others: no tubes, or leases that end with a stream."""
+"""Methods that come last, because they end tubes or leases that other methods need."""
 EXAMPLES = 14
 CALL_SECONDS = 5
 FAR_MS = 80_000_000
 FOLLOW_SECONDS = 0.05
-"""How long a stream is followed that would not end by itself."""
+"""How long a stream is read that does not end by itself."""
 REASONS = set(error_pb2.Error.Reason.keys())
 DEFECTS = {"INTERNAL_ERROR", "REASON_UNSPECIFIED", "NOT_IMPLEMENTED", "COMMIT_UNKNOWN"}
 
 
 async def furnish(node):
-    """Make a tube of each sort, with tasks in some states."""
+    """Create a tube of each sort, with tasks in some states."""
     memory = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
     for tube in (
         Tube(name="timed", kind=Tube.FIFOTTL),
@@ -46,7 +46,7 @@ async def furnish(node):
 
 
 def state_of(node):
-    """Return what a refused call must not change: all but what time changes by itself."""
+    """Return the state that a refused call must not change: all except what time changes."""
     queue, queues = node.queue, node.server.components.queues
     names = [tube.name for tube in queue.tubes()]
     return [
@@ -60,7 +60,7 @@ def state_of(node):
 
 
 async def reason_for(node, method, request):
-    """Return why a call was refused; empty if it was answered."""
+    """Return the reason of a refused call; empty if it was answered."""
     path, is_stream = METHODS[method]
     raw = request.SerializeToString()
     try:
@@ -81,7 +81,7 @@ async def reason_for(node, method, request):
     return ""
 
 
-def test_no_request_meets_a_defect_and_no_refused_one_changes_anything(tmp_path):
+def test_random_requests_cause_no_bug_and_refused_ones_change_nothing(tmp_path):
     with asyncio.Runner() as runner:
         lifetime = running(config_in(tmp_path, payload_bytes_max=8192))
         node = runner.run(lifetime.__aenter__())
@@ -95,7 +95,7 @@ def test_no_request_meets_a_defect_and_no_refused_one_changes_anything(tmp_path)
 
 
 def try_some(runner, node, method, requests):
-    """Call a method with drawn requests; they are not shrunk, for each finds what others left."""
+    """Call a method with random requests, unshrunk, because each call changes the state."""
 
     @settings(
         max_examples=EXAMPLES,

@@ -1,4 +1,4 @@
-"""Every field of every request, out of its range: the refusal names it, and nothing has changed."""
+"""Every field of every request out of its range is refused by name and changes nothing."""
 
 import grpc
 import pytest
@@ -63,10 +63,10 @@ BASES = {
     "Subscribe": pb.SubscribeRequest(open={"sources": [{"tube": "emails"}]}),
     "ExecuteBatch": pb.ExecuteBatchRequest(),
 }
-"""What each call needs beside the field that is tried; the others name a tube, and a task."""
+"""Valid fields of each request besides the tested one; other requests name a tube and a task."""
 METHODS = {method.name: method for service in SERVICES for method in service.methods}
 NOT_CALLED = {"Subscribe", "ExecuteBatch"}
-"""A stream; and what holds the others' requests."""
+"""Methods tested elsewhere: a stream, and the batch of other requests."""
 CASES = [
     (method, path)
     for method in METHODS.values()
@@ -85,7 +85,7 @@ BATCHED = [
     for method in METHODS.values()
     if method.input_type is operation.message_type
 ]
-"""The operations of a batch, and the methods that do the same alone."""
+"""The operations of a batch, with the methods that do the same."""
 
 
 def base_of(method):
@@ -101,7 +101,7 @@ def base_of(method):
 
 
 def request_with(method, path, *values):
-    """Return a call's request that holds a value at a path and is right elsewhere."""
+    """Return a valid request of a method with a value at a path."""
     request = GetMessageClass(method.input_type)()
     request.CopyFrom(base_of(method))
     at = request
@@ -126,7 +126,7 @@ def request_with(method, path, *values):
 
 
 def set_field(message, field, values):
-    """Let a field of a message hold a value, some of them, or a map."""
+    """Set a field of a message to a value, a list or a map."""
     if is_map(field):
         getattr(message, field.name).update(*values)
     elif is_list_of_messages(field):
@@ -140,12 +140,12 @@ def set_field(message, field, values):
 
 
 def own_name(field):
-    """Return by what name the rules know a field."""
+    """Return the name of a field in the rules."""
     return f"{field.containing_type.name}.{field.name}"
 
 
 def name_told(told, path):
-    """Return under which name the refusal tells of a path: its own, or that of what it is in."""
+    """Return the name under which a refusal reports a path: its own name or that of a parent."""
     whole = spelled(path)
     return max((name for name in told if whole.startswith(name)), key=len, default=None)
 
@@ -165,7 +165,7 @@ def test_each_field_of_the_contract_has_a_rule():
     assert without == set()
 
 
-def test_no_field_of_the_contract_is_a_fraction_so_none_is_infinite_or_no_number():
+def test_no_field_of_the_contract_is_a_floating_point_number():
     fractions = {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}
     fields = [path[-1] for _, path in CASES] + [path[-1] for path in OF_STREAMS]
     assert not [field.full_name for field in fields if field.type in fractions]
@@ -184,13 +184,13 @@ async def furnished(tmp_path):
 async def told_of(node, method, request):
     index, digest = node.queue.applied_index, node.queue.digest()
     error = await refusal(node, method.name, request.SerializeToString())
-    # What the queue itself refuses stands in the log.
+    # Refusals of the queue itself are in the log.
     assert node.queue.applied_index > index or node.queue.digest() == digest, request
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, (request, error.details())
     return {one.field: one.description for one in bad_request(error).field_violations}
 
 
-async def test_each_field_that_is_out_of_range_is_named_with_its_value(furnished):
+async def test_each_field_out_of_range_is_named_with_its_value(furnished):
     for method, path in CASES:
         field = path[-1]
         for value in forbidden(field):
@@ -202,7 +202,7 @@ async def test_each_field_that_is_out_of_range_is_named_with_its_value(furnished
                 assert str(value) in told[name], (method.name, name, value, told)
 
 
-async def test_each_list_that_is_too_long_is_named_with_its_length(furnished):
+async def test_each_scalar_list_that_is_too_long_is_named_with_its_length(furnished):
     for method, path in CASES:
         items = list_of_too_many(path[-1])
         if items is not None:
@@ -212,7 +212,7 @@ async def test_each_list_that_is_too_long_is_named_with_its_length(furnished):
             assert "more than" in told[name] or "not 1 to" in told[name], (method.name, told)
 
 
-async def test_each_list_of_messages_that_is_too_long_is_named_with_its_length(furnished):
+async def test_each_message_list_that_is_too_long_is_named_with_its_length(furnished):
     for method in METHODS.values():
         for path in paths_to(method.input_type, is_list_of_messages):
             is_of_others = method.name in NOT_CALLED and path[-1] is not OPERATIONS
@@ -227,7 +227,7 @@ async def test_each_list_of_messages_that_is_too_long_is_named_with_its_length(f
             assert str(most + 1) in told[name], (method.name, told)
 
 
-async def test_each_map_that_holds_what_it_must_not_is_named(furnished):
+async def test_each_map_with_an_invalid_entry_is_named(furnished):
     for method in METHODS.values():
         for path in paths_to(method.input_type, is_map):
             if method.name in NOT_CALLED:
@@ -238,7 +238,7 @@ async def test_each_map_that_holds_what_it_must_not_is_named(furnished):
                 assert any(name.startswith(whole) for name in told), (method.name, whole, told)
 
 
-async def test_each_field_of_an_operation_of_a_batch_is_named_with_the_operation(furnished):
+async def test_each_invalid_field_in_a_batch_is_named_with_its_operation(furnished):
     batch = METHODS["ExecuteBatch"]
     for operation, method in BATCHED:
         for path in paths_of(method.input_type):
@@ -249,7 +249,7 @@ async def test_each_field_of_an_operation_of_a_batch_is_named_with_the_operation
                 assert name_told(told, whole) is not None, (spelled(whole), value, told)
 
 
-async def test_each_field_of_the_messages_of_a_stream_is_named(furnished):
+async def test_each_invalid_field_of_a_stream_message_is_named(furnished):
     subscribe = METHODS["Subscribe"]
     for path in OF_STREAMS:
         for value in forbidden(path[-1]):

@@ -1,4 +1,4 @@
-"""A single node over real gRPC: the life of tasks, sessions and tubes."""
+"""A single node over real gRPC: tasks, sessions and tubes from start to end."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ async def test_a_task_is_put_taken_and_acknowledged(node):
     assert statistics.total.calls.ack == 2
 
 
-async def test_what_the_producer_said_is_handed_out_as_it_came(node):
+async def test_the_spec_of_the_producer_is_delivered_unchanged(node):
     await create(node)
     spec = task_pb2.TaskSpec(
         payload=b"body",
@@ -75,7 +75,7 @@ async def test_a_take_waits_for_a_put(node):
     await put(node, b"late")
     taken = await waiting
     assert [task.spec.payload for task in taken.tasks] == [b"late"]
-    # The task was put and leased by one and the same entry.
+    # One entry has put and leased the task.
     assert taken.revision == before + 1
 
 
@@ -104,7 +104,7 @@ async def test_a_wait_ends_before_the_callers_deadline(node):
     assert not answer.tasks
 
 
-async def test_a_consumer_that_goes_away_is_forgotten(node):
+async def test_a_cancelled_consumer_is_removed(node):
     await create(node)
     waiting = node.tasks.TakeTasks(
         pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")]), timeout=30
@@ -116,7 +116,7 @@ async def test_a_consumer_that_goes_away_is_forgotten(node):
     assert len((await take(node)).tasks) == 1
 
 
-async def test_a_pattern_finds_tubes_that_come_later(node):
+async def test_a_pattern_finds_later_tubes(node):
     waiting = asyncio.ensure_future(take(node, tube="mail.*", wait_ms=5_000))
     await node.waiting_anywhere(1)
     await create(node, "mail.out")
@@ -133,7 +133,7 @@ async def test_a_delayed_task_reaches_a_waiting_consumer(node):
     assert task.since_ms - task.created_ms >= 50
 
 
-async def test_a_lease_that_ends_makes_the_task_ready_again(node):
+async def test_an_expired_lease_makes_the_task_ready_again(node):
     await create(node)
     await put(node, b"x")
     first = await take(node, ttr_ms=40)
@@ -163,7 +163,7 @@ async def test_a_repeated_take_gets_the_same_leases(node):
     assert len((await take(node)).tasks) == 1
 
 
-async def test_large_tasks_come_in_answers_that_any_client_accepts(node):
+async def test_large_tasks_fit_into_answers_that_any_client_accepts(node):
     await create(node)
     for _ in range(16):
         await put(node, bytes(256 * 1024), headers={"trace": bytes(1024)})
@@ -172,7 +172,7 @@ async def test_large_tasks_come_in_answers_that_any_client_accepts(node):
     assert first.ByteSize() < GRPC_BYTES_MAX
 
 
-async def test_a_request_id_cannot_stand_for_another_request(node):
+async def test_a_request_id_of_another_request_is_refused(node):
     await create(node)
     await node.tasks.PutTasks(
         pb.PutTasksRequest(request_id="r", tube="emails", tasks=[task_pb2.TaskSpec(payload=b"1")])
@@ -184,7 +184,7 @@ async def test_a_request_id_cannot_stand_for_another_request(node):
     assert reason_of(caught.value) == "REQUEST_ID_REUSED"
 
 
-async def test_released_buried_and_kicked_tasks_come_back(node):
+async def test_released_buried_and_kicked_tasks_are_taken_again(node):
     await create(node)
     await put(node, b"x", b"y")
     one, two = (await take(node)).tasks
@@ -199,7 +199,7 @@ async def test_released_buried_and_kicked_tasks_come_back(node):
     assert [(task.id, task.attempt) for task in tasks] == [(1, 1), (2, 2)]
 
 
-async def test_touch_prolongs_a_lease(node):
+async def test_a_touch_extends_a_lease(node):
     await create(node)
     await put(node, b"x", ttr_ms=60_000)
     (task,) = (await take(node)).tasks
@@ -220,7 +220,7 @@ async def test_tasks_are_listed_in_pages_by_state(node):
     assert not second.next_page_token
 
 
-async def test_chosen_tasks_are_shown_without_the_holders_secret(node):
+async def test_selected_tasks_are_shown_without_the_holders_session_id(node):
     await create(node)
     await put(node, b"x", b"y")
     opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
@@ -236,7 +236,7 @@ async def test_chosen_tasks_are_shown_without_the_holders_secret(node):
     assert answer.tasks[1].session_id == session_id[:8]
 
 
-async def test_deleting_and_burying_work_by_id(node):
+async def test_tasks_are_deleted_and_buried_by_id(node):
     await create(node)
     await put(node, b"1", b"2")
     buried = await node.tasks.BuryTasks(
@@ -249,7 +249,7 @@ async def test_deleting_and_burying_work_by_id(node):
     assert [error.item for error in deleted.errors] == [2]
 
 
-async def test_a_closed_session_gives_its_tasks_back(node):
+async def test_a_closed_session_releases_its_tasks(node):
     await create(node)
     await put(node, b"x")
     opened = await node.sessions.OpenSession(
@@ -286,7 +286,7 @@ async def test_tubes_are_listed_truncated_and_dropped(node):
     assert (truncated.tasks, dropped.tasks) == (1, 1)
 
 
-async def test_a_tube_with_waiting_consumers_is_dropped_by_force_only(node):
+async def test_a_tube_with_waiting_consumers_is_dropped_only_by_force(node):
     await create(node)
     waiting = asyncio.ensure_future(take(node, wait_ms=5_000))
     await node.waiting(1)
@@ -297,7 +297,7 @@ async def test_a_tube_with_waiting_consumers_is_dropped_by_force_only(node):
     waiting.cancel()
 
 
-async def test_release_all_releases_what_anybody_holds(node):
+async def test_release_all_releases_the_tasks_of_every_holder(node):
     await create(node)
     await put(node, b"x")
     await take(node)
@@ -306,7 +306,7 @@ async def test_release_all_releases_what_anybody_holds(node):
     assert len((await take(node)).tasks) == 1
 
 
-async def test_the_first_put_makes_its_tube_where_that_is_configured(tmp_path):
+async def test_the_first_put_creates_its_tube_if_configured(tmp_path):
     async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
         waiting = asyncio.ensure_future(take(node, tube="fresh", wait_ms=5_000))
         await node.waiting_anywhere(1)
@@ -314,7 +314,7 @@ async def test_the_first_put_makes_its_tube_where_that_is_configured(tmp_path):
         assert len((await waiting).tasks) == 1
 
 
-async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
+async def test_puts_are_refused_while_disk_space_is_low_and_acks_are_not(node):
     await create(node)
     await put(node, b"x")
     node.server.components.disk.low_bytes = 2**62
@@ -348,7 +348,7 @@ async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     assert not (await ack(node, taken.tasks)).errors
 
 
-async def test_a_put_that_waits_for_room_finds_the_disk_low(node):
+async def test_a_put_that_waits_for_capacity_is_refused_when_disk_space_gets_low(node):
     options = tube_service_pb2.TubeOptions(capacity_tasks=1)
     tube = tube_service_pb2.Tube(
         name="emails", kind=tube_service_pb2.Tube.LIMFIFOTTL, options=options
@@ -384,7 +384,7 @@ async def test_concurrent_puts_share_entries(node):
     assert node.queue.applied_index - before < 100
 
 
-async def test_the_feed_tells_every_transition_once(node):
+async def test_the_feed_contains_every_transition_once(node):
     await create(node)
     await put(node, *[b"x"] * 20)
     taken = await take(node, tasks_max=20)
@@ -404,7 +404,7 @@ async def test_the_feed_tells_every_transition_once(node):
     assert sorted(kinds) == [1] * 20 + [2] * 20 + [3] * 20
 
 
-async def test_columns_say_the_same_as_messages(node):
+async def test_columns_contain_the_same_events_as_messages(node):
     await create(node)
     await put(node, *[b"x"] * 50, type="mail")
     described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
@@ -420,7 +420,7 @@ async def test_columns_say_the_same_as_messages(node):
     assert {event.type for event in events} == {"mail"}
 
 
-async def test_a_watcher_of_the_feed_hears_of_news(node):
+async def test_a_watch_of_the_feed_ends_with_new_events(node):
     await create(node)
     described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
     known = {part.partition: part.high_seq for part in described.partitions}
@@ -433,7 +433,7 @@ async def test_a_watcher_of_the_feed_hears_of_news(node):
     assert sum(part.high_seq for part in answer.partitions) == sum(known.values()) + 1
 
 
-async def test_a_reader_for_ever_gets_changes_as_they_come(node):
+async def test_a_read_without_an_end_gets_later_changes(node):
     await create(node)
     await put(node, b"x")
     described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
@@ -449,7 +449,7 @@ async def test_a_reader_for_ever_gets_changes_as_they_come(node):
     reading.cancel()
 
 
-async def test_old_events_are_removed_and_readers_are_told(tmp_path):
+async def test_old_events_are_trimmed_and_readers_are_told(tmp_path):
     async with running(config_in(tmp_path, feed_bytes_max=1 << 20, feed_partitions=1)) as node:
         await create(node)
         for _ in range(3):

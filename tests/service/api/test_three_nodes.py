@@ -44,7 +44,7 @@ class Three:
         ]
 
     async def settled(self):
-        """Return once one leads and the others follow."""
+        """Return once one node leads and the others follow."""
         phases = [NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)]
 
         def is_settled():
@@ -107,7 +107,7 @@ async def three(tmp_path):
         yield one
 
 
-async def test_every_node_takes_every_call(three):
+async def test_every_node_accepts_every_call(three):
     await create(three.leader)
     for node in three.nodes:
         await put(node, b"x")
@@ -137,12 +137,12 @@ async def test_replicas_with_the_same_index_have_the_same_state(three):
         await put(three.nodes[number % 3], b"x" * number, delay_ms=number)
         await take(three.nodes[number % 3], tasks_max=2)
     queues = [node.queue for node in three.nodes]
-    # Deadlines may add entries meanwhile, so what is equal is looked for anew each time.
+    # Deadlines may add entries at any time, so look for equal indexes in each try.
     await turns_until(lambda: len({queue.applied_index for queue in queues}) == 1)
     assert len({queue.digest() for queue in queues}) == 1
 
 
-async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
+async def test_a_follower_serves_bounded_stale_reads(three):
     await create(three.leader)
     follower = three.followers[0]
     local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL, staleness_ms_max=1)
@@ -154,7 +154,7 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
     assert follower.server.components.forwarder.calls == before
 
 
-async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
+async def test_a_forwarded_call_keeps_its_trace(three, monkeypatch):
     await create(three.leader)
     endpoint = three.leader.server.components.endpoint
     execute, seen = endpoint._execute, []
@@ -170,8 +170,8 @@ async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatc
     assert seen == [parent]
 
 
-async def test_a_wait_goes_on_at_the_leader_where_it_was_when_it_is_passed_on(three):
-    """Two nodes away from its caller a take has waited as long as its caller sees it wait."""
+async def test_a_forwarded_wait_keeps_its_waiting_time(three):
+    """A take that was forwarded twice has waited as long as its caller sees it wait."""
     await create(three.leader)
     request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], wait_ms=50_000)
     waited = ((WAITED_KEY, "49999"),)
@@ -179,7 +179,7 @@ async def test_a_wait_goes_on_at_the_leader_where_it_was_when_it_is_passed_on(th
         assert not (await node.tasks.TakeTasks(request, metadata=waited, timeout=5)).tasks
 
 
-async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):
+async def test_a_forwarded_call_is_not_forwarded_again(three):
     follower = three.followers[0]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await follower.tubes.CreateTube(
@@ -191,7 +191,7 @@ async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):
     assert reason_of(caught.value) == "NOT_LEADER"
 
 
-async def test_a_stream_over_a_follower_reaches_the_leader(three):
+async def test_a_stream_through_a_follower_reaches_the_leader(three):
     await create(three.leader)
     stream = three.followers[0].tasks.Subscribe(timeout=20)
     sources = [pb.TakeSource(tube="emails")]
@@ -231,7 +231,7 @@ async def test_a_waiting_take_survives_a_change_of_leader(three):
     assert len((await waiting).tasks) == 1
 
 
-async def test_leadership_can_be_handed_to_a_member_by_name(three):
+async def test_leadership_is_transferred_to_a_member_by_name(three):
     target = three.followers[0]
     name = target.server.config.node_name
     answer = await three.followers[1].cluster.TransferLeadership(
@@ -242,7 +242,7 @@ async def test_leadership_can_be_handed_to_a_member_by_name(three):
     assert three.leader is target
 
 
-async def test_a_leader_that_hands_over_tells_what_it_has_counted(three):
+async def test_a_leader_logs_its_counts_before_a_transfer(three):
     await create(three.leader)
     await put(three.leader, b"x")
     await take(three.leader, tube="emails", tasks_max=2)
@@ -260,7 +260,7 @@ async def test_a_leader_that_hands_over_tells_what_it_has_counted(three):
     assert (emails.calls_since_start.take_timeout, emails.calls_since_start.peek) == (0, 0)
 
 
-async def test_without_a_majority_calls_fail_soon_and_typed(three):
+async def test_without_a_majority_calls_fail_soon_with_a_typed_error(three):
     await create(three.leader)
     survivor = three.followers[0]
     for node in [node for node in three.nodes if node is not survivor]:
@@ -272,7 +272,7 @@ async def test_without_a_majority_calls_fail_soon_and_typed(three):
         await put(survivor, b"x")
     assert reason_of(caught.value) == "NO_LEADER"
     assert loop.time() - began < 3
-    # What it has is shown on request, also without a leader.
+    # The node shows its local state on request, even without a leader.
     local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
     answer = await survivor.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
     assert len(answer.tubes) == 1
@@ -282,8 +282,8 @@ async def test_without_a_majority_calls_fail_soon_and_typed(three):
     assert reason_of(caught.value) == "NODE_BEHIND"
 
 
-async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatch):
-    """A partition: the majority goes on under another leader; the old one does not know of it."""
+async def test_a_leader_that_is_cut_off_shows_no_fresh_state(three, monkeypatch):
+    """A partition: the majority continues under a new leader, unknown to the old one."""
     old = three.leader
     await create(old)
     tubes = {node: lister(node) for node in three.nodes}
@@ -303,7 +303,7 @@ async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatc
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await reading
             assert reason_of(caught.value) in {"NO_LEADER", "NODE_BEHIND"}
-        # Whoever asks for no bound is shown what there is.
+        # A read without a bound returns the local state.
         assert await tubes[old](level=LOCAL) == ["emails"]
         for node in others:
             assert await tubes[node]() == ["emails", "later"]
@@ -317,7 +317,7 @@ LOCAL = task_pb2.Consistency.LOCAL
 
 
 def lister(node):
-    """Return what asks a node for its tubes."""
+    """Return a function that asks a node for its tubes."""
 
     async def names(**consistency):
         request = tube_service_pb2.ListTubesRequest(consistency=task_pb2.Consistency(**consistency))
@@ -336,7 +336,7 @@ async def test_the_cluster_shows_its_members(three):
     assert state.leader == three.leader.server.config.node_name
     assert state.state.phase == cluster_service_pb2.NodeState.WAITING
     async with asyncio.timeout(10):
-        # A follower has heard of its leader before the leader has its first answer.
+        # A follower knows its leader before the leader has its first answer.
         asked = cluster_service_pb2.GetClusterStateRequest()
         while not all(
             member.active for member in (await three.leader.cluster.GetClusterState(asked)).members
@@ -348,11 +348,11 @@ async def test_the_cluster_shows_its_members(three):
     assert "taskraft.leader" in info.service_config_json
 
 
-async def test_sessions_outlive_a_change_of_leader(three):
+async def test_sessions_survive_a_change_of_leader(three):
     await create(three.leader)
     stream = three.leader.tasks.Subscribe(timeout=20)
     sources = [pb.TakeSource(tube="emails")]
-    # A session that would end with its stream: a change of leader is not the client's fault.
+    # This session ends with its stream, but a change of leader is not the client's fault.
     await stream.write(
         pb.SubscribeRequest(
             open=pb.SubscribeRequest.Open(sources=sources),
@@ -374,7 +374,7 @@ async def test_sessions_outlive_a_change_of_leader(three):
 
 
 @pytest.mark.parametrize("is_moved", [False, True], ids=["same leader", "another leader"])
-async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_path, is_moved):
+async def test_a_node_that_was_away_for_long_gets_a_snapshot(tmp_path, is_moved):
     small = {
         "log_segment_bytes": 16_384,
         "log_flush_bytes": 32_768,
@@ -387,7 +387,7 @@ async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_p
         name = away.server.config.node_name
         index = away.queue.applied_index
         await three.stop(away)
-        # On both: either may lead when the node comes back, and each trims when it has flushed.
+        # Change both nodes: either may lead when the third returns, and each trims after its flush.
         while any(node.server.node.status().first <= index + 1 for node in three.nodes):
             await put(three.leader, *[b"x" * 900] * 20)
             await take(three.leader, tasks_max=5)
@@ -401,7 +401,7 @@ async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_p
         applied = three.leader.queue.applied_index
         await turns_until(lambda: {node.queue.applied_index for node in three.nodes} == {applied})
         assert len({node.queue.digest() for node in three.nodes}) == 1
-        # Nothing of its own log reached from where it was to where it is.
+        # The node's own log has no entry between its old and its new position.
         assert back.server.node.status().first > index + 1
         await three.stop(back)
         again = await three.start(name)

@@ -1,4 +1,4 @@
-"""A refused call tells everything that is wrong with it at once: field, value and limit."""
+"""A refused call reports all of its faults at once: field, value and limit."""
 
 import pytest
 from google.protobuf import field_mask_pb2
@@ -321,7 +321,7 @@ CASES = {
 }
 
 
-async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
+async def test_all_faults_of_a_request_are_reported_at_once_and_nothing_changes(node):
     await create(node, "plain", Tube.FIFO)
     await create(node)
     await put(node, b"1")
@@ -345,7 +345,7 @@ async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
         ("request_id", {"request_id": "x" * 65}),
     ],
 )
-async def test_what_many_methods_have_is_looked_at_beside_all_else(node, field, wrong):
+async def test_a_common_field_is_checked_together_with_all_others(node, field, wrong):
     having = [
         method
         for service in SERVICES
@@ -360,7 +360,7 @@ async def test_what_many_methods_have_is_looked_at_beside_all_else(node, field, 
         assert field in told, method.name
 
 
-async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):
+async def test_a_refused_item_reports_all_of_its_faults(node):
     await create(node, "plain", Tube.FIFO)
     answer = await node.tasks.PutTasks(puts({}, {"priority": 5, "ttl_ms": 7}))
     (error,) = answer.errors
@@ -372,7 +372,7 @@ async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):
     assert dict(error.error.metadata) == {"field": "priority", "value": "5", "kind": "FIFO"}
 
 
-async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
+async def test_a_message_above_the_limit_gets_a_typed_error(node):
     await create(node)
     whole = b"x" * (MESSAGE_BYTES_MAX // 32)
     request = puts(*[{"payload": whole}] * 33, tube="emails").SerializeToString()
@@ -382,7 +382,7 @@ async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
     assert (await take(node)).tasks == []
 
 
-async def test_what_is_only_too_large_in_a_batch_is_named_with_its_operation(node):
+async def test_an_oversized_payload_in_a_batch_is_named_with_its_operation(node):
     await create(node)
     large = {"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)}
     operations = [{"put": puts({}, tube="emails")}, {"put": puts(large, tube="emails")}]
@@ -393,7 +393,7 @@ async def test_what_is_only_too_large_in_a_batch_is_named_with_its_operation(nod
     assert (await take(node)).tasks == []
 
 
-async def test_very_many_violations_reach_the_caller(node):
+async def test_thousands_of_violations_reach_the_caller(node):
     await create(node, "plain", Tube.FIFO)
     request = puts(*[{"priority": 5, "ttl_ms": 7}] * 1_000, atomic=True)
     error = await refusal(node, "PutTasks", request.SerializeToString())
@@ -408,7 +408,7 @@ def error_info(error):
     return info
 
 
-async def test_what_does_not_parse_is_told_with_its_position(node):
+async def test_a_parse_error_is_reported_with_its_position(node):
     await create(node)
     schedule = {"name": "s", "tube": "emails", "cron": "0  61 * * *"}
     for method, request, position, words in (

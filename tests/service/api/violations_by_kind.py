@@ -1,4 +1,4 @@
-"""Requests with wishes that no task of a tube may have, and all that is told of them."""
+"""Requests with options that their tube does not support, and the expected violations."""
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -8,7 +8,7 @@ UNSUITABLE = [
     pb.Settlement(tokens=[1], release={"delay_ms": 5, "update": {"priority": 1, "ttl_ms": 3}}),
     pb.Settlement(tokens=[2], ack={"retain_ms": 4, "payload": b"x"}),
 ]
-"""Wishes that tubes of the kind FIFO, and those that keep nothing, do not know."""
+"""Settlements with options that FIFO tubes, and tubes without retention, do not support."""
 UNSUITABLE_TOLD = {
     "[0].release.delay_ms": "5 is not supported in a tube of kind FIFO",
     "[0].release.update.priority": "1 is not supported in a tube of kind FIFO",
@@ -83,4 +83,4 @@ UNSUITABLE_CASES = {
         },
     ),
 }
-"""Method, request, and words of what is told by field; in the tubes of ``test_violations``."""
+"""Method, request, and expected texts by field, for the tubes of ``test_violations``."""

@@ -21,7 +21,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 class EndOfTest(Exception):
-    """Stands for the end of the process: no further change comes."""
+    """Ends the test: the node's addresses change no more."""
 
 
 class Failed(grpc.aio.AioRpcError):

@@ -72,7 +72,7 @@ async def refused(call):
 async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     await create(three.leader)
     await put(three.leader, *[b"x"] * 50)
-    # Any member may be asked.
+    # Any member accepts the call.
     follower = three.followers[0]
     new = await start(three, joiner_in(three, tmp_path, "n7", follower.server.config.listen))
     assert new.server.node.config.member_id == 4, "the number follows on the highest so far"
@@ -80,14 +80,14 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     member = await promote(follower, "n7")
     assert (member.suffrage, member.joined) == (cluster_pb.Member.VOTER, True)
     await turns_until(lambda: new.server.components.phases.phase is NodePhase.WAITING)
-    # It takes calls like everybody else, and may lead.
+    # The new member serves calls and may lead.
     assert len((await take(new)).tasks) == 20
     request = cluster_pb.TransferLeadershipRequest(name="n7", request_id="t")
     answer = await new.cluster.TransferLeadership(request, timeout=10)
     assert answer.leader == "n7"
     await turns_until(lambda: new.server.components.phases.phase is NodePhase.RUNNING)
     await put(follower, b"y")
-    # It is the same member after a restart, though its settings still say that it joins.
+    # After a restart it is the same member, although its settings still contain the join address.
     name = new.server.config.node_name
     await three.stop(new)
     again = await three.start(name)
@@ -96,13 +96,13 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     assert await suffrage(again) == dict.fromkeys(("n0", "n1", "n2", "n7"), cluster_pb.Member.VOTER)
 
 
-async def test_a_member_that_comes_back_with_other_addresses_is_called_there(three, tmp_path):
+async def test_a_member_that_returns_with_other_addresses_is_reached_there(three, tmp_path):
     config = joiner_in(three, tmp_path, "n7", three.leader.server.config.listen)
     new = await start(three, config)
     await promote(three.leader, "n7")
     await three.stop(new)
     peer, client = free_addresses(2)
-    # Its settings need not name a cluster to join: it knows the members.
+    # Its settings need no join address: the member knows the others.
     moved = config.model_copy(update={"listen": client, "peer_listen": peer, "join": ""})
     again = await start(three, moved)
     await turns_until(
@@ -117,13 +117,13 @@ async def test_a_member_that_comes_back_with_other_addresses_is_called_there(thr
     assert (await suffrage(again))["n7"] == cluster_pb.Member.VOTER
 
 
-async def test_a_member_is_added_by_the_operator_before_its_node_comes(three, tmp_path):
+async def test_an_operator_may_add_a_member_before_its_node_starts(three, tmp_path):
     peer, client = free_addresses(2)
     first = (await three.followers[0].cluster.AddMember(adding("n7", peer, client))).member
     assert (first.id, first.joined) == (4, False)
     again = (await three.followers[1].cluster.AddMember(adding("n7", peer, client))).member
     assert again.id == 4, "asked again, it is the same member"
-    # Nobody has come yet.
+    # No node has joined yet.
     promotion = cluster_pb.PromoteMemberRequest(name="n7")
     assert await refused(three.leader.cluster.PromoteMember(promotion)) == "NODE_BEHIND"
     config = config_in(
@@ -138,7 +138,7 @@ async def test_a_member_is_added_by_the_operator_before_its_node_comes(three, tm
     assert (await promote(three.leader, "n7")).id == 4
 
 
-async def test_a_removed_member_ends_and_its_number_is_not_given_again(three, tmp_path):
+async def test_a_removed_member_stops_and_its_id_is_not_reused(three, tmp_path):
     gone = three.followers[0]
     name = gone.server.config.node_name
     await remove(three.followers[1], name)
@@ -150,13 +150,13 @@ async def test_a_removed_member_ends_and_its_number_is_not_given_again(three, tm
     assert added.member.id == 4
 
 
-async def test_a_repeated_request_is_answered_as_the_first_one_was(three):
-    # The answers may have been lost: other nodes are asked again, and there is another leader.
+async def test_a_repeated_request_gets_its_first_answer(three):
+    # The answers may have been lost: another node is asked, under another leader.
     addition = adding("n7", request_id="a")
     added = (await three.leader.cluster.AddMember(addition)).member
     removal = cluster_pb.RemoveMemberRequest(name="n7", request_id="r")
     await three.leader.cluster.RemoveMember(removal)
-    # The successor may have that change still to apply: it takes over when it has.
+    # The new leader may first have to apply the change: it takes over afterwards.
     to = three.followers[0].server.config.node_name
     transfer = cluster_pb.TransferLeadershipRequest(name=to)
     await three.leader.cluster.TransferLeadership(transfer, timeout=10)
@@ -168,13 +168,13 @@ async def test_a_repeated_request_is_answered_as_the_first_one_was(three):
         assert (again.id, again.name, again.suffrage) == (4, "n7", cluster_pb.Member.LEARNER)
         assert again.id == added.id
     assert three.leader.server.node.roster == roster, "nothing was done again"
-    # Other requests are requests of their own.
+    # Other request ids are other requests.
     another = cluster_pb.RemoveMemberRequest(name="n7", request_id="r2")
     assert await refused(three.leader.cluster.RemoveMember(another)) == "MEMBER_NOT_FOUND"
     assert (await three.leader.cluster.AddMember(adding("n7", request_id="a2"))).member.id == 5
 
 
-async def test_a_repeated_promotion_is_answered_though_the_member_is_gone(three, tmp_path):
+async def test_a_repeated_promotion_is_answered_although_the_member_is_gone(three, tmp_path):
     new = await start(three, joiner_in(three, tmp_path, "n7", three.leader.server.config.listen))
     promotion = cluster_pb.PromoteMemberRequest(name="n7", request_id="p")
     assert (await promote(three.leader, "n7", "p")).id == 4
@@ -187,7 +187,7 @@ async def test_a_repeated_promotion_is_answered_though_the_member_is_gone(three,
     assert "n7" not in await suffrage(three.leader)
 
 
-async def test_a_leader_that_is_removed_hands_over_first(three):
+async def test_a_leader_transfers_leadership_before_its_removal(three):
     await create(three.leader)
     gone = three.leader
     await remove(gone, gone.server.config.node_name)
@@ -198,7 +198,7 @@ async def test_a_leader_that_is_removed_hands_over_first(three):
     assert len(await suffrage(three.leader)) == 2
 
 
-async def test_what_the_cluster_needs_is_not_removed(three):
+async def test_a_member_that_the_majority_needs_is_not_removed(three):
     dead, alive = three.followers
     await three.stop(dead)
     await turns_until(
@@ -206,7 +206,7 @@ async def test_what_the_cluster_needs_is_not_removed(three):
             not three.leader.server.node.status().peers[dead.server.node.config.member_id].is_active
         )
     )
-    # The dead one may go, the living one may not: two of two would be needed then.
+    # The dead member may be removed, a living one may not: then both remaining would be needed.
     name = alive.server.config.node_name
     assert await refused(remove(three.leader, name)) == "MEMBER_NEEDED"
     await remove(three.leader, dead.server.config.node_name)
@@ -216,7 +216,7 @@ async def test_what_the_cluster_needs_is_not_removed(three):
     assert await refused(remove(three.leader, last)) == "MEMBER_NEEDED"
 
 
-async def test_another_node_cannot_join_under_a_name_that_is_taken(three, tmp_path):
+async def test_a_node_cannot_join_under_a_used_name(three, tmp_path):
     config = joiner_in(three, tmp_path / "other", "n1", three.leader.server.config.listen)
     with pytest.raises(JoinRefused, match=r"member 2, which has another data directory"):
         await NodeServer.open(config)
@@ -225,7 +225,7 @@ async def test_another_node_cannot_join_under_a_name_that_is_taken(three, tmp_pa
         await NodeServer.open(strange)
 
 
-async def test_a_cluster_that_does_not_answer_is_told_in_the_end(tmp_path):
+async def test_a_join_that_gets_no_answer_fails(tmp_path):
     config = config_in(tmp_path, join=free_addresses(1)[0], join_wait_ms=0)
     with pytest.raises(JoinRefused, match="cannot join the cluster"):
         await NodeServer.open(config)
@@ -241,7 +241,7 @@ async def test_a_cluster_that_does_not_answer_is_told_in_the_end(tmp_path):
         (adding("n9", request_id="x" * 65), ["request_id"]),
     ],
 )
-async def test_a_malformed_member_is_refused_with_all_that_is_wrong(node, request_, fields):
+async def test_a_malformed_member_is_refused_with_all_faults(node, request_, fields):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await node.cluster.AddMember(request_)
     assert reason_of(caught.value) == "INVALID_FIELD"
@@ -249,13 +249,13 @@ async def test_a_malformed_member_is_refused_with_all_that_is_wrong(node, reques
     assert len(await suffrage(node)) == 1
 
 
-async def test_a_cluster_does_not_grow_without_end(node):
+async def test_the_number_of_members_is_limited(node):
     for number in range(14):
         await node.cluster.AddMember(adding(f"m{number}"))
     assert await refused(node.cluster.AddMember(adding("m14"))) == "LIMIT_REACHED"
 
 
-async def test_a_member_that_lags_is_not_promoted(tmp_path):
+async def test_a_lagging_member_is_not_promoted(tmp_path):
     async with cluster_in(tmp_path) as three:
         new = await start(
             three, joiner_in(three, tmp_path, "n7", three.leader.server.config.listen)
@@ -264,7 +264,7 @@ async def test_a_member_that_lags_is_not_promoted(tmp_path):
         await remove(three.leader, "n7")
         assert "was removed" in str(await new.server.node.failed)
         await three.stop(new)
-        # A name may come back, as another member.
+        # A name may be used again for a new member.
         new = await start(
             three, joiner_in(three, tmp_path / "b", "n7", three.leader.server.config.listen)
         )

@@ -1,4 +1,4 @@
-"""Which members may be promoted or removed: by what the leader knows of each."""
+"""Which members may be promoted or removed, from the leader's knowledge of each."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def status(voters=(ME,), **peers):
 
 
 def refusal(seen, info=NEWCOMER):
-    """Return why a learner is not promoted, or None if it may be."""
+    """Return why a learner may not be promoted, or None."""
     try:
         check_caught_up(seen, info)
     except CallRefused as refused:
@@ -49,7 +49,7 @@ def test_a_learner_that_has_caught_up_is_promoted(lag):
     assert refusal(status(n2=peer(lag))) is None
 
 
-def test_a_learner_that_is_far_behind_is_not():
+def test_a_lagging_learner_is_not_promoted():
     refused = refusal(status(n2=peer(PROMOTION_LAG_ENTRIES_MAX + 1)))
     assert refused.reason == error_pb2.Error.NODE_BEHIND
     assert refused.metadata == {"name": "n2", "lag_entries": "101"}
@@ -65,12 +65,12 @@ def test_a_learner_that_does_not_answer_is_not_promoted(seen):
     assert "not answering" in refusal(seen).message
 
 
-def test_of_a_learner_that_was_never_seen_everything_is_missing():
+def test_a_learner_that_was_never_seen_lacks_the_whole_log():
     assert refusal(status()).metadata["lag_entries"] == "500"
 
 
 @pytest.mark.parametrize("state", [ProgressState.PROBE, ProgressState.SNAPSHOT])
-def test_a_learner_that_does_not_follow_yet_is_not_promoted(state):
+def test_a_learner_that_receives_no_entries_yet_is_not_promoted(state):
     refused = refusal(status(n2=peer(7, state)))
     assert refused.reason == error_pb2.Error.NODE_BEHIND
     assert refused.metadata == {"name": "n2", "lag_entries": "7"}
@@ -95,7 +95,7 @@ def test_a_learner_that_has_not_joined_is_not_promoted():
         ((OTHER,), (), True),
     ],
 )
-def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_needed):
+def test_a_voter_is_removed_only_if_a_majority_of_the_others_answers(voters, silent, is_needed):
     peers = {
         f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
     }
@@ -110,7 +110,7 @@ def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_neede
         }
 
 
-def test_a_member_that_was_never_heard_of_does_not_answer():
+def test_a_member_that_was_never_seen_does_not_count_as_answering():
     refused = refused_without_quorum(status((ME, OTHER, THIRD), n2=peer()), OTHER)
     assert refused is not None
     assert refused.metadata["answering"] == "1"

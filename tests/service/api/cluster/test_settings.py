@@ -1,4 +1,4 @@
-"""Settings of the cluster and options of tubes change through the API: all or none."""
+"""Replicated settings and tube options change through the API, all or none."""
 
 import grpc
 import pytest
@@ -33,7 +33,7 @@ async def make(node, name, kind, profile, **options):
     return (await node.tubes.CreateTube(request)).tube
 
 
-async def test_settings_are_the_nodes_own_until_they_are_set(node):
+async def test_settings_have_the_nodes_values_until_they_are_set(node):
     shown = await configure(node)
     assert shown.failover_grace_ms == 15_000
     assert shown.auto_create_tubes is False
@@ -45,7 +45,7 @@ async def test_settings_are_the_nodes_own_until_they_are_set(node):
     assert (await configure(node, session_ttr_ms=8_000)).failover_grace_ms == 0
 
 
-async def test_settings_outlive_a_restart(tmp_path):
+async def test_settings_survive_a_restart(tmp_path):
     async with running(config_in(tmp_path)) as node:
         await configure(node, auto_create_tubes=True, auto_create_profile="t15")
     async with running(config_in(tmp_path)) as node:
@@ -53,7 +53,7 @@ async def test_settings_outlive_a_restart(tmp_path):
         assert (shown.auto_create_tubes, shown.auto_create_profile) == (True, "t15")
 
 
-async def test_one_wrong_setting_refuses_all(node):
+async def test_one_invalid_setting_refuses_all(node):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await configure(node, failover_grace_ms=1, session_ttr_ms=-1, auto_create_kind=Tube.CUSTOM)
     assert reason_of(caught.value) == "INVALID_FIELD"
@@ -68,7 +68,7 @@ async def test_the_feed_cannot_become_smaller_than_its_partitions(tmp_path):
         await configure(node, feed_bytes_max=100 * FEED_PARTITION_BYTES_MIN)
 
 
-async def test_the_first_put_makes_its_tube_as_the_settings_say(node):
+async def test_the_first_put_creates_its_tube_according_to_the_settings(node):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await put(node, b"1", tube="fresh")
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
@@ -81,7 +81,7 @@ async def test_the_first_put_makes_its_tube_as_the_settings_say(node):
     assert [task.spec.payload for task in taken] == [b"plain", b"low"]
 
 
-async def test_sessions_that_name_no_time_get_the_configured_one(node):
+async def test_sessions_without_a_ttr_get_the_configured_one(node):
     await configure(node, session_ttr_ms=9_000)
     opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
     named = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest(ttr_ms=2_000))
@@ -97,7 +97,7 @@ async def test_sessions_that_name_no_time_get_the_configured_one(node):
         stream.cancel()
 
 
-async def test_an_option_is_set_and_reset_by_the_mask(node):
+async def test_the_mask_sets_and_resets_options(node):
     await create(node)
     tube = await update(node, "ttr_ms", "take_paused", ttr_ms=5_000, take_paused=True)
     assert (tube.options.ttr_ms, tube.options.take_paused) == (5_000, True)
@@ -108,7 +108,7 @@ async def test_an_option_is_set_and_reset_by_the_mask(node):
     assert len((await take(node)).tasks) == 1
 
 
-async def test_a_resumed_tube_wakes_its_consumers(node):
+async def test_resuming_a_tube_wakes_its_consumers(node):
     await create(node)
     await put(node, b"1")
     await update(node, "take_paused", take_paused=True)
@@ -131,14 +131,14 @@ async def test_a_resumed_tube_wakes_its_consumers(node):
         (("ttl_scope",), {"ttl_scope": 9}, "INVALID_FIELD"),
     ],
 )
-async def test_an_update_that_makes_no_sense_is_refused(node, paths, options, reason):
+async def test_an_invalid_update_is_refused(node, paths, options, reason):
     await create(node)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await update(node, *paths, **options)
     assert reason_of(caught.value) == reason
 
 
-async def test_a_profile_is_shown_and_brings_its_defaults(node):
+async def test_a_profile_is_shown_and_sets_its_defaults(node):
     tube = await make(node, "work", Tube.FIFOTTL, "t15")
     assert tube.profile == "t15"
     assert tube.options.priority_order == Options.HIGHER_FIRST

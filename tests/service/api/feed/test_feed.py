@@ -1,4 +1,4 @@
-"""Reading the change feed of one node: what it has, what it waits for, what it refuses."""
+"""Reading the change feed of one node: available events, waits, and refusals."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ class Bench:
         self.apply_notifier.applied(0)
 
     def put(self, count):
-        """Put tasks, each of which is an event."""
+        """Put tasks; each put is one event."""
         self.apply(Put("t", [NewTask(b"x", 1)] * count))
 
     def read(self, **fields):
@@ -97,7 +97,7 @@ async def test_an_empty_range_at_the_end_is_read_at_once(bench):
     assert bench.seqs == []
 
 
-async def test_a_range_that_this_node_does_not_have_yet_is_waited_for(bench):
+async def test_a_read_waits_for_a_range_that_this_node_has_not_applied(bench):
     reading = bench.begin(from_seq=3, to_seq=7, wait_ms=60_000)
     await turns_until(lambda: bench.seqs == [3, 4])
     bench.apply()
@@ -111,13 +111,13 @@ async def test_a_range_that_this_node_does_not_have_yet_is_waited_for(bench):
 
 
 @pytest.mark.parametrize(("first", "to"), [(5, 6), (6, 7), (9, 0), (3, 6)])
-async def test_what_does_not_come_in_time_is_refused_with_how_far_this_node_is(bench, first, to):
+async def test_a_wait_for_a_range_times_out_with_the_position_of_the_node(bench, first, to):
     refused = await bench.refusal(from_seq=first, to_seq=to)
     assert refused.reason == error_pb2.Error.NODE_BEHIND
     assert refused.metadata == {"partition": "0", "high": "5"}
 
 
-async def test_a_reader_without_an_end_follows_from_where_the_feed_ends(bench):
+async def test_a_read_without_an_end_follows_the_feed(bench):
     reading = bench.begin(from_seq=5)
     await turn()
     assert not reading.done()
@@ -133,7 +133,7 @@ async def test_a_reader_without_an_end_follows_from_where_the_feed_ends(bench):
     ("encoding", "row_bytes"),
     [(pb.ReadChangesRequest.MESSAGES, MESSAGE_ROW_BYTES), (COLUMNS, ROW_BYTES)],
 )
-async def test_chunks_have_as_many_rows_as_fit(bench, encoding, row_bytes):
+async def test_chunks_are_filled_up_to_their_limit(bench, encoding, row_bytes):
     bench.put(95)
     await bench.read(to_seq=100, chunk_bytes_max=limits.CHUNK_BYTES_MIN, encoding=encoding)
     rows = [answer.rows for answer in bench.context.answers]
@@ -165,7 +165,7 @@ def watch(bench, known, *, deadline=None, **fields):
     return asyncio.ensure_future(bench.api.watch_feed(call))
 
 
-async def test_a_watch_ends_when_there_is_more_than_the_caller_knows(bench):
+async def test_a_watch_ends_when_there_are_new_events(bench):
     watching = watch(bench, 5, wait_ms=limits.WAIT_MAX_MS)
     await turn()
     assert not watching.done()
@@ -174,7 +174,7 @@ async def test_a_watch_ends_when_there_is_more_than_the_caller_knows(bench):
     assert [view.high_seq for view in (await watch(bench, 5)).partitions] == [6]
 
 
-async def test_a_watch_ends_shortly_before_its_caller_gives_up(bench):
+async def test_a_watch_ends_shortly_before_its_deadline(bench):
     now = asyncio.get_running_loop().time()
     deadline = now + limits.DEADLINE_MARGIN_MS / 1000 + 0.01
     answer = await watch(bench, 5, wait_ms=limits.WAIT_MAX_MS, deadline=deadline)
@@ -183,7 +183,7 @@ async def test_a_watch_ends_shortly_before_its_caller_gives_up(bench):
     assert [view.high_seq for view in (await watching).partitions] == [5]
 
 
-async def test_no_wait_is_longer_than_a_wait_may_be(bench, monkeypatch):
+async def test_a_wait_is_limited_to_the_maximum(bench, monkeypatch):
     waits = []
 
     async def wait_for(_is_so, seconds):
@@ -198,7 +198,7 @@ async def test_no_wait_is_longer_than_a_wait_may_be(bench, monkeypatch):
     assert waits == [limits.WAIT_MAX_MS / 1000] * 2
 
 
-async def test_columns_say_what_messages_say(bench):
+async def test_columns_contain_the_same_events_as_messages(bench):
     await bench.read(to_seq=5)
     await bench.read(to_seq=5, encoding=COLUMNS)
     messages, columns = bench.context.answers
@@ -220,7 +220,7 @@ async def test_columns_say_what_messages_say(bench):
         ({"kinds": [0]}, "kinds[0]"),
     ],
 )
-async def test_what_breaks_a_limit_is_named(bench, fields, wrong):
+async def test_a_value_beyond_a_limit_is_named(bench, fields, wrong):
     refused = await bench.refusal(**fields)
     assert [field for field, _ in refused.violations] == [wrong]
 
@@ -234,7 +234,7 @@ async def test_what_breaks_a_limit_is_named(bench, fields, wrong):
         ({"to_seq": 1, "tubes": ["t"] * limits.NAMES_MAX}, [0]),
     ],
 )
-async def test_what_reaches_a_limit_is_served(bench, fields, seqs):
+async def test_a_value_at_a_limit_is_accepted(bench, fields, seqs):
     await bench.read(**fields)
     assert bench.seqs == seqs
 

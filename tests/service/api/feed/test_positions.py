@@ -1,4 +1,4 @@
-"""Positions in the feed: at a time, of named consumers, and what they hold back."""
+"""Positions in the feed: by time, of named consumers, and their effect on retention."""
 
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import task_pb2
@@ -35,7 +35,7 @@ async def test_a_consumer_finds_its_position_again(node):
     assert not (await described(node)).consumers
 
 
-async def test_events_that_a_consumer_needs_outlive_their_age(tmp_path):
+async def test_events_that_a_consumer_needs_are_kept_beyond_their_age(tmp_path):
     config = config_in(tmp_path, feed_retention_ms=1_000, feed_partitions=1)
     async with running(config) as node:
         await create(node)
@@ -66,7 +66,7 @@ async def test_a_time_has_a_position_in_each_partition(node):
     assert dict(end.cursor.next_seq) == ends
 
 
-async def test_events_say_how_a_task_ended(node):
+async def test_events_contain_the_outcome_of_a_task(node):
     await create(node)
     await put(node, b"1")
     await ack(node, (await take(node)).tasks)

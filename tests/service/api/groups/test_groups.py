@@ -1,4 +1,4 @@
-"""Groups on running nodes: held, started, followed by one task, whoever leads."""
+"""Groups on running nodes: held, started, followed by one task, across leaders."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ def follower(payload, **spec):
     return groups.GroupTask(tube="ends", spec=task_pb2.TaskSpec(payload=payload, **spec))
 
 
-async def test_a_start_serves_consumers_that_wait_and_so_does_the_end(node):
+async def test_the_start_and_the_end_of_a_group_serve_waiting_consumers(node):
     await create(node)
     await create(node, name="ends")
     made = await make(node, end_task=follower(b"all done", headers={"a": b"b"}))
@@ -72,15 +72,15 @@ async def test_a_cancelled_group_puts_its_abort_task(node):
     assert end.spec.payload == b"aborted"
 
 
-async def test_an_end_that_cannot_be_put_is_told(node):
+async def test_a_group_shows_why_its_end_task_was_refused(node):
     await make(node, end_task=groups.GroupTask(tube="nowhere"))
     group = await start(node)
     assert group.state == Group.ENDED
     assert group.last_error.reason == error_pb2.Error.TUBE_NOT_FOUND
 
 
-async def test_an_end_that_its_tube_cannot_take_is_refused_at_once(node):
-    """What both tasks may not say in the tubes that exist already is told together."""
+async def test_an_end_task_that_its_tube_does_not_support_is_refused_at_creation(node):
+    """The faults of both tasks in existing tubes are reported together."""
     await create(node, name="ends", kind=tube_service_pb2.Tube.FIFO)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await make(node, end_task=follower(b"end", priority=1), abort_task=follower(b"a", ttl_ms=5))
@@ -90,7 +90,7 @@ async def test_an_end_that_its_tube_cannot_take_is_refused_at_once(node):
     await make(node, end_task=groups.GroupTask(tube="later", spec=task_pb2.TaskSpec(priority=1)))
 
 
-async def test_a_task_of_an_unknown_group_is_refused_item_by_item(node):
+async def test_a_task_of_an_unknown_group_is_refused_on_its_own(node):
     await create(node)
     tasks = [task_pb2.TaskSpec(payload=b"ok"), task_pb2.TaskSpec(group="nobody")]
     answer = await node.tasks.PutTasks(pb.PutTasksRequest(tube="emails", tasks=tasks))
@@ -102,7 +102,7 @@ async def test_a_task_of_an_unknown_group_is_refused_item_by_item(node):
     assert reason_of(caught.value) == "GROUP_EXISTS"
 
 
-async def test_a_big_group_goes_on_under_the_next_leader(tmp_path):
+async def test_a_large_group_continues_under_the_next_leader(tmp_path):
     """The start takes several entries; leadership is lost in between."""
     async with cluster_in(tmp_path, collect_entries=1) as three:
         await create(three.leader)

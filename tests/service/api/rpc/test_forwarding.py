@@ -1,4 +1,4 @@
-"""Passing calls on, towards a leader that misbehaves."""
+"""Forwarding of calls and streams, with a leader that fails or misbehaves."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ class Lead:
 
 
 class Upstream:
-    """A server that answers as it is told to, once for each call; then with an echo."""
+    """A server that answers each call as told, and then echoes."""
 
     def __init__(self):
         self.answers = []
@@ -98,14 +98,14 @@ async def bench():
     await server.stop(None)
 
 
-async def test_the_bytes_reach_the_leader_as_they_came(bench):
+async def test_the_request_bytes_reach_the_leader_unchanged(bench):
     bench.leads(LEADER)
     assert await bench.call() == b"raw"
     ((raw, metadata),) = bench.upstream.calls
     assert (raw, metadata[HOPS_KEY]) == (b"raw", "1")
 
 
-async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of_its_metadata(
+async def test_only_the_trace_of_the_callers_metadata_reaches_the_leader(
     bench,
 ):
     bench.leads(LEADER)
@@ -130,7 +130,7 @@ async def test_a_call_waits_for_an_election(bench):
     assert await calling == b"raw"
 
 
-async def test_without_a_leader_a_call_fails_with_advice_to_wait(bench):
+async def test_without_a_leader_a_call_fails_with_a_retry_delay(bench):
     with pytest.raises(CallRefused) as caught:
         await bench.call()
     assert caught.value.reason == error_pb2.Error.NO_LEADER
@@ -145,7 +145,7 @@ async def test_a_call_does_not_wait_beyond_its_deadline(bench):
     assert loop.time() - began < 0.15
 
 
-async def test_a_node_that_becomes_the_leader_answers_itself(bench):
+async def test_a_node_that_becomes_the_leader_executes_the_call(bench):
     calling = asyncio.ensure_future(bench.call())
     await asyncio.sleep(0)
     bench.leads(ME, RaftRole.LEADER)
@@ -153,7 +153,7 @@ async def test_a_node_that_becomes_the_leader_answers_itself(bench):
         await calling
 
 
-async def test_an_outcome_that_is_not_known_is_told(bench):
+async def test_an_unknown_outcome_is_reported(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
     with pytest.raises(CallRefused) as caught:
@@ -162,21 +162,21 @@ async def test_an_outcome_that_is_not_known_is_told(bench):
     assert len(bench.upstream.calls) == 1
 
 
-async def test_what_can_be_repeated_is_repeated(bench):
+async def test_an_idempotent_call_is_repeated(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
     assert await bench.call(repeatable=True) == b"raw"
     assert len(bench.upstream.calls) == 2
 
 
-async def test_a_leader_that_says_it_does_not_lead_is_asked_again(bench):
+async def test_a_call_refused_by_a_node_that_does_not_lead_is_sent_again(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [CallRefused(error_pb2.Error.NOT_LEADER, "not I")]
     assert await bench.call(repeatable=False) == b"raw"
     assert len(bench.upstream.calls) == 2
 
 
-async def test_the_leaders_own_errors_are_passed_back(bench):
+async def test_errors_of_the_leader_are_returned(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [CallRefused(error_pb2.Error.OVERLOADED, "too much")]
     with pytest.raises(LeaderAnsweredError) as caught:
@@ -185,7 +185,7 @@ async def test_the_leaders_own_errors_are_passed_back(bench):
     assert not caught.value.is_unavailable or caught.value.metadata
 
 
-async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
+async def test_an_unreachable_leader_counts_as_no_leader(bench):
     bench.leads(MemberId(7))
     with pytest.raises(CallRefused) as caught:
         await bench.call()
@@ -254,12 +254,12 @@ async def test_the_cancellation_of_a_caller_is_not_taken_for_a_new_leader(bench)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
-def test_what_no_node_says_of_a_call_means_nothing(text):
+def test_malformed_forwarding_metadata_is_ignored(text):
     assert hop_count({HOPS_KEY: text}) == 0
     assert waited_seconds({WAITED_KEY: text}) == 0
 
 
-def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
+def test_a_forwarded_call_carries_its_hops_and_its_waiting_time():
     assert (hop_count({}), waited_seconds({})) == (0, 0)
     assert hop_count({HOPS_KEY: "2"}) == 2
     assert waited_seconds({WAITED_KEY: "1500"}) == 1.5
@@ -269,7 +269,7 @@ def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
 
 
 class LeaderStream:
-    """The leader's end of a stream: some messages, then an error if there is one."""
+    """The leader's end of a stream: some messages, then perhaps an error."""
 
     def __init__(self, *messages, error=None):
         self.messages, self.error = messages, error
@@ -297,7 +297,7 @@ class LeaderStream:
 
 
 class ClientStream:
-    """A client that sends some messages and then closes its side."""
+    """A client that sends some messages and then half-closes."""
 
     deadline = None
 
@@ -347,7 +347,7 @@ async def test_an_error_of_the_leader_ends_a_relayed_stream(bench):
     assert upstream.cancelled
 
 
-async def test_withdrawn_credentials_end_a_relayed_stream(bench):
+async def test_revoked_credentials_end_a_relayed_stream(bench):
     upstream = LeaderStream()
     with pytest.raises(Unauthenticated):
         await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(b"b"), WithdrawnCaller())

@@ -1,4 +1,4 @@
-"""What a caller is told of each error of the service's parts, and what is a defect."""
+"""Map the errors of the service's parts to refusals; other errors are bugs."""
 
 import asyncio
 
@@ -85,17 +85,17 @@ def test_an_error_of_the_service_has_its_reason(error, reason):
     assert refused.reason == reason
 
 
-def test_whoever_may_not_is_told_what_is_missing():
+def test_a_missing_permission_is_named():
     refused = refused_for(PermissionDenied("mailer", "take", "secret"))
     assert refused.reason == Error.NOT_ALLOWED
     assert refused.metadata == {"principal": "mailer", "verb": "take", "tube": "secret"}
 
 
-def test_what_nobody_expects_is_no_answer():
+def test_an_unknown_exception_is_not_a_refusal():
     assert refused_for(KeyError()) is None
 
 
-async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
+async def test_a_bug_is_reported_to_the_node_and_hidden_from_the_caller():
     bench = Bench()
     defect = KeyError("secret")
     code, text, metadata = await bench.run(defect)
@@ -106,7 +106,7 @@ async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
     assert bench.endpoint.counts.by_outcome == {(PATH, "INTERNAL_ERROR"): 1}
 
 
-async def test_a_refusal_is_told_with_its_details_and_when_to_come_again():
+async def test_a_refusal_contains_its_details_and_a_retry_delay():
     bench = Bench()
     _, text, metadata = await bench.run(CallRefused(Error.OVERLOADED, "much", {"limit": "5"}))
     assert text == "much"
@@ -118,12 +118,12 @@ async def test_a_refusal_is_told_with_its_details_and_when_to_come_again():
     assert not bench.defects
 
 
-async def test_how_long_to_wait_is_what_the_refusal_says():
+async def test_the_retry_delay_of_a_refusal_is_used():
     _, _, metadata = await Bench().run(CallRefused(Error.NO_LEADER, "none", retry_ms=77))
     assert metadata[PUSHBACK_KEY] == "77"
 
 
-async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_else():
+async def test_an_error_of_the_leader_is_returned_without_foreign_metadata():
     bench = Bench()
     trailing = grpc.aio.Metadata((STATUS_KEY, b"s"), (PUSHBACK_KEY, "5"), ("other", "x"))
     error = grpc.aio.AioRpcError(
@@ -135,7 +135,7 @@ async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_
     assert bench.endpoint.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
 
 
-async def test_calls_are_counted_and_in_hand_until_they_end():
+async def test_calls_are_counted_and_pending_until_they_end():
     bench = Bench()
     going_on = asyncio.Event()
     running = asyncio.ensure_future(bench.endpoint._run_stream(PATH, bench.context, going_on.wait))

@@ -19,7 +19,7 @@ REASONS = error_pb2.Error.Reason.items()
 
 
 @pytest.mark.parametrize(("name", "reason"), REASONS)
-def test_every_reason_has_a_code_and_details(name, reason):
+def test_every_reason_has_a_status_code_and_details(name, reason):
     status = rpc_status(CallRefused(reason, "why", {"a": "b"}, [("f", "wrong")]))
     assert status.code == CODES[reason].value[0]
     assert CODES[reason] is not grpc.StatusCode.OK
@@ -31,7 +31,7 @@ def test_every_reason_has_a_code_and_details(name, reason):
     assert any(one.Is(error_details_pb2.BadRequest.DESCRIPTOR) for one in status.details)
 
 
-def test_the_table_says_what_the_contract_says():
+def test_the_table_agrees_with_the_contract():
     codes = {name: CODES[reason].name for name, reason in REASONS}
     assert codes["TUBE_NOT_FOUND"] == "NOT_FOUND"
     assert codes["LEASE_STALE"] == "FAILED_PRECONDITION"
@@ -41,17 +41,17 @@ def test_the_table_says_what_the_contract_says():
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_cores_reasons_are_those_of_the_contract(reason):
+def test_the_reasons_of_the_core_are_in_the_contract(reason):
     assert error_pb2.Error.Reason.Name(reason) == reason.name
     assert refused_by_queue(Refusal(reason, "why")).reason == reason
 
 
-def test_a_refusal_of_the_core_that_names_a_field_is_a_violation():
+def test_a_refusal_of_the_core_with_a_field_becomes_a_violation():
     error = refused_by_queue(Refusal(Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
     assert error.violations == (("ttl_ms", "why"),)
 
 
-def test_violations_beyond_what_clients_receive_are_counted():
+def test_violations_beyond_the_limit_are_counted():
     violations = [(f"tasks[{place}].ttl_ms", "5 means nothing") for place in range(10_000)]
     status = rpc_status(CallRefused(error_pb2.Error.INVALID_FIELD, "why", {"a": "b"}, violations))
     assert status.ByteSize() < 5 * 1024

@@ -1,4 +1,4 @@
-"""Schedules on running nodes: each time has exactly one task, whoever leads."""
+"""Schedules on running nodes: each time has exactly one task, across leaders."""
 
 import grpc
 import pytest
@@ -22,7 +22,7 @@ MINUTE = 60_000
 
 
 class Jumping:
-    """The clocks of all nodes in this process, moved on by hand."""
+    """The clocks of all nodes in this process; the test advances them."""
 
     def __init__(self, monkeypatch):
         self.ahead_ms = 0
@@ -31,7 +31,7 @@ class Jumping:
         monkeypatch.setattr(components, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
 
     def to_next_minute(self, nodes):
-        """Move on to just after a full minute, and let the schedulers look at their clocks."""
+        """Advance to just after a full minute, and wake the schedulers."""
         now_ms = components.wall_ms()
         self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
         for node in nodes:
@@ -70,12 +70,12 @@ async def shown(node):
 
 
 async def slots(node):
-    """Return the times that the tasks in the tube carry."""
+    """Return the scheduled times of the tasks in the tube."""
     answer = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=1_000))
     return [int(task.spec.headers["taskraft-slot-ms"]) for task in answer.tasks]
 
 
-async def test_a_due_time_becomes_a_task_that_carries_it(tmp_path, clock):
+async def test_a_due_time_becomes_a_task_with_the_time(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
         made = await make(node, jitter_ms=1)
@@ -92,7 +92,7 @@ async def test_a_due_time_becomes_a_task_that_carries_it(tmp_path, clock):
         assert now.spec == schedule().spec
 
 
-async def test_a_paused_schedule_puts_nothing_and_catches_up_as_asked(tmp_path, clock):
+async def test_a_paused_schedule_puts_nothing_and_catches_up_as_configured(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
         made = await make(node, catch_up=schedule_service_pb2.Schedule.ALL)
@@ -116,7 +116,7 @@ async def test_a_refused_time_is_shown_with_its_reason(tmp_path, clock):
         assert now.last_error.reason == error_pb2.Error.TUBE_NOT_FOUND
 
 
-async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
+async def test_schedules_wait_while_disk_space_is_low(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
         made = await make(node)
@@ -134,11 +134,11 @@ async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
         node.server.components.disk.low_bytes = 0
         await change(node, catch_up=schedule_service_pb2.Schedule.ONE)
         await turns_until(lambda: node.queue.schedule("s").done_ms >= made.next_ms)
-        # The pause made it miss its time; what is missed is up to the catch-up.
+        # The time was missed because of the pause; the catch-up policy decides about it.
         assert await slots(node) == [made.next_ms]
 
 
-async def test_a_removed_schedule_puts_nothing_more(tmp_path, clock):
+async def test_a_removed_schedule_puts_nothing(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
         await make(node)
@@ -170,8 +170,8 @@ async def test_schedules_survive_a_restart_and_are_listed_in_pages(tmp_path, clo
         await turns_until(lambda: all(view.last_task_id for view in node.queue.schedules()))
 
 
-async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch):
-    """Also where a node that leads no more goes on proposing what the new leader proposes too."""
+async def test_each_time_has_one_task_across_leaders(tmp_path, clock, monkeypatch):
+    """This includes a deposed leader that still proposes the times of the new leader."""
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         every = schedule_service_pb2.Schedule.ALL
@@ -187,11 +187,12 @@ async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch
                 )
                 await three.settled()
             elif round_ % 4 == 0:
-                # The same leader plans twice from the same state: as two leaders may.
+                # One leader plans twice from the same state, like two leaders.
                 leader.server.components.scheduler._run("s", components.wall_ms())
                 leader.server.components.scheduler._run("s", components.wall_ms())
             until = made.next_ms + (round_ - 1) * MINUTE
-            # On all nodes: what one applies after its clock has jumped would seem a minute old.
+            # Move the clocks of all nodes: an entry applied after a jump would count as a minute
+            # old.
             await turns_until(
                 lambda until=until: all(
                     node.queue.schedule("s").done_ms >= until for node in three.nodes
@@ -199,12 +200,12 @@ async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch
             )
             await three.settled()
         assert await slots(three.followers[0]) == [made.next_ms + n * MINUTE for n in range(12)]
-        # The leader may propose more at any time, such as the counts of these calls.
+        # The leader may propose further entries at any time, such as the counts of these calls.
         await turns_until(lambda: len({node.queue.applied_index for node in three.nodes}) == 1)
         assert len({node.queue.digest() for node in three.nodes}) == 1
 
 
-async def test_a_follower_forwards_what_is_said_about_schedules(tmp_path):
+async def test_a_follower_forwards_calls_about_schedules(tmp_path):
     async with cluster_in(tmp_path) as three:
         made = await make(three.followers[0], name="x")
         assert made.name == "x"
@@ -213,7 +214,7 @@ async def test_a_follower_forwards_what_is_said_about_schedules(tmp_path):
         assert reason_of(caught.value) == "SCHEDULE_EXISTS"
 
 
-def test_a_scheduler_that_does_not_lead_forgets_what_changed():
+def test_a_scheduler_that_does_not_lead_drops_its_changes():
     queue = type("Queue", (), {"changed_schedules": lambda _self: {"a": None}})()
     scheduler = Scheduler(lambda: queue, None, lambda: 0, has_room=lambda: True)
     scheduler.applied(0)

@@ -1,4 +1,4 @@
-"""Sessions as they are listed: a page and its token tell nobody how to act for one."""
+"""Lists of sessions: a page and its token do not reveal session ids."""
 
 import base64
 
@@ -20,7 +20,7 @@ async def page(node, token):
     return await node.sessions.ListSessions(request)
 
 
-async def test_the_token_of_a_page_does_not_hold_the_secret_of_a_session(node):
+async def test_a_page_token_does_not_contain_a_session_id(node):
     ids = sorted([await opened(node, str(number)) for number in range(5)])
     token, shown = "", []
     while True:
@@ -34,7 +34,7 @@ async def test_the_token_of_a_page_does_not_hold_the_secret_of_a_session(node):
     assert shown == [one[:8] for one in ids]
 
 
-def test_sessions_that_look_alike_come_on_one_page():
+def test_sessions_with_equal_prefixes_are_on_one_page():
     ordered = ["a1", "b1", "b2", "b3", "c1"]
     pages, token = [], ""
     while True:
@@ -45,7 +45,7 @@ def test_sessions_that_look_alike_come_on_one_page():
     assert pages == [["a1", "b1", "b2", "b3"], ["c1"]]
 
 
-async def test_the_token_of_another_list_is_refused(node):
+async def test_a_page_token_of_another_list_is_refused(node):
     for name in ("a", "b"):
         await create(node, name)
         await opened(node, name)

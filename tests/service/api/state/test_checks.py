@@ -1,4 +1,4 @@
-"""Before something is said not to exist, it is asked whether that is the last word."""
+"""A tube is reported as missing only after a read barrier."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from taskraft_service.storage.memory import MemoryStore
 
 
 class Reading:
-    """What is applied here, and what comes with a barrier."""
+    """The local state, and the tubes that a barrier brings."""
 
     def __init__(self, *late):
         self.queue = Queue(MemoryStore(), Limits())
@@ -35,7 +35,7 @@ def known(reading, *, creates_tubes=False):
     return ExistenceCheck(reading, creates_tubes=lambda: creates_tubes)
 
 
-async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
+async def test_a_tube_that_is_not_applied_yet_is_found_after_a_barrier():
     reading = Reading("late")
     await known(reading).check_tubes(["late"])
     assert reading.barriers == 1
@@ -43,7 +43,7 @@ async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
     assert reading.barriers == 1, "what is there needs none"
 
 
-async def test_a_tube_that_is_not_there_after_a_barrier_is_refused():
+async def test_a_tube_that_is_missing_after_a_barrier_is_refused():
     reading = Reading()
     with pytest.raises(CallRefused):
         await known(reading).check_tubes(["missing"])

@@ -1,4 +1,4 @@
-"""Stale reads with a bound: what a node shows is never older than the caller allows."""
+"""Bounded-staleness reads: the state is never older than the caller's bound."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from taskraft_service.api.state.queue_reader import StalenessGuard
 
 
 class Surroundings:
-    """A clock that is moved by hand, and a majority that confirms reads or does not."""
+    """A clock that the test advances, and a majority that confirms reads or not."""
 
     def __init__(self):
         self.now_ms = 1_000
@@ -34,7 +34,7 @@ class Surroundings:
         return True
 
 
-async def test_a_bounded_read_is_confirmed_unless_an_earlier_one_is_young_enough():
+async def test_a_bounded_read_is_confirmed_unless_a_recent_confirmation_exists():
     here = Surroundings()
     assert await here.reads_within(100)
     assert here.asked == 1
@@ -46,7 +46,7 @@ async def test_a_bounded_read_is_confirmed_unless_an_earlier_one_is_young_enough
     assert here.asked == 2
 
 
-async def test_a_linearizable_read_serves_the_bounded_ones_after_it():
+async def test_a_linearizable_read_serves_later_bounded_reads():
     here = Surroundings()
     await here.freshness.barrier()
     here.now_ms += 50
@@ -54,7 +54,7 @@ async def test_a_linearizable_read_serves_the_bounded_ones_after_it():
     assert here.asked == 1
 
 
-async def test_age_is_counted_from_the_question_not_from_the_answer():
+async def test_the_age_counts_from_the_request_of_the_confirmation():
     here = Surroundings()
     here.takes_ms = 80
     await here.freshness.barrier()
@@ -63,7 +63,7 @@ async def test_age_is_counted_from_the_question_not_from_the_answer():
     assert here.asked == 2, "what was asked 110 ms ago proves nothing about the last 100"
 
 
-async def test_an_answer_that_comes_late_does_not_make_a_younger_one_forgotten():
+async def test_a_late_confirmation_does_not_replace_a_younger_one():
     here = Surroundings()
     gates = [asyncio.Event(), asyncio.Event()]
 
@@ -85,7 +85,7 @@ async def test_an_answer_that_comes_late_does_not_make_a_younger_one_forgotten()
     assert here.asked == 2
 
 
-async def test_what_no_majority_confirms_is_not_shown_as_fresh():
+async def test_an_unconfirmed_read_is_refused():
     here = Surroundings()
     await here.freshness.barrier()
     here.confirms = False
@@ -95,7 +95,7 @@ async def test_what_no_majority_confirms_is_not_shown_as_fresh():
     assert here.asked == 2
 
 
-async def test_without_a_leader_nobody_is_asked():
+async def test_without_a_leader_no_confirmation_is_requested():
     here = Surroundings()
     here.silence_ms = 101
     with pytest.raises(CallRefused, match="no leader known for 101 ms"):

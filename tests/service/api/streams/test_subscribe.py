@@ -71,18 +71,18 @@ async def stream(node):
     one.call.cancel()
 
 
-async def test_tasks_come_as_they_are_put(node, stream):
+async def test_tasks_are_sent_as_they_are_put(node, stream):
     await stream.open(tasks=10)
     before = node.queue.applied_index
     await put(node, b"a", b"b")
     tasks = await stream.read_tasks(2)
     assert [task.spec.payload for task in tasks] == [b"a", b"b"]
     assert {task.session_id for task in tasks} == {stream.session_id}
-    # One consensus round for the put and the take.
+    # The put and the take share one consensus round.
     assert node.queue.applied_index == before + 1
 
 
-async def test_the_server_never_sends_above_the_credit(node, stream):
+async def test_the_server_never_exceeds_the_credit(node, stream):
     await stream.open(tasks=3)
     await put(node, *[b"x"] * 10)
     await stream.read_tasks(3)
@@ -120,7 +120,7 @@ async def test_settlements_are_answered_in_order(node, stream):
     assert not stream.settled[2].errors
 
 
-async def test_a_stale_lease_is_refused_by_item(node, stream):
+async def test_a_stale_lease_is_refused_on_its_own(node, stream):
     await stream.open(tasks=10)
     await put(node, b"a")
     (task,) = await stream.read_tasks(1)
@@ -131,7 +131,7 @@ async def test_a_stale_lease_is_refused_by_item(node, stream):
     assert (error.item, error.error.reason) == (1, error_pb2.Error.LEASE_STALE)
 
 
-async def test_a_session_of_the_stream_ends_with_it(node, stream):
+async def test_the_session_of_a_stream_ends_with_it(node, stream):
     await stream.open(tasks=10)
     await put(node, b"a")
     await stream.read_tasks(1)
@@ -143,7 +143,7 @@ async def test_a_session_of_the_stream_ends_with_it(node, stream):
     assert not node.queue.sessions()
 
 
-async def test_a_broken_stream_can_be_resumed_with_its_leases(node, stream):
+async def test_a_broken_stream_is_resumed_with_its_leases(node, stream):
     await stream.open(tasks=10, session_ttr_ms=60_000, session_name="worker")
     await put(node, b"a")
     (task,) = await stream.read_tasks(1)
@@ -169,9 +169,7 @@ async def test_a_heartbeat_is_answered(node, stream):
     assert message.heartbeat.leader == node.server.components.leadership.address
 
 
-async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
-    node, stream, monkeypatch
-):
+async def test_a_heartbeat_names_the_leases_with_a_cancel_request(node, stream, monkeypatch):
     monkeypatch.setattr(stream_link, "HEARTBEAT_INTERVAL_MIN_MS", 0)
     await stream.open(tasks=3)
     await put(node, b"1", b"2", b"3")
@@ -188,7 +186,7 @@ async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
     assert list((await stream.read()).heartbeat.cancel_tokens) == [third.token]
 
 
-async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
+async def test_heartbeats_are_sent_without_a_request(node, stream, monkeypatch):
     monkeypatch.setattr(stream_link, "HEARTBEAT_MS", 20)
     await stream.open()
     for _ in range(3):
@@ -205,7 +203,7 @@ async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
     await turns_until(lambda: len(streams) == 0)
 
 
-async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
+async def test_a_deposed_leader_ends_its_streams(node, stream):
     await stream.open(tasks=1)
     node.server.components.phases.apply(PhaseEvent.HAND_OVER)
     message = await stream.read()
@@ -217,7 +215,7 @@ async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
     node.server.components.phases.apply(PhaseEvent.KEPT)
 
 
-async def test_a_stopping_node_says_so_on_its_streams(node, stream):
+async def test_a_stopping_node_announces_it_on_its_streams(node, stream):
     await stream.open(tasks=1)
     stopping = asyncio.ensure_future(node.server.stop())
     message = await stream.read()
@@ -228,7 +226,7 @@ async def test_a_stopping_node_says_so_on_its_streams(node, stream):
 
 
 async def _nothing():
-    """Stop what is stopped."""
+    """Replace the stop of something already stopped."""
 
 
 @pytest.mark.parametrize(
@@ -286,8 +284,8 @@ async def test_two_openings_end_the_stream(node, stream):
     assert reason_of(caught.value) == "INVALID_FIELD"
 
 
-async def test_the_types_of_a_stream_change_while_it_waits(node, stream):
-    """Row 54 of the first table; nothing is lost of what was ready before."""
+async def test_the_types_of_a_waiting_stream_change(node, stream):
+    """Row 54 of the first table; tasks that were READY before the change are not lost."""
     await put(node, b"letter", type="letter")
     await put(node, b"parcel", type="parcel")
     await stream.open(tasks=10, types=["letter"])
@@ -304,8 +302,8 @@ async def test_the_types_of_a_stream_change_while_it_waits(node, stream):
     assert [task.spec.payload for task in stream.tasks] == [b"letter", b"parcel", b"note"]
 
 
-async def test_the_priority_bound_of_a_stream_is_raised_while_it_waits(node, stream):
-    """Row 55: a worker that has more room again takes less urgent tasks too."""
+async def test_the_priority_bound_of_a_waiting_stream_is_raised(node, stream):
+    """Row 55: a worker with free capacity takes less urgent tasks too."""
     await put(node, b"5", priority=5)
     await put(node, b"1", priority=1)
     await stream.open(tasks=10, priority_bound=1)
@@ -316,7 +314,7 @@ async def test_the_priority_bound_of_a_stream_is_raised_while_it_waits(node, str
     assert [task.spec.payload for task in stream.tasks] == [b"1", b"5"]
 
 
-async def test_a_filter_of_a_stream_that_breaks_limits_is_told_all_of_them(node, stream):
+async def test_a_filter_beyond_its_limits_is_refused_with_all_faults(node, stream):
     await stream.open()
     await stream.filter(types=["x" * 200], priority_bound=1, none=True)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

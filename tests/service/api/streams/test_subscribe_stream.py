@@ -1,6 +1,7 @@
-"""A stream between its two ends: silence, settlements in hand, heartbeats, a lost leader."""
+"""One stream: silence, settlements in flight, heartbeats, a lost leader."""
 
 import asyncio
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -38,7 +39,7 @@ OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSour
 
 
 class Stream:
-    """A stream whose client sends what it is told to, and then waits until the stream ends."""
+    """A stream whose client sends the given messages and then waits for the end of the stream."""
 
     deadline = None
 
@@ -64,7 +65,7 @@ class Stream:
 
 
 class Submitter:
-    """Proposes what it is given, and says what becomes of it when it is told to."""
+    """Proposes settlements, and resolves them when the test asks for it."""
 
     def __init__(self):
         self.refusal = None
@@ -83,14 +84,9 @@ class Submitter:
 
 
 class Reading:
-    class queues:  # noqa: N801
-        @staticmethod
-        def held(_session_id):
-            return ()
+    """Reads of a queue in which no session holds a task, at 5 ms."""
 
-        @staticmethod
-        def cancelled(_session_id):
-            return ()
+    queues = SimpleNamespace(held=lambda _session_id: (), cancelled=lambda _session_id: ())
 
     @staticmethod
     def now_ms():
@@ -124,7 +120,7 @@ async def turn():
         await asyncio.sleep(0)
 
 
-async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_side():
+async def test_pending_settlements_are_answered_after_the_client_has_half_closed():
     one = Linked(acked(), None)
     running = one.run()
     await turns_until(lambda: one.submitter.proposed)
@@ -144,7 +140,7 @@ async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_
         (None, error_pb2.Error.COMMIT_UNKNOWN),
     ],
 )
-async def test_what_became_of_settlements_that_failed_is_told(error, reason):
+async def test_failed_settlements_are_reported(error, reason):
     one = Linked(acked(), None)
     running = one.run()
     await turns_until(lambda: one.submitter.proposed)
@@ -157,7 +153,7 @@ async def test_what_became_of_settlements_that_failed_is_told(error, reason):
     assert [settled.error.reason for settled in one.stream.settled] == [reason]
 
 
-async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place():
+async def test_settlements_that_cannot_be_proposed_are_answered_in_order():
     one = Linked(acked(0), acked(1))
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == 2)
@@ -173,7 +169,7 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place()
     assert reasons == [("r0", 0), ("r1", 0), ("r2", error_pb2.Error.OVERLOADED)]
 
 
-async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
+async def test_settlements_of_a_stream_respect_the_payload_limit():
     large = pb.Settlement(tokens=[1], ack={"keep": "DONE", "payload": b"x" * 101})
     one = Linked(pb.SubscribeRequest(settlements=[large], request_id="r"), None)
     await one.run()
@@ -183,7 +179,7 @@ async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
     assert not one.submitter.proposed
 
 
-async def test_of_a_message_with_a_limit_broken_nothing_is_done():
+async def test_a_message_beyond_a_limit_settles_nothing():
     bad = pb.SubscribeRequest(filter={"types": [""]}, credit={"tasks": -1, "bytes": -1})
     one = Linked(bad)
     with pytest.raises(CallRefused) as caught:
@@ -193,7 +189,7 @@ async def test_of_a_message_with_a_limit_broken_nothing_is_done():
     assert not one.subscription.is_selective
 
 
-async def test_a_stream_with_many_settlements_in_hand_is_not_read():
+async def test_a_stream_with_many_pending_settlements_is_not_read():
     one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX + 1)))
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
@@ -205,7 +201,7 @@ async def test_a_stream_with_many_settlements_in_hand_is_not_read():
     await asyncio.wait((running,))
 
 
-async def test_whoever_is_not_listened_to_is_not_silent():
+async def test_a_client_whose_stream_is_not_read_does_not_count_as_silent():
     one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX)))
     loop = asyncio.get_running_loop()
     running = one.run()
@@ -220,14 +216,14 @@ async def test_whoever_is_not_listened_to_is_not_silent():
     await asyncio.wait((half, waiting, running))
 
 
-async def test_a_client_that_is_silent_for_too_long_is_let_go():
+async def test_a_silent_client_is_disconnected():
     one = Linked()
     one.link._received_at -= SILENCE_MAX_MS / 1000
     await one.run()
     assert one.subscription.responses.ended
 
 
-async def test_what_a_client_says_is_heard():
+async def test_messages_of_the_client_count_as_signs_of_life():
     one = Linked(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=3)))
     one.link._received_at -= 10
     before = one.link._received_at
@@ -240,7 +236,7 @@ async def test_what_a_client_says_is_heard():
     await running
 
 
-async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
+async def test_a_requested_heartbeat_replaces_the_next_one():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
     await turns_until(lambda: one.stream.received)
@@ -253,7 +249,7 @@ async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
     assert one.link._heartbeat_timer.cancelled()
 
 
-async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
+async def test_requested_heartbeats_are_sent_at_most_once_per_second():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
     await turns_until(lambda: one.stream.received)
@@ -281,7 +277,7 @@ async def test_the_pause_between_heartbeats_ends(monkeypatch):
     await running
 
 
-# ------------------------------------------------------------------------------ over a follower
+# ------------------------------------------------------------------------------ on a follower
 
 
 class Leadership:
@@ -290,7 +286,7 @@ class Leadership:
 
 
 class Forwarder:
-    """Relays each stream as the next outcome says: an exception is raised, None ends the stream."""
+    """Relays each stream with the next outcome: an exception is raised, None ends the stream."""
 
     def __init__(self, *outcomes):
         self.leadership = Leadership()
@@ -348,7 +344,7 @@ async def test_a_follower_relays_the_stream_to_the_leader():
     ]
 
 
-async def test_a_client_whose_leader_is_lost_is_told_to_come_back():
+async def test_a_client_is_told_to_reconnect_when_the_leader_is_lost():
     api, _ = subscribe_api(Forwarder(lost(grpc.StatusCode.UNAVAILABLE)))
     stream = Stream(OPENING)
     await api.subscribe(stream, ANONYMOUS)
@@ -363,7 +359,7 @@ async def test_an_error_of_the_leader_is_relayed():
         await api.subscribe(Stream(OPENING), ANONYMOUS)
 
 
-async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_at_its_end():
+async def test_a_node_that_becomes_the_leader_serves_the_stream():
     api, submitter = subscribe_api(Forwarder(ThisNodeLeads()))
     stream = Stream(OPENING)
     serving = asyncio.ensure_future(api.subscribe(stream, ANONYMOUS))
@@ -380,7 +376,7 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_a
     assert attached == [True, False]
 
 
-async def test_a_stream_that_was_passed_on_is_not_passed_on_again():
+async def test_a_relayed_stream_is_not_relayed_again():
     forwarder = Forwarder()
     api, _ = subscribe_api(forwarder)
     stream = Stream(OPENING)

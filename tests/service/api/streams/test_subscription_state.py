@@ -1,4 +1,4 @@
-"""What a subscription asks for: takes within its credit, from the tubes that have something."""
+"""The takes of a subscription: within its credit, from tubes that have ready tasks."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ def wish(subscription: SubscriptionState, *tubes: str, tasks_max: int = 1) -> Ta
     return command
 
 
-def test_takes_that_are_alike_are_written_once(subscription):
+def test_equal_takes_are_encoded_once(subscription):
     assert subscription.take(["emails"], 1) is subscription.take(["emails"], 1)
 
 
-def test_a_take_from_other_tubes_or_of_more_tasks_is_written_anew(subscription):
+def test_a_take_with_other_tubes_or_more_tasks_is_encoded_again(subscription):
     assert wish(subscription, "emails").tubes == ["emails"]
     assert wish(subscription, "emails", "letters").tubes == ["emails", "letters"]
     assert wish(subscription, "emails", "letters", tasks_max=3).tasks_max == 3
 
 
-def test_a_take_asks_for_no_more_bytes_than_the_credit_has_left(subscription):
+def test_a_take_asks_for_no_more_bytes_than_the_remaining_credit(subscription):
     subscription.grant(pb.SubscribeRequest.Credit(tasks=10, bytes=100))
     assert wish(subscription, "emails").bytes_max == 100
     subscription.grant(pb.SubscribeRequest.Credit(bytes=50))
     assert wish(subscription, "emails").bytes_max == 150
 
 
-def test_every_take_carries_what_was_asked_for_at_the_beginning(subscription):
+def test_every_take_carries_the_options_of_the_opening(subscription):
     for tasks_max in (1, 2):
         take = wish(subscription, "emails", tasks_max=tasks_max)
         assert (take.session_id, take.types) == ("session", ("urgent",))
 
 
 class Limited(AnonymousCaller):
-    """A caller who may do everything but what was withdrawn."""
+    """A caller with all permissions except the revoked ones."""
 
     is_restricted = True
 
@@ -67,7 +67,7 @@ class Limited(AnonymousCaller):
         return name not in self.withdrawn
 
 
-def test_a_right_that_was_withdrawn_ends_takes_that_were_like_the_last_one():
+def test_a_revoked_permission_stops_takes_like_the_last_one():
     caller = Limited()
     opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")])
     subscription = SubscriptionState(opened, "session", lambda _tokens: None, caller)
@@ -77,7 +77,7 @@ def test_a_right_that_was_withdrawn_ends_takes_that_were_like_the_last_one():
 
 
 class Streamed:
-    """A subscription, and what it gave back."""
+    """A subscription, and the tasks that it has released."""
 
     def __init__(self, *tubes: str, **opened: bool) -> None:
         sources = [pb.TakeSource(tube=tube) for tube in tubes]
@@ -106,7 +106,7 @@ def refused(reason: Reason) -> Refusal:
     return Refusal(reason, "why")
 
 
-async def test_credit_of_tasks_is_used_by_claims_and_then_by_tasks():
+async def test_credit_in_tasks_is_used_by_claims_and_then_by_tasks():
     one = Streamed("emails")
     subscription = one.subscription
     subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=0))
@@ -116,12 +116,12 @@ async def test_credit_of_tasks_is_used_by_claims_and_then_by_tasks():
     one.answer(claim, TakeResult((task(1),)))
     assert (subscription.wanted_tasks(), subscription.credit_tasks) == (4, 4)
     assert subscription.idle.is_set()
-    # Whether bytes are limited is decided by the first grant.
+    # The first grant decides whether bytes are limited.
     subscription.grant(pb.SubscribeRequest.Credit(tasks=1, bytes=1))
     assert subscription.wanted_tasks() == 5
 
 
-async def test_credit_of_bytes_is_used_by_payloads_and_allows_one_claim_at_a_time():
+async def test_credit_in_bytes_is_used_by_payloads_and_allows_one_claim_at_a_time():
     one = Streamed("emails")
     subscription = one.subscription
     subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=15))
@@ -146,7 +146,7 @@ async def test_payloads_that_are_not_sent_use_no_credit():
     assert [shown.spec.payload for shown in message.tasks] == [b""]
 
 
-async def test_a_lost_claim_says_nothing():
+async def test_a_lost_claim_reports_nothing():
     one = Streamed("emails")
     one.subscription.answered(one.claim(1), NotProposed("lost"))
     assert not one.subscription.responses.ended
@@ -161,7 +161,7 @@ async def test_a_lost_claim_says_nothing():
         ("em*", Reason.SESSION_NOT_FOUND, True),
     ],
 )
-async def test_a_refused_claim_ends_the_stream_unless_only_one_of_many_tubes_is_gone(
+async def test_a_refused_claim_ends_the_stream_unless_one_of_several_tubes_is_gone(
     tube, reason, ends
 ):
     one = Streamed(tube)
@@ -173,7 +173,7 @@ async def test_a_refused_claim_ends_the_stream_unless_only_one_of_many_tubes_is_
         assert await one.message() is None
 
 
-async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
+async def test_tasks_that_arrive_after_the_end_are_released():
     one = Streamed("emails")
     one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5))
     claim = one.claim(2)
@@ -184,7 +184,7 @@ async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
     assert one.subscription.credit_tasks == 5
 
 
-async def test_one_message_is_not_larger_than_it_should_be_unless_a_part_is():
+async def test_a_message_is_limited_in_size_unless_one_part_exceeds_the_limit():
     outbox = ResponseBuffer()
     half = b"x" * (MESSAGE_BYTES_TARGET // 2)
     for part in (half, half, b"y", half + half + b"z", b"w"):
@@ -196,7 +196,7 @@ async def test_one_message_is_not_larger_than_it_should_be_unless_a_part_is():
     assert sizes == [MESSAGE_BYTES_TARGET, 1, MESSAGE_BYTES_TARGET + 1, 1]
 
 
-async def test_leases_that_were_not_sent_are_known_once():
+async def test_leases_of_unsent_tasks_are_returned_once():
     outbox = ResponseBuffer()
     outbox.add(b"opened")
     outbox.add_tasks([b"a", b"b"], [4, 5])

@@ -1,4 +1,4 @@
-"""Many consumers of some types at three nodes: nothing is lost, and nobody starves."""
+"""Many consumers of some types on three nodes: no task is lost, and each consumer is served."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ STREAMS = 4
 
 
 class Work:
-    """What the consumers have done, and when it is all."""
+    """The work done by the consumers, and whether all of it is done."""
 
     def __init__(self):
         self.done = []
@@ -30,7 +30,7 @@ class Work:
 
 
 async def call(node, number, types, work):
-    """Take one task at a time, and wait for it."""
+    """Take one task at a time by unary calls."""
     while True:
         taken = await take(node, tasks_max=1, wait_ms=9_000, types=types)
         await ack(node, taken.tasks)
@@ -46,14 +46,14 @@ async def subscribe(node, number, work):
         message = await stream.read()
         if message.tasks:
             await stream.ack(message.tasks)
-            # What was on its way when the filter changed is of a type before.
+            # A task that was in flight during the change of the filter has the earlier type.
             work.note(f"stream {number}", TYPES, message.tasks)
             wanted = TYPES[(TYPES.index(wanted) + 1) % len(TYPES)]
             await stream.filter(types=[wanted])
             await stream.grant(len(message.tasks))
 
 
-async def test_eight_consumers_of_types_share_the_work_at_three_nodes(tmp_path):
+async def test_eight_typed_consumers_share_the_work_on_three_nodes(tmp_path):
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         for _ in range(5):

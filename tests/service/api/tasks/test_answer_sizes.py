@@ -1,4 +1,4 @@
-"""Answers that a caller with gRPC's default limit of 4 MiB can receive, whatever tasks carry."""
+"""Answers fit into gRPC's default limit of 4 MiB, whatever the tasks carry."""
 
 import pytest
 
@@ -19,9 +19,7 @@ async def create(node, **options):
 
 
 @EACH_SORT
-async def test_a_take_leaves_out_tasks_whose_headers_are_too_much_and_gives_them_back(
-    node, durability
-):
+async def test_a_take_releases_tasks_whose_headers_do_not_fit(node, durability):
     await create(node, durability=durability)
     ids = []
     for _ in range(3):
@@ -37,7 +35,7 @@ async def test_a_take_leaves_out_tasks_whose_headers_are_too_much_and_gives_them
     ]
 
 
-async def test_a_list_ends_its_page_by_results_and_failures_too(node):
+async def test_results_and_failures_count_towards_the_size_of_a_page(node):
     await create(node, on_ack=Options.KEEP)
     await put(node, *[b""] * 6)
     tokens = [task.token for task in (await take(node)).tasks]
@@ -63,7 +61,7 @@ async def test_a_list_ends_its_page_by_results_and_failures_too(node):
     assert 0 < len(answer.tasks) < 1000
 
 
-async def test_a_session_counts_what_it_holds_in_memory_when_it_is_kept(node):
+async def test_a_session_shows_its_leases_in_memory_when_it_is_kept(node):
     await create(node, durability=Options.TEMPORARY)
     await put(node, b"1", b"2")
     opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())

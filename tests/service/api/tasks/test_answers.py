@@ -13,11 +13,11 @@ from taskraft_service.queue.entities.task_view import Extras, TaskView
     ("duration_ms", "shown_ms"),
     [(0, 0), (1, 1), (FOREVER_MS - 1, FOREVER_MS - 1), (FOREVER_MS, 0), (FOREVER_MS + 1, 0)],
 )
-def test_a_duration_without_limit_is_shown_as_none(duration_ms, shown_ms):
+def test_a_duration_without_limit_is_left_out(duration_ms, shown_ms):
     assert finite(duration_ms) == shown_ms
 
 
-def test_a_task_shows_how_long_it_is_kept_and_its_times_without_limit_as_none():
+def test_a_task_shows_its_retention_and_leaves_out_unlimited_times():
     extras = Extras(retain_until_ms=77)
     times = (0, 0, 1, 5, 6, 0, 0)
     view = TaskView("t", 3, b"", State.ZOMBIE, *times, "", 0, FOREVER_MS, 9, extras)

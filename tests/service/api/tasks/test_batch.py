@@ -1,4 +1,4 @@
-"""ExecuteBatch on a running node: one entry, one answer for each operation, and safe retries."""
+"""ExecuteBatch on a running node: one entry, one answer per operation, safe retries."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def execute(node, *parts, request_id=""):
 
 
 async def taken_and_awaited(node):
-    """Return the first of two tasks, taken, and a take that waits for what comes into "next"."""
+    """Return the first of two tasks, taken, and a take that waits on the tube "next"."""
     await create(node)
     await create(node, name="next")
     await put(node, b"a", b"b")
@@ -46,7 +46,7 @@ async def taken_and_awaited(node):
     return taken, waiting
 
 
-async def test_an_acknowledgement_and_what_follows_are_one(node):
+async def test_an_acknowledgement_and_a_put_are_one_entry(node):
     taken, waiting = await taken_and_awaited(node)
     answer = await execute(node, acking(taken.token), putting("next", b"c"), deleting(2))
     kinds = [result.WhichOneof("result") for result in answer.results]
@@ -57,7 +57,7 @@ async def test_an_acknowledgement_and_what_follows_are_one(node):
     assert (task.spec.payload, task.spec.headers["h"]) == (b"c", b"v")
 
 
-async def test_a_batch_makes_the_tubes_of_its_puts_where_that_is_configured(tmp_path):
+async def test_a_batch_creates_the_tubes_of_its_puts_if_configured(tmp_path):
     async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
         waiting = asyncio.ensure_future(take(node, tube="fresh", wait_ms=8_000))
         await node.waiting_anywhere(1)
@@ -72,7 +72,7 @@ async def test_a_batch_makes_the_tubes_of_its_puts_where_that_is_configured(tmp_
         assert [tube.name for tube in node.queue.tubes()] == ["fresh"]
 
 
-async def test_a_batch_that_cannot_be_done_changes_nothing(node):
+async def test_a_refused_batch_changes_nothing(node):
     await create(node)
     await put(node, b"a")
     before = node.queue.statistics(["emails"])
@@ -96,7 +96,7 @@ async def test_a_repeated_batch_has_one_effect_and_the_first_answer(node):
     assert node.queue.statistics(["emails"])[0].total == 2
 
 
-async def test_a_waiting_task_is_changed_together_with_another_ones_end(node):
+async def test_a_waiting_task_is_changed_together_with_an_acknowledgement(node):
     await create(node)
     await put(node, b"a", b"b")
     (taken,) = (await take(node, tasks_max=1)).tasks
@@ -109,7 +109,7 @@ async def test_a_waiting_task_is_changed_together_with_another_ones_end(node):
     assert (task.spec.payload, task.priority) == (b"changed", 3)
 
 
-async def test_a_task_is_moved_together_with_another_ones_end(node):
+async def test_a_task_is_moved_together_with_an_acknowledgement(node):
     taken, waiting = await taken_and_awaited(node)
     selector = task_pb2.TaskSelector(ids=[2])
     move = {"move": pb.MoveTasksRequest(tube="emails", selector=selector, move_to="next")}
@@ -120,7 +120,7 @@ async def test_a_task_is_moved_together_with_another_ones_end(node):
     assert (task.tube, task.spec.payload) == ("next", b"b")
 
 
-def test_the_disk_is_asked_about_the_tubes_that_get_new_content():
+def test_a_batch_checks_disk_space_for_tubes_with_new_content():
     content, none = task_pb2.TaskUpdate(payload=b"x"), task_pb2.TaskUpdate(priority=1)
     parts = operations(
         putting("put", b"x"),

@@ -1,4 +1,4 @@
-"""Operations on chosen tasks through the API: answers, pages, and how holders hear of them."""
+"""Operations on selected tasks through the API: answers, pages, and notices to holders."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ async def pages(node, **fields):
             return found
 
 
-async def test_pages_show_what_was_there_at_the_first_one(node):
+async def test_pages_show_the_tasks_of_the_first_call(node):
     await create(node)
     await put(node, *[b"x"] * 5)
     first = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=2))
@@ -51,7 +51,7 @@ async def test_pages_show_what_was_there_at_the_first_one(node):
     assert await pages(node, filter="id > 2 AND NOT id = 5") == [[3, 6]]
 
 
-async def test_ready_tasks_are_listed_as_takes_would_get_them(node):
+async def test_ready_tasks_are_listed_in_the_order_of_takes(node):
     await create(node)
     for priority in (5, -(2**63), 1, 2**63 - 1, 1):
         await put(node, b"", priority=priority)
@@ -68,7 +68,7 @@ async def test_ready_tasks_are_listed_as_takes_would_get_them(node):
     assert [task.id for task in (await take(node)).tasks] == [6, 2, 8, 3, 5, 1, 4]
 
 
-async def test_a_token_is_for_one_list_only(node):
+async def test_a_page_token_is_valid_for_one_list_only(node):
     await create(node)
     await put(node, b"1", b"2", b"3")
     first = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=1))
@@ -79,14 +79,14 @@ async def test_a_token_is_for_one_list_only(node):
         assert reason_of(caught.value) == "INVALID_FIELD"
 
 
-async def test_a_page_of_large_tasks_ends_before_the_message_is_too_large(node):
+async def test_a_page_of_large_tasks_stays_within_the_message_limit(node):
     await create(node)
     for _ in range(6):
         await put(node, bytes(1_000_000))
     assert await pages(node) == [[1, 2, 3], [4, 5, 6]]
 
 
-async def test_a_filter_that_does_not_parse_names_the_position(node):
+async def test_a_malformed_filter_is_refused_with_the_position(node):
     await create(node)
     request = pb.DeleteTasksRequest(
         tube="emails", selector=matching("state = BURIED AND attempts > 3")
@@ -100,7 +100,7 @@ async def test_a_filter_that_does_not_parse_names_the_position(node):
     assert dict(info.metadata) == {"field": "selector.filter", "position": "19"}
 
 
-async def test_bulk_changes_tell_where_to_go_on(node):
+async def test_a_bulk_change_returns_where_to_continue(node):
     await create(node)
     await put(node, *[b"x"] * 5)
     after_id, counts = 0, []
@@ -129,7 +129,7 @@ async def test_a_key_finds_its_task(node):
     assert [error.item for error in found.errors] == [1]
 
 
-async def test_a_key_is_unique_among_chosen_states_and_for_a_time(node):
+async def test_a_key_is_unique_within_selected_states_and_a_period(node):
     await create(node)
     waiting = {
         "unique_key": ["k"],
@@ -159,7 +159,7 @@ async def test_an_update_changes_content_and_headers(node):
     assert task.priority == 4
 
 
-async def test_a_holder_hears_that_it_should_stop(node):
+async def test_a_holder_learns_that_its_task_is_cancelled(node):
     await create(node)
     await put(node, b"1", b"2")
     opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
@@ -205,8 +205,8 @@ async def test_administrators_move_tasks_whoever_holds_them(node):
 
 
 @pytest.mark.parametrize("durability", [TubeOptions.REPLICATED, TubeOptions.TEMPORARY])
-async def test_a_request_id_belongs_to_one_method_though_another_says_the_same(node, durability):
-    # On the wire a deletion differs from a burial in nothing but the method that is called.
+async def test_a_request_id_belongs_to_one_method(node, durability):
+    # On the wire, a deletion differs from a burial only in the method.
     options = TubeOptions(durability=durability)
     tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFO, options=options)
     await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
@@ -220,8 +220,8 @@ async def test_a_request_id_belongs_to_one_method_though_another_says_the_same(n
     assert found.tasks[0].state == Task.BURIED
 
 
-async def test_moved_tasks_go_to_who_waits_for_them(node):
-    """Also dead letters, whose tube the request does not name; a repetition moves nothing more."""
+async def test_moved_tasks_reach_waiting_consumers(node):
+    """Targets of dead letters are not in the request; a repetition moves nothing more."""
     await create(node)
     await create(node, "other")
     await put(node, b"a", b"b")
@@ -243,7 +243,7 @@ async def test_moved_tasks_go_to_who_waits_for_them(node):
     assert await pages(node) == [[2]]
 
 
-async def test_dead_letters_show_where_they_come_from_and_go_back_to_who_waits(node):
+async def test_dead_letters_show_their_origin_and_return_to_waiting_consumers(node):
     await create(node, "dead")
     options = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
     mail = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=options)

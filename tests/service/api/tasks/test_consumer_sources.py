@@ -1,4 +1,4 @@
-"""Takes from several tubes: patterns that find the tubes of tomorrow, order over all, weights."""
+"""Takes from several tubes: patterns for existing and later tubes, total order, weights."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def take(node, *sources, tasks_max=20, wait_ms=0):
     return [(task.tube, task.spec.payload.decode()) for task in answer.tasks]
 
 
-def test_a_tube_has_the_weight_of_its_name_before_that_of_a_pattern():
+def test_the_weight_of_a_tubes_name_precedes_that_of_a_pattern():
     sources = ConsumerSources([Source(tube="mail.*", weight=2), Source(tube="mail.a", weight=7)])
     assert sources.weight_of("mail.a") == 7
     assert sources.weight_of("mail.b") == 2
@@ -27,7 +27,7 @@ def test_a_tube_has_the_weight_of_its_name_before_that_of_a_pattern():
     assert [one.weight for one in sources.narrowed(["mail.b", "mail.a"])] == [2, 7]
 
 
-async def test_tasks_of_all_tubes_go_by_priority(node):
+async def test_tasks_of_all_tubes_are_taken_by_priority(node):
     for name in ("mail.a", "mail.b", "fax"):
         await create(node, name)
     await put(node, b"1", tube="mail.a", priority=5)
@@ -38,7 +38,7 @@ async def test_tasks_of_all_tubes_go_by_priority(node):
     assert await take(node, Source(tube="mail.*")) == expected
 
 
-async def test_weights_share_out_what_is_ready(node):
+async def test_weights_divide_the_ready_tasks(node):
     for name in ("mail.a", "mail.b"):
         await create(node, name)
         await put(node, *[b"%d" % number for number in range(30)], tube=name)
@@ -49,7 +49,7 @@ async def test_weights_share_out_what_is_ready(node):
     assert [name for ((name, _),) in one_by_one].count("mail.a") == 12
 
 
-async def test_a_waiting_call_is_woken_by_a_tube_that_is_made_later(node):
+async def test_a_waiting_call_is_woken_by_a_new_tube(node):
     waiting = asyncio.ensure_future(take(node, Source(tube="mail.*"), wait_ms=20_000))
     await node.waiting_anywhere(1)
     await create(node, "fax")
@@ -69,7 +69,7 @@ async def test_a_waiting_call_gets_the_most_urgent_task_of_all_its_tubes(node):
     ]
 
 
-async def test_a_pattern_outlives_the_tubes_that_it_matched(node):
+async def test_a_pattern_remains_after_its_tubes_are_dropped(node):
     await create(node, "mail.a")
     waiting = asyncio.ensure_future(take(node, Source(tube="mail.*"), wait_ms=20_000))
     await node.waiting(1, tube="mail.a")
@@ -88,7 +88,7 @@ async def test_a_pattern_outlives_the_tubes_that_it_matched(node):
         (Source(tube="emails", weight=1), Source(tube="others")),
     ],
 )
-async def test_weights_that_make_no_sense_are_refused(node, sources):
+async def test_invalid_weights_are_refused(node, sources):
     await create(node)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await take(node, *sources)

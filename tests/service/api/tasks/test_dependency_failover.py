@@ -1,4 +1,4 @@
-"""Tasks that depend on others, on three nodes of which the leader goes away in the middle."""
+"""Dependent tasks on three nodes, with a leader that stops in the middle."""
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -11,15 +11,15 @@ AFTER_LINKS = 5
 
 
 def chain():
-    """Return tasks each of which depends on the one before."""
+    """Return tasks that each depend on the one before."""
     before = [[], *([task_pb2.Dependency(item=item)] for item in range(LINKS - 1))]
     return [
         task_pb2.TaskSpec(payload=b"%d" % place, depends_on=on) for place, on in enumerate(before)
     ]
 
 
-async def test_a_chain_goes_on_in_order_when_the_leader_stops(tmp_path):
-    """Nothing is lost, and nothing is run before what it depends on is acknowledged."""
+async def test_a_chain_continues_in_order_when_the_leader_stops(tmp_path):
+    """No task is lost, and none runs before its dependency is acknowledged."""
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         await three.leader.tasks.PutTasks(pb.PutTasksRequest(tube="emails", tasks=chain()))

@@ -1,4 +1,4 @@
-"""What callers learn of tasks that failed and are gone: by id and by key, at once or in a wait."""
+"""Records of failed tasks that are gone: by id and by key, at once or after a wait."""
 
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -37,7 +37,7 @@ async def wait(node, selector, **fields):
     return await node.tasks.WaitTasks(request)
 
 
-async def test_a_failed_task_that_is_gone_is_told_by_id_and_by_key(node):
+async def test_the_failure_of_a_removed_task_is_found_by_id_and_by_key(node):
     await create(node)
     task_id = await fail(node)
     for selector in (ORDER, task_pb2.TaskSelector(ids=[task_id])):
@@ -53,7 +53,7 @@ async def test_a_failed_task_that_is_gone_is_told_by_id_and_by_key(node):
             assert one.since_ms >= one.created_ms > 0
 
 
-async def test_a_new_put_with_the_key_starts_a_new_record_and_success_leaves_none(node):
+async def test_a_new_put_with_the_key_replaces_the_record_and_success_removes_it(node):
     await create(node)
     await fail(node)
     await put(node, b"again", unique_key=["order", "1"])
@@ -65,7 +65,7 @@ async def test_a_new_put_with_the_key_starts_a_new_record_and_success_leaves_non
     assert not (await get(node, ORDER)).failed
 
 
-async def test_a_wait_for_any_is_over_with_a_task_that_has_failed_before(node):
+async def test_a_wait_for_any_ends_with_a_task_that_failed_before(node):
     await create(node)
     failed = await fail(node)
     (waiting,) = (await put(node, b"waits")).task_ids

@@ -1,4 +1,4 @@
-"""A put that waits and whose node leads no more: what it asks of the next leader, and for whom."""
+"""A waiting put whose node loses leadership: its call to the next leader, and its permissions."""
 
 import asyncio
 from dataclasses import replace
@@ -37,7 +37,7 @@ class Reading:
 
 
 class Forwarder:
-    """Answers a call that is passed on with what it is told to, in turn."""
+    """Answers forwarded calls with the given answers, in turn."""
 
     def __init__(self, *answers):
         self.answers = [*answers]
@@ -58,7 +58,7 @@ class Bench:
         self.api = OutcomeHandlers(Reading(self.stage), self.stage.outcomes, self.forwarder)
 
     async def put(self, *payloads, **fields):
-        """Put tasks and wait for their ends; leadership is lost as soon as that waits."""
+        """Put tasks and wait for their outcomes; leadership is lost as soon as the call waits."""
         request = pb.PutTasksRequest(tube="t", outcome_wait_ms=60_000, **fields)
         loop = asyncio.get_running_loop()
 
@@ -82,7 +82,7 @@ def known(*ids, **errors):
     return answer
 
 
-async def test_the_next_leader_is_asked_for_the_caller_of_the_put():
+async def test_the_next_leader_is_asked_on_behalf_of_the_caller():
     bench = Bench(known(1, 2))
     answer = await bench.put(b"x", b"y")
     ((method, request, deadline, fields),) = bench.forwarder.calls
@@ -97,7 +97,7 @@ async def test_the_next_leader_is_asked_for_the_caller_of_the_put():
     ]
 
 
-async def test_what_the_next_leader_does_not_know_stays_open_in_its_place():
+async def test_an_outcome_that_the_next_leader_does_not_know_stays_open():
     answer = await Bench(known(1, 3, items=[1])).put(b"x", b"y", b"z")
     assert [(one.tube, one.id, one.outcome) for one in answer.outcomes] == [
         ("t", 1, Task.PROCESSED),
@@ -106,7 +106,7 @@ async def test_what_the_next_leader_does_not_know_stays_open_in_its_place():
     ]
 
 
-async def test_the_put_is_done_although_no_leader_is_found():
+async def test_the_put_succeeds_although_no_leader_is_found():
     answer = await Bench(CallRefused(error_pb2.Error.NO_LEADER, "none")).put(b"x", b"y")
     assert list(answer.task_ids) == [1, 2]
     assert [(one.id, one.outcome) for one in answer.outcomes] == [
@@ -122,7 +122,7 @@ async def test_a_request_with_an_id_is_repeated_as_a_whole():
     assert not bench.forwarder.calls
 
 
-async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_more():
+async def test_a_node_that_leads_again_waits_itself():
     bench = Bench(ThisNodeLeads(), known(1))
     stage = bench.stage
     putting = asyncio.ensure_future(bench.put(b"x"))
@@ -132,7 +132,7 @@ async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_
     assert len(bench.forwarder.calls) == 2
 
 
-async def test_a_node_that_leads_again_tells_what_became_of_the_task():
+async def test_a_node_that_leads_again_reports_the_outcome():
     bench = Bench(ThisNodeLeads())
     stage = bench.stage
     putting = asyncio.ensure_future(bench.put(b"x"))
@@ -146,7 +146,7 @@ class Blind(AnonymousCaller):
         return name == "mine"
 
 
-def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen():
+def test_a_task_moved_to_an_unreadable_tube_shows_only_its_outcome():
     counts = [5] * 6
     extras = Extras(outcome=TaskOutcome.DELETED, group="g")
     view = TaskView("theirs", 7, b"body", State.DONE, 5, *counts, "s", 5, 5, 5, extras)

@@ -1,4 +1,4 @@
-"""Waiting for what becomes of tasks: every end, several tasks, and changes of leader."""
+"""Waiting for outcomes of tasks: every end, several tasks, and changes of leader."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def outcomes(answer):
 
 
 async def waited(node, count):
-    """Return once so many tasks are waited for."""
+    """Return once the given number of tasks is waited for."""
     await turns_until(lambda: len(node.server.components.outcomes) == count)
 
 
@@ -47,7 +47,7 @@ async def bury(node, *ids):
     return await node.tasks.BuryTasks(pb.BuryTasksRequest(tube="emails", selector=selector))
 
 
-async def test_an_acknowledgement_tells_those_who_wait_the_result(node):
+async def test_an_acknowledgement_gives_waiting_callers_the_result(node):
     await create(node)
     await put(node, b"x")
     waiting = wait(node, 1)
@@ -75,11 +75,11 @@ async def test_every_kind_of_end_has_its_outcome(node):
     await node.tubes.TruncateTube(tube_service_pb2.TruncateTubeRequest(name="emails"))
     answer = await waiting
     named = dict(outcomes(answer))
-    assert named.pop(3, "EXPIRED") == "EXPIRED"  # it may have ended before the call came
+    assert named.pop(3, "EXPIRED") == "EXPIRED"  # the task may have ended before the call arrived
     assert named == {1: "DELETED", 2: "BURIED_OUT", 4: "DELETED"}
 
 
-async def test_a_drop_of_the_tube_ends_the_wait(node):
+async def test_dropping_the_tube_ends_the_wait(node):
     await create(node)
     await put(node, b"x")
     waiting = wait(node, 1)
@@ -88,7 +88,7 @@ async def test_a_drop_of_the_tube_ends_the_wait(node):
     assert outcomes(await waiting) == [(1, "DELETED")]
 
 
-async def test_what_has_ended_and_is_kept_answers_at_once(node):
+async def test_a_kept_outcome_is_returned_at_once(node):
     keep = tube_service_pb2.TubeOptions(on_ack=tube_service_pb2.TubeOptions.KEEP)
     kept = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=keep)
     await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=kept))
@@ -100,7 +100,7 @@ async def test_what_has_ended_and_is_kept_answers_at_once(node):
     assert answer.tasks[0].state == Task.DONE
 
 
-async def test_what_is_not_known_is_told_item_by_item(node):
+async def test_an_unknown_task_is_refused_on_its_own(node):
     await create(node)
     await put(node, b"x", b"y")
     await delete(node, 1)
@@ -112,7 +112,7 @@ async def test_what_is_not_known_is_told_item_by_item(node):
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
 
 
-async def test_the_first_end_is_enough_where_that_is_asked_for(node):
+async def test_a_wait_for_any_ends_with_the_first_outcome(node):
     await create(node)
     await put(node, b"x", b"y")
     first, all_ = wait(node, 1, 2, any=True), wait(node, 1, 2)
@@ -124,7 +124,7 @@ async def test_the_first_end_is_enough_where_that_is_asked_for(node):
     assert outcomes(await all_) == [(1, "DELETED"), (2, "DELETED")]
 
 
-async def test_a_wait_in_vain_shows_the_tasks_as_they_are(node):
+async def test_a_wait_that_times_out_returns_the_tasks_as_they_are(node):
     await create(node)
     await put(node, b"x")
     await take(node)
@@ -133,7 +133,7 @@ async def test_a_wait_in_vain_shows_the_tasks_as_they_are(node):
     assert not node.queue.watch.tubes
 
 
-async def test_progress_is_enough_where_that_is_asked_for(node):
+async def test_a_wait_for_progress_ends_with_progress(node):
     await create(node)
     await put(node, b"x")
     (taken,) = (await take(node)).tasks
@@ -150,7 +150,7 @@ async def test_progress_is_enough_where_that_is_asked_for(node):
     assert outcomes(await end) == [(1, "PROCESSED")]
 
 
-async def test_a_task_that_is_moved_is_followed(node):
+async def test_a_moved_task_is_followed(node):
     await create(node)
     await create(node, name="other")
     await put(node, b"x", tube="other")
@@ -168,7 +168,7 @@ async def test_a_task_that_is_moved_is_followed(node):
     assert (task.tube, task.id, task.outcome) == ("other", 2, Task.PROCESSED)
 
 
-async def test_a_caller_who_goes_leaves_nothing_behind(node):
+async def test_a_cancelled_wait_leaves_nothing_behind(node):
     await create(node)
     await put(node, b"x")
     waiting = node.tasks.WaitTasks(ask(1), timeout=20)
@@ -180,7 +180,7 @@ async def test_a_caller_who_goes_leaves_nothing_behind(node):
     await turns_until(lambda: not node.queue.watch.tubes)
 
 
-async def test_a_put_may_wait_for_its_outcomes(node):
+async def test_a_put_waits_for_its_outcomes(node):
     await create(node)
     request = pb.PutTasksRequest(
         tube="emails",
@@ -197,7 +197,7 @@ async def test_a_put_may_wait_for_its_outcomes(node):
     assert not node.queue.watch.tubes
 
 
-async def test_a_put_that_waits_in_vain_has_been_done(node):
+async def test_a_put_whose_wait_times_out_has_been_done(node):
     await create(node)
     request = pb.PutTasksRequest(
         tube="emails", tasks=[task_pb2.TaskSpec()], outcome_wait_ms=1, request_id="r"
@@ -209,7 +209,7 @@ async def test_a_put_that_waits_in_vain_has_been_done(node):
         assert outcomes(pb.WaitTasksResponse(tasks=answer.outcomes)) == [(1, "TIMEOUT")]
 
 
-async def test_items_of_a_put_that_were_refused_keep_their_places(node):
+async def test_refused_items_of_a_put_keep_their_positions(node):
     await create(node, kind=tube_service_pb2.Tube.FIFO)
     request = pb.PutTasksRequest(
         tube="emails",
@@ -229,7 +229,7 @@ async def hand_over(three):
     await three.settled()
 
 
-async def test_those_who_wait_follow_the_leader(tmp_path):
+async def test_waiting_calls_follow_the_leader(tmp_path):
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         await put(three.leader, b"x")
@@ -244,7 +244,7 @@ async def test_those_who_wait_follow_the_leader(tmp_path):
 
 
 @pytest.mark.parametrize("request_id", ["", "r"])
-async def test_a_put_that_waits_follows_the_leader_and_puts_once(tmp_path, request_id):
+async def test_a_waiting_put_follows_the_leader_and_puts_once(tmp_path, request_id):
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         old = three.leader

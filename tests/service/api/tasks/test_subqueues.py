@@ -1,4 +1,4 @@
-"""Tubes with sub-queues over real gRPC: strict order, and consumers woken when their turn comes."""
+"""Tubes with sub-queues over real gRPC: strict order, and consumers woken in turn."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def test_a_sub_queue_gives_one_task_at_a_time(node):
     assert payloads(await take(node)) == [b"a2"]
 
 
-async def test_a_waiting_consumer_gets_the_task_that_an_ack_sets_free(node):
+async def test_a_waiting_consumer_gets_the_task_that_an_ack_frees(node):
     await create(node, kind=UTUBETTL)
     await put(node, ("a", b"a1", {}), ("a", b"a2", {}))
     taken = await take(node)
@@ -41,11 +41,11 @@ async def test_a_waiting_consumer_gets_the_task_that_an_ack_sets_free(node):
     await ack(node, taken.tasks)
     answer = await waiting
     assert payloads(answer) == [b"a2"]
-    # Set free and leased by one and the same entry.
+    # The task is freed and leased by one entry.
     assert answer.revision == before + 1
 
 
-async def test_a_waiting_consumer_gets_what_the_end_of_a_taken_task_sets_free(node):
+async def test_a_waiting_consumer_gets_the_task_that_the_end_of_a_taken_task_frees(node):
     await create(node, kind=UTUBETTL)
     await put(node, ("a", b"a1", {}), ("a", b"a2", {}))
     (task,) = (await take(node)).tasks
@@ -56,7 +56,7 @@ async def test_a_waiting_consumer_gets_what_the_end_of_a_taken_task_sets_free(no
     assert payloads(await waiting) == [b"a2"]
 
 
-async def test_options_of_sub_queues_are_kept_and_shown(node):
+async def test_options_of_sub_queues_are_stored_and_shown(node):
     options = tube_service_pb2.TubeOptions(
         subqueue_concurrency=2, subqueue_weights={"gold": 5, "tin": 1}
     )
@@ -69,8 +69,8 @@ async def test_options_of_sub_queues_are_kept_and_shown(node):
     assert payloads(await take(node, tasks_max=9)) == [b"0", b"1"]
 
 
-async def test_a_waiting_consumer_gets_what_the_rate_of_a_sub_queue_lets_go_on(node):
-    """No call wakes it: the log's time does."""
+async def test_a_waiting_consumer_gets_a_task_when_the_rate_of_its_sub_queue_allows_it(node):
+    """No call wakes it, only the time of the log."""
     options = tube_service_pb2.TubeOptions(
         subqueue_concurrency=9, subqueue_rate_per_second=20, subqueue_rate_burst=2
     )

@@ -1,4 +1,4 @@
-"""A call of TakeTasks that waits: no task may get lost between a claim and a caller."""
+"""A waiting TakeTasks call loses no task between a claim and its caller."""
 
 import asyncio
 from types import SimpleNamespace
@@ -35,8 +35,7 @@ class Mutations:
 
 
 class Reading:
-    class applied:  # noqa: N801
-        applied_index = 5
+    applied = SimpleNamespace(applied_index=5)
 
     @staticmethod
     def now_ms():
@@ -68,7 +67,7 @@ class Bench:
         self.waiters.claim_answered(claim, len(tasks))
 
 
-async def test_a_claim_without_answer_is_not_joined_by_another():
+async def test_no_second_claim_is_made_before_the_first_is_answered():
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
@@ -79,7 +78,7 @@ async def test_a_claim_without_answer_is_not_joined_by_another():
     assert len(bench.waiters) == 0
 
 
-async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
+async def test_an_empty_claim_leaves_the_call_waiting():
     bench = Bench()
     waiting = bench.wait(10)
     bench.answer(await bench.claim())
@@ -89,7 +88,7 @@ async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
     assert (await waiting).result.tasks == (TASK,)
 
 
-async def test_a_claim_under_way_decides_when_the_time_is_over():
+async def test_a_pending_claim_decides_at_the_end_of_the_wait():
     bench = Bench()
     waiting = bench.wait(0.01)
     claim = await bench.claim()
@@ -98,7 +97,7 @@ async def test_a_claim_under_way_decides_when_the_time_is_over():
     assert (await waiting).result.tasks == (TASK,)
 
 
-async def test_when_the_time_is_over_nothing_is_claimed_any_more():
+async def test_nothing_is_claimed_after_the_end_of_the_wait():
     bench = Bench()
     waiting = bench.wait(0.01)
     claim = await bench.claim()
@@ -110,7 +109,7 @@ async def test_when_the_time_is_over_nothing_is_claimed_any_more():
     assert (outcome.index, outcome.result) == (5, TakeResult(()))
 
 
-async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the_end():
+async def test_a_wait_that_times_out_reports_whether_its_last_scan_was_complete():
     for looks in ([False], [True], [False, True], [True, False]):
         bench = Bench(priority_bound=1)
         waiting = bench.wait(0.01)
@@ -123,19 +122,19 @@ async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the
 
 
 @pytest.mark.parametrize("request_id", ["", "r"])
-async def test_tasks_for_a_caller_that_has_gone_are_given_back(request_id):
+async def test_tasks_of_a_cancelled_call_are_released(request_id):
     bench = Bench(request_id=request_id)
     waiting = bench.wait(10)
     claim = await bench.claim()
     waiting.cancel()
     await asyncio.wait((waiting,))
     bench.answer(claim, TASK)
-    # With a request_id the same caller may ask again, and gets the same leases.
+    # With a request_id the caller may ask again and gets the same leases.
     assert bench.given_back == ([] if request_id else [TASK.token])
     assert len(bench.waiters) == 0
 
 
-async def test_tasks_that_arrive_in_the_moment_of_the_cancellation_are_given_back():
+async def test_tasks_that_arrive_during_the_cancellation_are_released():
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
@@ -146,7 +145,7 @@ async def test_tasks_that_arrive_in_the_moment_of_the_cancellation_are_given_bac
 
 
 @pytest.mark.parametrize("error", [NotProposed("lost"), OutcomeUnknown("lost")])
-async def test_a_claim_that_failed_ends_the_wait(error):
+async def test_a_failed_claim_ends_the_wait(error):
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
@@ -184,7 +183,7 @@ async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
 
 
 @pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])
-async def test_a_change_of_a_waiting_task_serves_who_waits_for_such_a_task(node, durability):
+async def test_an_update_of_a_ready_task_serves_a_matching_waiting_consumer(node, durability):
     options = Options(durability=durability)
     tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=options)
     await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
@@ -201,8 +200,8 @@ async def test_a_change_of_a_waiting_task_serves_who_waits_for_such_a_task(node,
 
 
 @pytest.mark.parametrize("first", ["kept", "fleeting"])
-async def test_a_take_that_looked_no_further_says_so(node, first):
-    """Also where tubes are in the log and in memory: one side is cut short, the other is empty."""
+async def test_a_take_that_stopped_its_scan_reports_it(node, first):
+    """This includes tubes in the log and in memory: one scan is cut short, the other is empty."""
     await create(node, "kept")
     options = Options(durability=Options.TEMPORARY)
     tube = tube_service_pb2.Tube(

@@ -1,4 +1,4 @@
-"""Tubes that are dropped while consumers wait on them, and drops that are repeated."""
+"""Drops of tubes on which consumers wait, and repeated drops."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ async def drop(node, **fields):
     return await node.tubes.DropTube(request)
 
 
-async def test_who_waits_on_a_tube_that_is_dropped_hears_that_it_is_gone(node):
+async def test_a_consumer_that_waits_on_a_dropped_tube_is_told(node):
     await create(node)
     waiting = asyncio.ensure_future(take(node, wait_ms=20_000))
     await node.waiting(1)
@@ -24,7 +24,7 @@ async def test_who_waits_on_a_tube_that_is_dropped_hears_that_it_is_gone(node):
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
 
 
-async def test_who_waits_where_puts_make_their_tubes_waits_on(tmp_path):
+async def test_a_consumer_waits_on_if_puts_create_tubes(tmp_path):
     async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
         await create(node)
         waiting = asyncio.ensure_future(take(node, wait_ms=20_000))
@@ -35,7 +35,7 @@ async def test_who_waits_where_puts_make_their_tubes_waits_on(tmp_path):
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_repeated_drop_leaves_a_new_tube_of_the_name_and_who_waits_on_it(node, force):
+async def test_a_repeated_drop_affects_neither_the_new_tube_nor_its_consumers(node, force):
     await create(node)
     first = await drop(node, request_id="r", force=force)
     await create(node)

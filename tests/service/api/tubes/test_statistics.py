@@ -1,4 +1,4 @@
-"""What the service tells about itself: counts, transitions, ages, lists, its version."""
+"""Statistics of the service: counts, transitions, ages, lists, version."""
 
 import asyncio
 import sys
@@ -54,7 +54,7 @@ async def test_transitions_are_counted_by_tube_and_in_total(node):
     )
 
 
-async def test_the_oldest_ready_task_is_told_by_its_age(node):
+async def test_the_oldest_ready_task_is_shown_by_its_age(node):
     await create(node, "mail")
     await create(node, "fax")
     await put(node, b"1", tube="mail")
@@ -68,8 +68,8 @@ async def test_the_oldest_ready_task_is_told_by_its_age(node):
     assert (await statistics(node)).total.oldest_ready_ms == 0
 
 
-async def test_tasks_grow_older_while_nothing_happens(node):
-    """The queue's own clock stands still then: no entry moves it."""
+async def test_ages_grow_while_no_entry_is_applied(node):
+    """The queue's own clock stands still then."""
     hour_ms = 3_600_000
     await create(node, "mail")
     await put(node, b"1", tube="mail")
@@ -108,7 +108,7 @@ async def test_taken_tasks_and_their_holders_are_listed(node):
     assert [(one.name, one.taken) for one in sessions.sessions] == [("anna", 1)]
 
 
-async def test_payloads_may_be_left_out(node):
+async def test_payloads_can_be_left_out(node):
     await create(node)
     await put(node, b"large", content_type="text/plain")
     (shown,) = (await listed(node, "emails", payload_omit=True)).tasks
@@ -117,13 +117,13 @@ async def test_payloads_may_be_left_out(node):
         assert (task.spec.payload, task.spec.content_type) == (b"", "text/plain")
 
 
-async def test_a_node_tells_its_version_and_limits(node):
+async def test_a_node_shows_its_version_and_limits(node):
     info = await node.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
     assert info.version == server_version()
     assert info.limits["take_tasks_max"] == 1_000
 
 
-async def test_looks_and_takes_in_vain_are_counted_and_told_to_the_log(node):
+async def test_empty_peeks_and_takes_are_counted_and_logged(node):
     await create(node, "mail")
     await create(node, "fax")
     await put(node, b"1", b"2", tube="mail")
@@ -150,7 +150,7 @@ async def looks(node):
     return {one.tube: (one.calls.take_timeout, one.calls.peek, one.calls.meta) for one in shown}
 
 
-async def test_a_task_that_crosses_tubes_is_counted_as_crossing_but_not_in_total(node):
+async def test_a_moved_task_is_counted_as_crossing_but_not_in_the_total(node):
     await create(node, "mail")
     await create(node, "fax")
     await put(node, b"1", tube="mail")
@@ -175,7 +175,7 @@ async def test_a_task_that_crosses_tubes_is_counted_as_crossing_but_not_in_total
     }
 
 
-async def test_counts_of_many_tubes_come_in_pages_and_each_has_the_sum_of_all(node):
+async def test_counts_of_many_tubes_come_in_pages_each_with_the_total(node):
     for name in ("c", "a", "b"):
         await create(node, name)
         await put(node, b"1", tube=name)
@@ -193,7 +193,7 @@ async def test_counts_of_many_tubes_come_in_pages_and_each_has_the_sum_of_all(no
         assert (page.total.calls.put, page.total.calls.take_timeout) == (3, 1)
 
 
-async def test_the_sum_has_what_is_in_temporary_tubes_as_well(node):
+async def test_the_total_includes_temporary_tubes(node):
     await create(node, "mail")
     options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
     quick = tube_service_pb2.Tube(name="quick", kind=tube_service_pb2.Tube.FIFO, options=options)
@@ -214,7 +214,7 @@ async def test_the_sum_has_what_is_in_temporary_tubes_as_well(node):
     assert answer.total.oldest_ready_ms == min(oldest.values()) > 0
 
 
-async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are_told(node):
+async def test_peeks_into_temporary_tubes_are_in_the_total_once(node):
     options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
     quick = tube_service_pb2.Tube(name="quick", kind=tube_service_pb2.Tube.FIFO, options=options)
     await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=quick))
@@ -230,8 +230,8 @@ async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are
     assert components.unlogged_calls.tubes() == set()
 
 
-async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_there_are(node):
-    """Counted, not timed: the instructions of the interpreter."""
+async def test_one_tube_and_the_total_are_read_in_constant_time(node):
+    """The test counts instructions of the interpreter, not time."""
     requests = [
         tube_service_pb2.GetStatisticsRequest(tubes=["t0"], transitions=True),
         tube_service_pb2.GetStatisticsRequest(page_size=1, transitions=True),
@@ -242,14 +242,14 @@ async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_the
         await asyncio.gather(*(put(node, b"1", tube=f"t{number}") for number in tubes))
         for request in requests:
             request.consistency.level = task_pb2.Consistency.LOCAL
-            steps_of(read(node, request))  # what is remembered from now on
+            steps_of(read(node, request))  # later calls use cached results
         steps.append([steps_of(read(node, request)) for request in requests])
     assert (await statistics(node)).total.tasks.ready == 150
     assert steps[0] == steps[1]
 
 
 def read(node, request):
-    """Return the call of GetStatistics, not begun; it does not wait for anything."""
+    """Return the call of GetStatistics as a coroutine; it never waits."""
     (method,) = (
         method
         for servicer in servicers(node.server.components)
@@ -260,7 +260,7 @@ def read(node, request):
 
 
 def steps_of(call):
-    """Return how many instructions a call takes."""
+    """Return the number of instructions of a call."""
     steps = 0
 
     def trace(frame, event, _):
