@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from taskraft_replication.tls.files import TlsFiles
@@ -39,6 +40,9 @@ class SecuritySettings(BaseSettings):
     three `peer_tls_` settings or none."""
     access_file: Path | None = None
     """TOML file of principals and their grants. Needs `tls_cert`. Empty: access control is off."""
+    metrics_token: str = Field(default="", pattern=r"^(sha256:[0-9a-f]{64})?$")
+    """Digest of the token that scrapers of `/metrics` must send as `Authorization: Bearer`, as
+    `taskraft token` prints it. Empty: `/metrics` needs no token."""
     reflection: bool | None = None
     """Whether the client port serves gRPC reflection. Empty: only if `access_file` is empty."""
 

@@ -85,7 +85,7 @@ class QueueLocator:
 
     def tube_names(self) -> Sequence[str]:
         """Return the names of all tubes; the replicated queue has temporary tubes as well."""
-        return [tube.name for tube in self._replicated().tubes()]
+        return self._replicated().tube_names()
 
     # ------------------------------------------------------------------------------ over all
 

@@ -7,21 +7,45 @@ connection after one request, which suits probes and scrapers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 REQUEST_SECONDS: Final = 5.0
-"""Maximum time for a client to send its request."""
+"""Maximum time for a client to send its request and to read the answer."""
 HEADER_LINES_MAX: Final = 100
-_REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Not Ready"}
+_REASONS: Final = {
+    200: "OK",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Not Ready",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class HttpRequest:
+    """A request as far as the pages need it; the names of headers are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
 
 Answer: TypeAlias = tuple[int, str, bytes]
 """Status, media type, body."""
+Page: TypeAlias = Callable[[HttpRequest], Awaitable[Answer]]
+"""Handler of a path."""
 
 
 def probe_answer(text: str, *, ok: bool) -> Answer:
     """Return the response of a probe: status 200 or 503 with a text."""
-    return (200 if ok else 503, "text/plain; charset=utf-8", f"{text}\n".encode())
+    return plain_answer(200 if ok else 503, text)
+
+
+def plain_answer(status: int, text: str) -> Answer:
+    """Return a response with a line of text."""
+    return (status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 class ProbeServer:
@@ -31,7 +55,7 @@ class ProbeServer:
         pages: handler of each path.
     """
 
-    def __init__(self, pages: Mapping[str, Callable[[], Answer]]) -> None:
+    def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
 
@@ -54,29 +78,50 @@ class ProbeServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                request = (await reader.readline()).decode("latin-1").split()
-                for _ in range(HEADER_LINES_MAX):
-                    if (await reader.readline()).strip() == b"":
-                        break
-                writer.write(self._answer(request))
+                writer.write(await self._answer(await _read_request(reader)))
                 await writer.drain()
-        except (TimeoutError, OSError, ValueError):
+        except (TimeoutError, OSError, _RequestMalformed):
             # A broken or slow client affects only itself.
             pass
         finally:
             writer.close()
 
-    def _answer(self, request: list[str]) -> bytes:
-        method, path = (request[0], request[1]) if len(request) >= 2 else ("", "")
-        page = self._pages.get(path.partition("?")[0])
-        if method not in ("GET", "HEAD"):
+    async def _answer(self, request: HttpRequest) -> bytes:
+        page = self._pages.get(request.path)
+        if request.method not in {"GET", "HEAD"}:
             status, kind, content = 405, "text/plain", b""
         elif page is None:
             status, kind, content = 404, "text/plain", b""
         else:
-            status, kind, content = page()
+            status, kind, content = await page(request)
+        challenge = "WWW-Authenticate: Bearer\r\n" if status == 401 else ""
         head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n{challenge}"
             f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
         )
-        return head.encode() + (b"" if method == "HEAD" else content)
+        return head.encode() + (b"" if request.method == "HEAD" else content)
+
+
+class _RequestMalformed(Exception):
+    """The bytes are not a request; the connection is closed."""
+
+
+async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:
+    """Read a request without its body.
+
+    Raises:
+        _RequestMalformed: a line is too long.
+    """
+    try:
+        words = (await reader.readline()).decode("latin-1").split()
+        headers: dict[str, str] = {}
+        for _ in range(HEADER_LINES_MAX):
+            line = (await reader.readline()).decode("latin-1").strip()
+            if not line:
+                break
+            name, _, text = line.partition(":")
+            headers[name.strip().lower()] = text.strip()
+    except ValueError as error:
+        raise _RequestMalformed from error
+    method, path = words[:2] if len(words) >= 2 else ("", "")
+    return HttpRequest(method, path.partition("?")[0], headers)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from taskraft_replication.background import Background
+from taskraft_service.access.principals import digest_of
 from taskraft_service.access.security import CertificateCollector
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.node import NodeCollector
+from taskraft_service.process.metrics.page import MetricsPage
 from taskraft_service.process.metrics.raft import RaftCollector
 from taskraft_service.process.metrics.tubes import TubeCollector
-from taskraft_service.process.probes import Answer, ProbeServer, probe_answer
+from taskraft_service.process.probes import (
+    Answer,
+    HttpRequest,
+    ProbeServer,
+    plain_answer,
+    probe_answer,
+)
 
 LAG_ENTRIES_MAX: Final = 10_000
 """Maximum number of committed but unapplied entries of a ready node."""
 SILENCE_MS_MAX: Final = 60_000
 """Maximum time without a leader of a ready node; far longer than an election."""
-
 
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,6 +41,8 @@ class Readiness:
     def __init__(self, components: NodeComponents) -> None:
         self._components = components
         self._background = Background()
+        self._replay_until = components.node.status().commit
+        """Last entry that was known to be committed when this process started."""
         components.phases.listen(lambda _phase: self._say_health())
 
     @property
@@ -52,14 +61,44 @@ class Readiness:
             saying = components.health.phase_changed(components.phases.phase, ready=self.is_ready)
             self._background.start(saying)
 
-    def startupz(self) -> Answer:
-        """Return whether the node has caught up with its cluster since its start."""
-        phase = self._components.phases.phase
-        return probe_answer(phase.name, ok=phase is not NodePhase.INIT)
+    async def livez(self, _request: HttpRequest) -> Answer:
+        """Return that the event loop runs."""
+        return probe_answer("alive", ok=True)
 
-    def readyz(self) -> Answer:
+    async def startupz(self, _request: HttpRequest) -> Answer:
+        """Return whether the node has applied what its own disk showed to be committed.
+
+        The answer does not depend on other nodes: without a majority, a restart would not help.
+        """
+        applied = self._components.node.status().applied
+        text = f"{self._components.phases.phase.name}, applied {applied} of {self._replay_until}"
+        return probe_answer(text, ok=applied >= self._replay_until)
+
+    async def readyz(self, _request: HttpRequest) -> Answer:
         """Return whether the node is ready."""
         return probe_answer(self._components.phases.phase.name, ok=self.is_ready)
+
+
+class MetricsHandler:
+    """The handler of /metrics.
+
+    Args:
+        page: the metrics.
+        token_digest: digest of the token that scrapers must send; empty: none is needed.
+    """
+
+    def __init__(self, page: MetricsPage, token_digest: str) -> None:
+        self._page = page
+        self._token_digest = token_digest
+
+    async def metrics(self, request: HttpRequest) -> Answer:
+        """Return all metrics in the Prometheus text format."""
+        if self._token_digest:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            is_known = hmac.compare_digest(digest_of(token.strip()), self._token_digest)
+            if scheme.lower() != "bearer" or not is_known:
+                return plain_answer(401, "the metrics need the bearer token of metrics_token")
+        return 200, METRICS_CONTENT_TYPE, await self._page.read()
 
 
 def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServer:
@@ -79,20 +118,19 @@ def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServe
             components.disk,
             components.machine,
         ),
-        TubeCollector(components.queues, components.clock.now_ms),
         CertificateCollector(components.security),
     ):
         components.registry.register(collector)
+    page = MetricsPage(
+        components.registry,
+        (TubeCollector(components.queues, components.clock.now_ms),),
+        asyncio.get_running_loop().time,
+    )
     return ProbeServer(
         {
-            "/livez": lambda: probe_answer("alive", ok=True),
+            "/livez": readiness.livez,
             "/startupz": readiness.startupz,
             "/readyz": readiness.readyz,
-            "/metrics": lambda: _metrics(components.registry),
+            "/metrics": MetricsHandler(page, components.config.metrics_token).metrics,
         }
     )
-
-
-def _metrics(registry: CollectorRegistry) -> Answer:
-    """Return all metrics in the Prometheus text format."""
-    return 200, METRICS_CONTENT_TYPE, generate_latest(registry)

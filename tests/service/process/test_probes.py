@@ -1,7 +1,9 @@
 """Probes, metrics, health and reflection of a running node."""
 
 import asyncio
+import contextlib
 import re
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -11,13 +13,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.leader.node_phases import PhaseEvent
+from taskraft_service.access.principals import digest_of
+from taskraft_service.leader.node_phases import PhaseEvent, PhaseMachine
+from taskraft_service.process.node_server import NodeServer
+from taskraft_service.process.readiness import Readiness
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
+from tools.local_cluster import free_addresses
 
 
-async def get(node, path, method="GET"):
+async def get(node, path, method="GET", authorization=""):
     reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    more = f"Authorization: {authorization}\r\n" if authorization else ""
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode())
     answer = (await reader.read()).decode()
     writer.close()
     await writer.wait_closed()
@@ -29,6 +36,30 @@ async def test_a_serving_node_is_alive_started_and_ready(node):
     for path in ("/livez", "/startupz", "/readyz"):
         assert (await get(node, path))[0] == 200, path
     assert await get(node, "/livez", "HEAD") == (200, "")
+
+
+async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
+    """A kubelet that killed it here would kill nodes that only wait for others."""
+    peers = free_addresses(2)
+    listen = f"n0=1@127.0.0.1:7402,n1=2@{peers[0]},n2=3@{peers[1]}"
+    server = await NodeServer.open(config_in(tmp_path, peers=listen))
+    await server.start()
+    node = SimpleNamespace(server=server)
+    for path, expected in (("/livez", 200), ("/startupz", 200), ("/readyz", 503)):
+        assert (await get(node, path))[0] == expected, path
+    await server.stop()
+
+
+async def test_a_node_that_replays_its_log_has_not_started():
+    known = {"commit": 7, "applied": 5}
+    node = SimpleNamespace(status=lambda: SimpleNamespace(**known))
+    readiness = Readiness(SimpleNamespace(phases=PhaseMachine(), node=node))
+    known["commit"] = 1_000  # learned from the leader since
+    answers = []
+    for known["applied"] in (5, 6, 7, 8):
+        answers.append((await readiness.startupz(None))[0])
+    assert answers == [503, 503, 200, 200]
+    assert b"applied 8 of 7" in (await readiness.startupz(None))[2]
 
 
 async def test_other_pages_do_not_exist(node):
@@ -70,6 +101,27 @@ async def test_the_metrics_count_what_happens(node):
     assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
 
 
+async def test_metrics_with_a_token_are_shown_to_those_who_have_it(tmp_path):
+    digest = digest_of("s3cret")
+    async with running(config_in(tmp_path, metrics_token=digest)) as node:
+        for header in ("", "Bearer wrong", "Basic s3cret", "s3cret", f"Bearer {digest}"):
+            assert (await get(node, "/metrics", authorization=header))[0] == 401, header
+        for header in ("Bearer s3cret", "bearer  s3cret"):
+            assert (await get(node, "/metrics", authorization=header))[0] == 200, header
+        assert (await get(node, "/readyz"))[0] == 200
+
+
+async def test_a_request_that_is_no_request_ends_only_itself(node):
+    for raw in (b"\r\n\r\n", b"GET\r\n\r\n", b"x" * (1 << 17)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)
+        writer.write(raw)
+        writer.write_eof()
+        with contextlib.suppress(ConnectionResetError):
+            assert b" 200 " not in await reader.read()
+        writer.close()
+    assert (await get(node, "/livez"))[0] == 200
+
+
 async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
     monkeypatch.setattr(taskraft_service.process.metrics.tubes, "TUBES_MAX", 2)
     for tasks in (1, 4, 2, 3):
@@ -82,7 +134,7 @@ async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
         queues, "statistics", lambda names: asked.append(names) or statistics(names)
     )
     _, found = await scraped(node)
-    assert asked == [["tube4", "tube3"]]
+    assert asked == [("tube4",), ("tube3",)]
     assert found["taskraft_tasks", "ready", "tube4"] == 4
     assert found["taskraft_tasks", "ready", "tube3"] == 3
     assert found["taskraft_tasks", "other", "ready"] == 3

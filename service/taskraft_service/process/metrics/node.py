@@ -67,7 +67,7 @@ class NodeCollector(Collector):
             ),
             ("taskraft_waiting_consumers", "Waiting consumers.", len(self._waiters)),
             ("taskraft_streams", "Open subscriptions.", self._streams()),
-            ("taskraft_sessions", "Open sessions.", len(self._machine.queue.sessions())),
+            ("taskraft_sessions", "Open sessions.", self._machine.queue.session_count),
             (
                 "taskraft_temporary_bytes",
                 "Memory of the temporary tubes.",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.life_cycle import EventKind
@@ -16,11 +16,17 @@ from taskraft_service.queue.entities.task_state import GONE, State
 TUBES_MAX: Final = 200
 """Number of tubes with their own series: those with most tasks. The others are summed as
 "other"."""
+SLICE_TUBES: Final = 500
+"""Number of tubes that are counted in one step."""
 _OTHERS: Final = "other"
+_STATES: Final = tuple(state for state in State if state is not GONE)
 
 
-class TubeCollector(Collector):
-    """Reads the tubes at each scrape.
+class TubeCollector:
+    """Reads the tubes at each scrape; a ``SlicedCollector``.
+
+    The tubes change between two slices, so the metrics of different tubes belong to slightly
+    different moments.
 
     Args:
         queues: the queues of this node.
@@ -31,11 +37,33 @@ class TubeCollector(Collector):
         self._queues = queues
         self._clock_ms = clock_ms
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield tasks by state, operations, payload sizes and ages."""
+    def slices(self) -> Iterator[Metric | None]:
+        """Yield tasks by state, operations, payload sizes and ages; None between two steps."""
         counted = self._queues.task_counts()
-        largest = nlargest(TUBES_MAX, counted, key=lambda name: sum(counted[name]))
+        yield None
+        largest: list[str] = []
+        names = iter(counted)
+        while some := list(islice(names, SLICE_TUBES)):
+            largest = nlargest(TUBES_MAX, [*largest, *some], key=lambda name: sum(counted[name]))
+            yield None
+        yield self._tasks(counted, largest)
+        yield from self._statistics(largest)
+
+    def _tasks(self, counted: Mapping[str, Sequence[int]], largest: Sequence[str]) -> Metric:
         tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
+        left = dict(self._queues.total_statistics(None).states)
+        for name in largest:
+            numbers = counted[name]
+            for state in _STATES:
+                left[state] -= numbers[state]
+                tasks.add_metric((name, state.name.lower()), numbers[state])
+        if len(counted) > len(largest):
+            for state in _STATES:
+                # A tube that was dropped since the first slice is no longer in the total.
+                tasks.add_metric((_OTHERS, state.name.lower()), max(left[state], 0))
+        return tasks
+
+    def _statistics(self, names: Sequence[str]) -> Iterator[Metric | None]:
         calls = CounterMetricFamily(
             "taskraft_operations", "Operations on tasks.", labels=("tube", "operation")
         )
@@ -47,21 +75,14 @@ class TubeCollector(Collector):
             "Age of the oldest ready task.",
             labels=("tube",),
         )
-        now_ms = self._clock_ms()
-        for counts in self._queues.statistics(largest):
-            for state, number in counts.states.items():
-                tasks.add_metric((counts.tube, state.name.lower()), number)
-            for kind in EventKind:
-                if number := counts.calls.by_kind[kind]:
-                    calls.add_metric((counts.tube, kind.name.lower()), number)
-            held.add_metric((counts.tube,), counts.payload_bytes)
-            since_ms = counts.oldest_ready_ms
-            age_ms = max(now_ms - since_ms, 0) if since_ms else 0
-            oldest.add_metric((counts.tube,), age_ms / 1000)
-        others = counted.keys() - set(largest)
-        if others:
-            for state in State:
-                if state is not GONE:
-                    number = sum(counted[name][state] for name in others)
-                    tasks.add_metric((_OTHERS, state.name.lower()), number)
-        yield from (tasks, calls, held, oldest)
+        for name in names:
+            for counts in self._queues.statistics((name,)):
+                for kind in EventKind:
+                    if number := counts.calls.by_kind[kind]:
+                        calls.add_metric((name, kind.name.lower()), number)
+                held.add_metric((name,), counts.payload_bytes)
+                since_ms = counts.oldest_ready_ms
+                age_ms = max(self._clock_ms() - since_ms, 0) if since_ms else 0
+                oldest.add_metric((name,), age_ms / 1000)
+            yield None
+        yield from (calls, held, oldest)

@@ -172,6 +172,11 @@ class QueueReaders(LeaderReaders):
         session = self._state.sessions.get(session_id)
         return session.view() if session is not None else None
 
+    @property
+    def session_count(self) -> int:
+        """Number of sessions."""
+        return len(self._state.sessions)
+
     def sessions(self) -> list[SessionView]:
         """Return all sessions in order of their ids."""
         return [session.view() for _, session in sorted(self._state.sessions.items())]

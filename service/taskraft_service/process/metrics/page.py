@@ -1,0 +1,111 @@
+"""Render all metrics in slices, so that a scrape never stops the event loop.
+
+Scrapes that come together get the same page, and a page is used again for a second. The work of
+scrapes is therefore bounded, however many scrapers there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+SLICE_SECONDS: Final = 0.001
+"""Time after which other work of the event loop gets its turn."""
+PAGE_SECONDS: Final = 1.0
+"""Time for which a page is used again. Scrapers usually come every 15 to 60 s."""
+PIECE_SAMPLES: Final = 50
+"""Maximum number of samples that are rendered in one step: some hundred microseconds."""
+_SPLIT_TYPES: Final = frozenset({"counter", "gauge"})
+_CREATED: Final = "_created"
+"""End of the names of samples that the renderer puts after the others, with lines of their own."""
+_HEAD_LINES: Final = 2
+"""Lines HELP and TYPE before the samples of a metric."""
+
+
+class SlicedCollector(Protocol):
+    """A source of metrics whose work may take long."""
+
+    def slices(self) -> Iterator[Metric | None]:
+        """Yield the metrics, and None wherever the work may be interrupted."""
+
+
+@dataclass(slots=True, frozen=True)
+class _OneMetric(Collector):
+    """One metric in the form that the renderer expects."""
+
+    metric: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.metric
+
+
+class MetricsPage:
+    """The page /metrics.
+
+    Args:
+        registry: sources of metrics that take little time.
+        sliced: the other sources.
+        seconds: clock that decides when other work gets its turn, and how old a page is.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        sliced: Sequence[SlicedCollector],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._registry = registry
+        self._sliced = sliced
+        self._seconds = seconds
+        self._rendering: asyncio.Task[bytes] | None = None
+        self._fresh_until = 0.0
+
+    async def read(self) -> bytes:
+        """Return the page in the Prometheus text format; at most ``PAGE_SECONDS`` old."""
+        rendering = self._rendering
+        if rendering is None or (rendering.done() and self._seconds() >= self._fresh_until):
+            rendering = self._rendering = asyncio.ensure_future(self._render())
+        # A scraper that hangs up does not stop the page of the others.
+        return await asyncio.shield(rendering)
+
+    async def _render(self) -> bytes:
+        parts: list[bytes] = []
+        began = self._seconds()
+        for part in self._steps():
+            parts.append(part)
+            if self._seconds() - began >= SLICE_SECONDS:
+                await asyncio.sleep(0)
+                began = self._seconds()
+        self._fresh_until = self._seconds() + PAGE_SECONDS
+        return b"".join(parts)
+
+    def _steps(self) -> Iterator[bytes]:
+        """Yield the parts of the page; every step takes little time."""
+        for metric in self._registry.collect():
+            yield from _rendered(metric)
+        for collector in self._sliced:
+            for found in collector.slices():
+                if found is None:
+                    yield b""
+                else:
+                    yield from _rendered(found)
+
+
+def _rendered(metric: Metric) -> Iterator[bytes]:
+    """Yield the text of a metric in pieces."""
+    samples = metric.samples
+    has_others = any(sample.name.endswith(_CREATED) for sample in samples)
+    if metric.type not in _SPLIT_TYPES or has_others or len(samples) <= PIECE_SAMPLES:
+        yield generate_latest(_OneMetric(metric))
+        return
+    for start in range(0, len(samples), PIECE_SAMPLES):
+        piece = Metric(metric.name, metric.documentation, metric.type)
+        piece.samples = samples[start : start + PIECE_SAMPLES]
+        text = generate_latest(_OneMetric(piece))
+        yield text if start == 0 else text.split(b"\n", _HEAD_LINES)[_HEAD_LINES]
