@@ -37,6 +37,29 @@ def test_hints_to_an_unreachable_node_are_ignored_for_a_while(monkeypatch):
     assert selector.next_address() == "inside:1"
 
 
+def test_an_unreachable_node_is_left_out_while_others_may_be_reachable(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
+    selector = NodeSelector(["a:1", "b:1", "c:1"])
+    selector.report_failure("a:1", is_unreachable=True)
+    selector.report_failure("b:1")
+    selector.report_failure("c:1")
+    assert selector.next_address() == "b:1"
+    selector.report_failure("b:1", is_unreachable=True)
+    selector.report_failure("c:1", is_unreachable=True)
+    assert selector.next_address() == "a:1", "all were unreachable"
+    now += _node_selector.UNREACHABLE_SECONDS
+    assert selector.next_address() == "a:1"
+
+
+def test_a_node_that_answers_is_reachable_again():
+    selector = NodeSelector(["a:1", "b:1"])
+    selector.report_failure("b:1", is_unreachable=True)
+    selector.report_answer("b:1")
+    selector.set_leader_hint("b:1")
+    assert selector.next_address() == "b:1"
+
+
 def test_an_empty_hint_is_ignored():
     selector = NodeSelector(["a:1"])
     selector.set_leader_hint("a:1")

@@ -168,6 +168,7 @@ class HeartbeatThread(Generic[Request, Response]):
                 log.debug("heartbeat at %s failed: %s", address, error)
                 self._selector.report_failure(address, is_unreachable=True)
                 continue
+            self._selector.report_answer(address)
             leader = dict(call.initial_metadata() or ()) | dict(call.trailing_metadata() or ())
             self._selector.set_leader_hint(str(leader.get(LEADER_KEY) or ""))
             return response

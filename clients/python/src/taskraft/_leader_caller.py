@@ -101,6 +101,7 @@ class LeaderCaller:
             except grpc.aio.AioRpcError as raised:
                 error = self._failure(node, raised)
             else:
+                self._nodes.selector.report_answer(node.address)
                 self._note_leader_hint(await call.initial_metadata())
                 self._note_leader_hint(await call.trailing_metadata())
                 return response
@@ -119,6 +120,8 @@ class LeaderCaller:
         error = from_rpc_error(raised, node.address)
         if isinstance(error, errors.RetryableError | errors.DeadlinePassed):
             is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
+            if not is_unreachable:
+                self._nodes.selector.report_answer(node.address)
             self._nodes.selector.report_failure(node.address, is_unreachable=is_unreachable)
         leader = metadata_of(raised).get(LEADER_KEY) or error.metadata.get("leader", "")
         if isinstance(leader, str) and leader != node.address:

@@ -70,18 +70,31 @@ class NodeSelector:
         return self._leader
 
     def next_address(self) -> str:
-        """Return the address of the node to call next."""
+        """Return the address of the node to call next.
+
+        Without a known leader, a node that was unreachable `UNREACHABLE_SECONDS` ago or less is
+        chosen only if all nodes were.
+        """
         if self._leader is not None:
             return self._leader
-        return self.addresses[self._turn % len(self.addresses)]
+        first = self._turn % len(self.addresses)
+        in_turn = (*self.addresses[first:], *self.addresses[:first])
+        return next((each for each in in_turn if self._may_be_reachable(each)), in_turn[0])
+
+    def _may_be_reachable(self, address: str) -> bool:
+        return time.monotonic() >= self._unreachable_until.get(address, 0.0)
 
     def set_leader_hint(self, address: str) -> None:
         """Store the address of the leader; an empty address is ignored."""
         if not address or address == self._leader:
             return
-        if time.monotonic() >= self._unreachable_until.get(address, 0.0):
+        if self._may_be_reachable(address):
             self._unreachable_until.pop(address, None)
             self._leader = address
+
+    def report_answer(self, address: str) -> None:
+        """Note that a node has answered, so it is reachable."""
+        self._unreachable_until.pop(address, None)
 
     def report_failure(self, address: str, *, is_unreachable: bool = False) -> None:
         """Drop the leader hint if it names `address`, and continue with the next node."""

@@ -159,7 +159,7 @@ class TaskStream:
         """Run one stream until it ends."""
         call = self._nodes.at(address).tasks.Subscribe()
         try:
-            await self._open(call)
+            await self._open(call, address)
             log.debug("subscribed at %s, session %s...", address, self.session_id[:8])
             reader = asyncio.create_task(self._read(call))
             writer = asyncio.create_task(self._write(call))
@@ -177,7 +177,7 @@ class TaskStream:
         finally:
             call.cancel()
 
-    async def _open(self, call: Stream) -> None:
+    async def _open(self, call: Stream, address: str) -> None:
         """Send the first message, wait for the answer, and resend unanswered settlements."""
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
@@ -188,6 +188,7 @@ class TaskStream:
             raise errors.DeadlinePassed("the node did not open the stream in time") from None
         if not isinstance(response, SubscribeResponse):
             raise errors.Unavailable("the server ended the stream")
+        self._nodes.selector.report_answer(address)
         if response.HasField("go_away"):
             self._go_away(response.go_away)
         assert response.HasField("opened"), "the first answer opens the stream"

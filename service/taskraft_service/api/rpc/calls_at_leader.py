@@ -20,8 +20,16 @@ ANSWER_GRACE_SECONDS: Final = 0.2
 calls within a few milliseconds of losing the leadership."""
 
 
-class LeaderReplaced(Exception):
-    """The node that received the call no longer leads and has not answered."""
+class LeaderLost(Exception):
+    """The node that received the call did not answer: another node leads, or it was unreachable.
+
+    Attributes:
+        leader: the member that received the call.
+    """
+
+    def __init__(self, leader: MemberId) -> None:
+        super().__init__(f"member {leader} was lost while it led")
+        self.leader = leader
 
 
 class CancellableCall(Protocol):
@@ -58,7 +66,7 @@ class CallsAtLeader:
             leader: the member that received the call.
 
         Raises:
-            LeaderReplaced: another member leads, and the call is still unanswered.
+            LeaderLost: the member no longer leads, and the call is still unanswered.
         """
         if self._watch is None:
             self._watch = run_beside(self._follow_leadership())
@@ -70,7 +78,7 @@ class CallsAtLeader:
             assert task is not None, "only tasks wait for answers"
             if call not in self._given_up or task.cancelling():
                 raise
-            raise LeaderReplaced from None
+            raise LeaderLost(leader) from None
         finally:
             del self._calls[call]
             self._given_up.discard(call)

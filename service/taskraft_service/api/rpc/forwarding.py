@@ -15,10 +15,10 @@ import grpc
 import grpc.aio
 
 from taskraft.v1 import error_pb2
-from taskraft_replication.core.types import MemberId
+from taskraft_replication.core.types import NO_MEMBER, MemberId
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.caller import Caller, Unauthenticated
-from taskraft_service.api.rpc.calls_at_leader import CallsAtLeader, LeaderReplaced
+from taskraft_service.api.rpc.calls_at_leader import CallsAtLeader, LeaderLost
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
     TraceContext,
@@ -91,11 +91,6 @@ class LeaderAnsweredError(Exception):
             if key in (STATUS_KEY, PUSHBACK_KEY)
         )
 
-    @property
-    def is_unavailable(self) -> bool:
-        """Return whether the leader was lost or did not serve."""
-        return self.code is grpc.StatusCode.UNAVAILABLE
-
 
 class Forwarder:
     """Forwards calls to the leader, over one channel per node that stays open.
@@ -156,6 +151,17 @@ class Forwarder:
         """Return until when a call may wait for a leader, as a time of the event loop."""
         limit = asyncio.get_running_loop().time() + self._leader_wait_seconds
         return limit if deadline is None else min(limit, deadline)
+
+    async def next_leader(self, lost: MemberId) -> str:
+        """Return the client address of the leader that follows a lost one.
+
+        The address is empty if no other leader is known within two election timeouts.
+        """
+        limit = self._limit(None)
+        while self.leadership.leader_id in (lost, NO_MEMBER):
+            if not await self.leadership.wait_for_change_until(limit):
+                return ""
+        return self.leadership.address
 
     async def leader_channel(self, deadline: float | None) -> tuple[grpc.aio.Channel, MemberId]:
         """Return an open channel to the leader, and the leader.
@@ -235,7 +241,7 @@ class Forwarder:
             try:
                 with self._at_leader.tracked(call, leader):
                     return await call
-            except LeaderReplaced as error:
+            except LeaderLost as error:
                 if not idempotent:
                     raise _commit_unknown() from error
             except grpc.aio.AioRpcError as error:
@@ -274,7 +280,7 @@ class Forwarder:
             CallRefused: NO_LEADER.
             Unauthenticated: the caller's credentials were withdrawn.
             LeaderAnsweredError: the leader ended the stream with an error.
-            LeaderReplaced: another node leads, and the old leader has not ended the stream.
+            LeaderLost: another node leads, or the leader became unreachable.
         """
         withdrawn: list[Unauthenticated] = []
 
@@ -301,6 +307,8 @@ class Forwarder:
             if withdrawn:
                 raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise LeaderLost(leader) from error
             raise LeaderAnsweredError(error) from error
         finally:
             upstream.cancel()

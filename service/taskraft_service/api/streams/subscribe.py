@@ -11,8 +11,8 @@ from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.calls_at_leader import LeaderReplaced
-from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.calls_at_leader import LeaderLost
+from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
@@ -202,24 +202,22 @@ class SubscribeHandler:
         """
         try:
             await self._forwarder.relay(PATH, first, stream, caller)
-        except LeaderAnsweredError as error:
-            if not error.is_unavailable:
-                raise
-            await stream.write(_leader_lost(new_leader=""))
-        except LeaderReplaced:
-            await stream.write(_leader_lost(self._leadership.address))
+        except LeaderLost as lost:
+            # Clients that reconnect before the election has ended could choose the lost leader.
+            next_leader = await self._forwarder.next_leader(lost.leader)
+            await stream.write(_leader_lost(next_leader))
 
 
-def _leader_lost(new_leader: str) -> bytes:
+def _leader_lost(next_leader: str) -> bytes:
     """Return a GoAway: the client reconnects; a broken stream would look like a failure.
 
-    ``new_leader`` is the address of the next leader; empty while it is unknown.
+    ``next_leader`` is the address of the next leader; empty if it is unknown.
     """
-    reason = error_pb2.Error.NOT_LEADER if new_leader else error_pb2.Error.NO_LEADER
+    reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
     go_away = pb.SubscribeResponse.GoAway(
         error=error_pb2.Error(reason=reason, message="the leader was lost"),
-        leader=new_leader,
-        retry_ms=0 if new_leader else RETRY_DELAY_MS,
+        leader=next_leader,
+        retry_ms=0 if next_leader else RETRY_DELAY_MS,
     )
     return pb.SubscribeResponse(go_away=go_away).SerializeToString()
 

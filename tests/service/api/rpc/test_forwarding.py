@@ -10,7 +10,7 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_service.access.authenticator import PRINCIPAL_KEY
 from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller, Unauthenticated
-from taskraft_service.api.rpc.calls_at_leader import ANSWER_GRACE_SECONDS, LeaderReplaced
+from taskraft_service.api.rpc.calls_at_leader import ANSWER_GRACE_SECONDS, LeaderLost
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
     HOPS_KEY,
@@ -182,7 +182,7 @@ async def test_errors_of_the_leader_are_returned(bench):
     with pytest.raises(LeaderAnsweredError) as caught:
         await bench.call(repeatable=True)
     assert caught.value.message == "too much"
-    assert not caught.value.is_unavailable or caught.value.metadata
+    assert caught.value.metadata
 
 
 async def test_an_unreachable_leader_counts_as_no_leader(bench):
@@ -337,14 +337,39 @@ async def test_a_relayed_stream_carries_messages_both_ways_and_the_trace(bench):
     assert upstream.cancelled
 
 
+def rpc_error(code):
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+
 async def test_an_error_of_the_leader_ends_a_relayed_stream(bench):
-    metadata = grpc.aio.Metadata()
-    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, metadata, metadata)
-    upstream = LeaderStream(error=error)
+    upstream = LeaderStream(error=rpc_error(grpc.StatusCode.INVALID_ARGUMENT))
     with pytest.raises(LeaderAnsweredError) as caught:
         await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(), ANONYMOUS)
-    assert caught.value.is_unavailable
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert upstream.cancelled
+
+
+async def test_a_relayed_stream_ends_when_the_leader_becomes_unreachable(bench):
+    upstream = LeaderStream(error=rpc_error(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(LeaderLost) as caught:
+        await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(), ANONYMOUS)
+    assert caught.value.leader == LEADER
+
+
+async def test_the_leader_that_follows_a_lost_one_is_waited_for(bench):
+    bench.leads(LEADER)
+    waiting = asyncio.ensure_future(bench.forwarder.next_leader(LEADER))
+    await asyncio.sleep(0)
+    bench.leads(NO_MEMBER)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bench.leads(NEXT_LEADER, term=2)
+    assert await waiting == bench.leadership.address != ""
+
+
+async def test_no_leader_follows_a_leader_that_stays(bench):
+    bench.leads(LEADER)
+    assert await bench.forwarder.next_leader(LEADER) == ""
 
 
 async def test_revoked_credentials_end_a_relayed_stream(bench):
@@ -378,7 +403,7 @@ async def test_a_relayed_stream_ends_when_another_node_leads(bench):
         relaying_task = asyncio.ensure_future(relay)
         await opened.wait()
         bench.leads(NEXT_LEADER, term=2)
-        with pytest.raises(LeaderReplaced):
+        with pytest.raises(LeaderLost):
             await relaying_task
     await server.stop(None)
     assert stream.received == [b"a"]

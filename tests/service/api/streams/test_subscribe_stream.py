@@ -9,7 +9,9 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.types import MemberId
 from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.rpc.calls_at_leader import LeaderLost
 from taskraft_service.api.rpc.forwarding import LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
 from taskraft_service.api.rpc.status import CallRefused
@@ -293,11 +295,16 @@ class Forwarder:
         self.waited = 0
         self.outcomes = [*outcomes]
         self.relayed = []
+        self.successors = {}
+        """Address of the leader that follows a lost one."""
 
     async def wait_until_serving(self, deadline):
         assert deadline is None
         self.waited += 1
         return False
+
+    async def next_leader(self, lost):
+        return self.successors.get(lost, "")
 
     async def relay(self, method, first, stream, caller):
         self.relayed.append((method, first, stream, caller))
@@ -344,8 +351,18 @@ async def test_a_follower_relays_the_stream_to_the_leader():
     ]
 
 
+async def test_a_client_is_told_the_next_leader_when_the_leader_is_lost():
+    api, _ = subscribe_api(forwarder := Forwarder(LeaderLost(MemberId(2))))
+    forwarder.successors[2] = "n3:1"
+    stream = Stream(OPENING)
+    await api.subscribe(stream, ANONYMOUS)
+    (message,) = stream.received
+    assert message.go_away.error.reason == error_pb2.Error.NOT_LEADER
+    assert (message.go_away.leader, message.go_away.retry_ms) == ("n3:1", 0)
+
+
 async def test_a_client_is_told_to_reconnect_when_the_leader_is_lost():
-    api, _ = subscribe_api(Forwarder(lost(grpc.StatusCode.UNAVAILABLE)))
+    api, _ = subscribe_api(Forwarder(LeaderLost(MemberId(2))))
     stream = Stream(OPENING)
     await api.subscribe(stream, ANONYMOUS)
     (message,) = stream.received
