@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.access.principals import digest_of
-from taskraft_service.leader.node_phases import PhaseEvent, PhaseMachine
+from taskraft_service.leader.node_phases import PhaseEvent
 from taskraft_service.process.node_server import NodeServer
-from taskraft_service.process.readiness import Readiness
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 from tools.local_cluster import free_addresses
 
@@ -48,18 +47,6 @@ async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
     for path, expected in (("/livez", 200), ("/startupz", 200), ("/readyz", 503)):
         assert (await get(node, path))[0] == expected, path
     await server.stop()
-
-
-async def test_a_node_that_replays_its_log_has_not_started():
-    known = {"commit": 7, "applied": 5}
-    node = SimpleNamespace(status=lambda: SimpleNamespace(**known))
-    readiness = Readiness(SimpleNamespace(phases=PhaseMachine(), node=node))
-    known["commit"] = 1_000  # learned from the leader since
-    answers = []
-    for known["applied"] in (5, 6, 7, 8):
-        answers.append((await readiness.startupz(None))[0])
-    assert answers == [503, 503, 200, 200]
-    assert b"applied 8 of 7" in (await readiness.startupz(None))[2]
 
 
 async def test_other_pages_do_not_exist(node):
