@@ -141,6 +141,36 @@ def elements(raw: bytes, field: int) -> list[bytes]:
     return found
 
 
+def last_content(raw: bytes, field: int) -> bytes:
+    """Return the last value of a string, bytes or message field of ``raw``; empty if absent.
+
+    As in a parser, the last occurrence counts, and an occurrence of another wire type does not.
+    Equal heads of neighbouring fields are skipped without reading them again, as in ``elements``.
+
+    Raises:
+        WireMalformed: ``raw`` is cut off or contains a group.
+    """
+    found = b""
+    wanted = field << 3 | LENGTH
+    at, end = 0, len(raw)
+    while at < end:
+        begin = at
+        key, at = read_varint(raw, at)
+        size, at = _size(raw, at, key & 7)
+        if key == wanted:
+            found = raw[at : at + size]
+            at += size
+            continue
+        head = raw[begin:at]
+        at += size
+        width = at - begin
+        while raw.startswith(head, at):
+            at += width
+    if at != end:
+        raise WireMalformed("a field is cut off")
+    return found
+
+
 def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
     """Return the size of a field's value, and the offset of its begin."""
     if wire_type == LENGTH:

@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +72,58 @@ def test_a_message_of_one_field_is_recognised_by_its_first_bytes(size):
     raw = task_pb2.TaskSpec(payload=b"x" * size).SerializeToString()
     if raw:
         assert raw.startswith(wire.sole_field_prefix(1, len(raw)))
+
+
+SCRAPS = st.one_of(
+    st.binary(max_size=8),
+    st.builds(pb.PutTasksRequest, request_id=st.text(max_size=3)).map(
+        lambda m: m.SerializeToString()
+    ),
+    st.lists(st.binary(max_size=3), max_size=4).map(
+        lambda payloads: pb.PutTasksRequest(
+            tasks=[task_pb2.TaskSpec(payload=payload) for payload in payloads], atomic=True
+        ).SerializeToString()
+    ),
+    st.sampled_from(
+        (
+            wire.length_delimited(1, b""),
+            wire.tag(1, wire.VARINT) + b"\x07",
+            wire.tag(1, wire.FIXED64) + b"12345678",
+            wire.tag(1, wire.FIXED32) + b"1234",
+            b"\x8a\x00\x01r",  # a tag that is longer than it need be
+            b"\x0b\x0c",  # an empty group
+            wire.tag(500, wire.LENGTH) + b"\x02ab",
+        )
+    ),
+)
+
+
+@given(st.lists(SCRAPS, max_size=6).map(b"".join))
+def test_one_field_is_read_as_the_parser_reads_it(raw):
+    """Whatever the parser accepts, in any order and with repeated fields."""
+    try:
+        expected = pb.PutTasksRequest.FromString(raw).request_id.encode()
+    except DecodeError:
+        with contextlib.suppress(wire.WireMalformed):
+            wire.last_content(raw, 1)
+        return
+    try:
+        assert wire.last_content(raw, 1) == expected
+    except wire.WireMalformed:
+        assert any(byte & 7 == 3 for byte in raw), "only groups are left to the parser"
+
+
+def test_a_field_is_found_behind_very_many_others_in_few_steps(monkeypatch):
+    steps = 0
+    read_varint = wire.read_varint
+
+    def counted(raw, at):
+        nonlocal steps
+        steps += 1
+        return read_varint(raw, at)
+
+    monkeypatch.setattr(wire, "read_varint", counted)
+    tasks = [task_pb2.TaskSpec(payload=b"x" * 20)] * 10_000
+    raw = pb.PutTasksRequest(tasks=tasks).SerializeToString() + wire.length_delimited(1, b"r")
+    assert wire.last_content(raw, 1) == b"r"
+    assert steps <= 4

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn, TypeAlias, cast
 
 import grpc
@@ -221,7 +222,7 @@ class GrpcEndpoint:
                     path,
                     raw,
                     deadline,
-                    idempotent=method.is_idempotent(raw),
+                    is_idempotent=partial(method.is_idempotent, raw),
                     principal=caller.name,
                     trace=trace_context(metadata),
                     arrived_at=arrived_at,

@@ -8,7 +8,7 @@ many clients' calls into one message would be built there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import grpc
@@ -207,7 +207,7 @@ class Forwarder:
         raw: bytes,
         deadline: float | None,
         *,
-        idempotent: bool,
+        is_idempotent: Callable[[], bool],
         principal: str = "",
         trace: TraceContext = (),
         arrived_at: float | None = None,
@@ -218,7 +218,8 @@ class Forwarder:
             method: the full name, such as "/taskraft.v1.TaskService/PutTasks".
             raw: the request.
             deadline: the deadline of the call, as a time of the event loop.
-            idempotent: a retry has no second effect: a read, or a call with a request_id.
+            is_idempotent: returns whether a retry has no second effect: a read, or a call with a
+                request_id. Called only when the leader is lost during the call.
             principal: the principal of the caller; empty without authentication.
             trace: the trace context of the call.
             arrived_at: when the call arrived, as a time of the event loop; None means now.
@@ -242,13 +243,15 @@ class Forwarder:
                 with self._at_leader.tracked(call, leader):
                     return await call
             except LeaderLost as error:
-                if not idempotent:
+                if not is_idempotent():
                     raise _commit_unknown() from error
             except grpc.aio.AioRpcError as error:
-                if not await self._may_retry(error, idempotent=idempotent):
+                if not await self._may_retry(error, is_idempotent):
                     raise LeaderAnsweredError(error) from error
 
-    async def _may_retry(self, error: grpc.aio.AioRpcError, *, idempotent: bool) -> bool:
+    async def _may_retry(
+        self, error: grpc.aio.AioRpcError, is_idempotent: Callable[[], bool]
+    ) -> bool:
         """Return whether to retry a failed call; False means that the leader's error stands.
 
         Raises:
@@ -262,7 +265,7 @@ class Forwarder:
             return True
         if reason or error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
-        if idempotent:
+        if is_idempotent():
             return True
         raise _commit_unknown() from error
 

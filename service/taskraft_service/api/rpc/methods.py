@@ -11,15 +11,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from taskraft.v1 import error_pb2
+from taskraft_service import wire
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
+
+_REQUEST_ID: Final = "request_id"
 
 M = TypeVar("M", bound=Message)
 
@@ -101,13 +104,23 @@ class UnaryMethod(Generic[M]):
         )
 
     def is_idempotent(self, raw: bytes) -> bool:
-        """Return whether a retry of this request has no second effect."""
-        request = parse_request(self.request, raw)
-        return (
-            self.is_read
-            or self.site is not ExecutionSite.LEADER
-            or bool(getattr(request, "request_id", ""))
-        )
+        """Return whether a retry of this request has no second effect.
+
+        Only ``request_id`` is read, because a follower asks this for requests that it forwards.
+
+        Raises:
+            CallRefused: INVALID_FIELD, the request is malformed.
+        """
+        if self.is_read or self.site is not ExecutionSite.LEADER:
+            return True
+        field = self.request.DESCRIPTOR.fields_by_name.get(_REQUEST_ID)
+        if field is None:
+            return False
+        try:
+            return bool(wire.last_content(raw, field.number))
+        except wire.WireMalformed:
+            # The parser decides: it knows groups, which no request of the contract has.
+            return bool(getattr(parse_request(self.request, raw), _REQUEST_ID))
 
 
 class AnyUnaryMethod(Protocol):

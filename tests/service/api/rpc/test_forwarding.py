@@ -71,7 +71,9 @@ class Bench:
         self.leadership.role_changed(SoftState(leader, role), Term(term))
 
     async def call(self, *, repeatable=False, deadline=None):
-        return await self.forwarder.forward(METHOD, b"raw", deadline, idempotent=repeatable)
+        return await self.forwarder.forward(
+            METHOD, b"raw", deadline, is_idempotent=lambda: repeatable
+        )
 
 
 @pytest.fixture
@@ -105,6 +107,14 @@ async def test_the_request_bytes_reach_the_leader_unchanged(bench):
     assert (raw, metadata[HOPS_KEY]) == (b"raw", "1")
 
 
+async def test_a_request_is_not_read_while_its_leader_answers(bench):
+    def never():
+        raise AssertionError("reading a large request costs milliseconds of the event loop")
+
+    bench.leads(LEADER)
+    assert await bench.forwarder.forward(METHOD, b"raw", None, is_idempotent=never) == b"raw"
+
+
 async def test_only_the_trace_of_the_callers_metadata_reaches_the_leader(
     bench,
 ):
@@ -112,7 +122,7 @@ async def test_only_the_trace_of_the_callers_metadata_reaches_the_leader(
     sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
     trace = trace_context(sent)
     await bench.forwarder.forward(
-        METHOD, b"raw", None, idempotent=False, principal="p", trace=trace
+        METHOD, b"raw", None, is_idempotent=lambda: False, principal="p", trace=trace
     )
     ((_, metadata),) = bench.upstream.calls
     assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
