@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from taskraft_replication.core.types import Message, SnapshotMeta
@@ -12,8 +13,21 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
+@dataclass(slots=True)
+class StorageWork:
+    """Counts of the items of storage work since the start of a member."""
+
+    requested: int = 0
+    finished: int = 0
+    """Written by the storage worker, right after the item."""
+
+
 class Effects(Protocol):
     """All side effects of the driver."""
+
+    @property
+    def storage_work(self) -> StorageWork:
+        """Counts of the items given to ``store``."""
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages to peers; messages may be lost."""

@@ -24,6 +24,9 @@ class Observer(Protocol):
     def synced(self, entries: int, log_bytes: int) -> None:
         """A batch of the log is durable on this member, so the next entry can be built."""
 
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        """The disk has not answered for the bound of ``DiskPolicy``, or has answered again."""
+
     def membership_changed(self, conf_state: ConfState) -> None:
         """The membership has changed."""
 
@@ -44,5 +47,9 @@ class RaftCounters:
     """Messages passed to the transport."""
     received: int = 0
     """Messages received from the transport."""
+    disk_stalls: int = 0
+    """How often the disk stalled."""
+    disk_handovers: int = 0
+    """How often this member gave up its leadership because of its disk."""
     sync_us: int = 0
     """Microseconds that the storage worker spent on batches."""

@@ -36,6 +36,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/snapshots",
         "tests/sim/test_snapshot_transfers.py",
         "tests/sim/test_known_failures.py",
+        "tests/sim/test_slow_disks.py",
         "tests/sim/test_clients.py",
         "tests/sim/test_news.py",
         "tests/replication/storage/test_crash_points.py",
@@ -111,6 +112,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/node/test_node.py",
         "tests/replication/node/test_membership.py",
         "tests/replication/node/test_status.py",
+        "tests/replication/node/test_hung_disk.py",
     ),
     "queue": (
         "tests/service/queue/test_scenarios.py",

@@ -37,6 +37,9 @@ class Turns:
     def synced(self, entries: int, log_bytes: int) -> None:
         self.happened.set()
 
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        self.happened.set()
+
     def membership_changed(self, conf_state: ConfState) -> None:
         self.happened.set()
 

@@ -28,8 +28,10 @@ from taskraft_replication.core.types import (
     SoftState,
     Term,
 )
-from taskraft_replication.driver.driver import build_driver
+from taskraft_replication.driver.disk_watch import DiskPolicy
+from taskraft_replication.driver.driver import StoragePolicy, build_driver
 from taskraft_replication.driver.trimmer import TrimPolicy
+from taskraft_replication.effects import StorageWork
 from taskraft_replication.machine import SnapshotReader, StateMachine
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.storage.failing_filesystem import FailingFileSystem
@@ -104,6 +106,7 @@ class PromisingMember:
         self.snapshots: list[tuple[Message, SnapshotReader]] = []
         self.log: dict[LogIndex, Entry] = {}
         """Entries that the leaders have sent since the start, after replacements."""
+        self.storage_work = StorageWork()
         self._work: deque[tuple[Callable[[], object], Callable[[object], None]]] = deque()
         self._is_pump_due = False
         config = StorageConfig(Identity("t", SELF, 0), FOUNDERS, 99, segment_bytes=2048)
@@ -118,7 +121,7 @@ class PromisingMember:
             FailingMachine(machine, failpoints),
             self,
             self,
-            TrimPolicy(flush_bytes=4000, kept_entries=5),
+            StoragePolicy(TrimPolicy(flush_bytes=4000, kept_entries=5), DiskPolicy()),
         )
 
     # Actions of the test
@@ -174,9 +177,15 @@ class PromisingMember:
                 self._is_pump_due = False
                 self.driver.pump()
             if self._work:
-                work, then = self._work.popleft()
-                then(work())
+                self.finish_one()
                 self._is_pump_due = True
+
+    def finish_one(self) -> None:
+        """Let the disk finish the oldest piece of work."""
+        work, then = self._work.popleft()
+        result = work()
+        self.storage_work.finished += 1
+        then(result)
 
     def close(self) -> None:
         """Close in order."""
@@ -195,6 +204,7 @@ class PromisingMember:
         self.snapshots.append((message, content))
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self.storage_work.requested += 1
         self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -212,6 +222,9 @@ class PromisingMember:
         pass
 
     def synced(self, entries: int, log_bytes: int) -> None:
+        pass
+
+    def disk_stalled(self, *, is_stalled: bool) -> None:
         pass
 
     def membership_changed(self, conf_state: ConfState) -> None:

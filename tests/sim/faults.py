@@ -204,7 +204,25 @@ class Faults:
 
     def slow_disk(self, rng: Random) -> None:
         self._count("slow disk")
-        self._any(rng).storage_thread.sync_us = rng.choice((SYNC_US, (20, 100), (50_000, 400_000)))
+        self._any(rng).storage_thread.sync_us = rng.choice(
+            (SYNC_US, (20, 100), (50_000, 400_000), (500_000, 1_500_000))
+        )
+
+    def hang_disk(self, rng: Random) -> None:
+        """Let a disk answer nothing for a while, perhaps for so long that the member stops."""
+        member = self._some(rng)
+        if member is None:
+            return
+        self._count("hung disk")
+        member.storage_thread.hang()
+        incarnation = member.incarnation
+
+        def answer() -> None:
+            if member.is_running and member.incarnation == incarnation:
+                member.storage_thread.answer()
+
+        hang_us = rng.choice((200_000, 2_000_000, 40_000_000))
+        self._world.schedule.after(rng.randrange(hang_us), f"disk of {member.id} answers", answer)
 
     def fail_sync(self, rng: Random) -> None:
         member = self._some(rng)
@@ -301,6 +319,7 @@ class Faults:
         reset: 3,
         stall: 2,
         slow_disk: 2,
+        hang_disk: 2,
         fail_sync: 2,
         fill_disk: 1,
         crash_in_storage: 4,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from taskraft_replication.driver.disk_watch import DiskPolicy
+from taskraft_replication.driver.driver import StoragePolicy
 from taskraft_replication.driver.trimmer import TrimPolicy
 
 NEVER_BYTES = 1 << 40
@@ -36,9 +38,13 @@ class Habits:
     idle_share: float
     """Share of calls without commands, which fill the log cheaply."""
 
-    def trim_policy(self, rng: Random) -> TrimPolicy:
+    disk: DiskPolicy
+    """How long a disk may take."""
+
+    def storage_policy(self, rng: Random) -> StoragePolicy:
         """Return when a member makes its state durable and trims its log, for one start."""
-        return TrimPolicy(rng.choice(self.flush_bytes), rng.choice(self.kept_entries))
+        trim = TrimPolicy(rng.choice(self.flush_bytes), rng.choice(self.kept_entries))
+        return StoragePolicy(trim, self.disk)
 
 
 def habits_of(rng: Random) -> Habits:
@@ -50,4 +56,5 @@ def habits_of(rng: Random) -> Habits:
         segment_bytes,
         newcomers_max=rng.choice((4, 4, 12)),
         idle_share=rng.choice((0.0, 0.8, 0.8)),
+        disk=DiskPolicy(rng.choice((2, 10, 10)), rng.choice((100, 600))),
     )

@@ -27,6 +27,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.driver.driver import RaftDriver, build_driver
+from taskraft_replication.effects import StorageWork
 from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
@@ -194,7 +195,7 @@ class Member:
         self._started_up = Term(0)
         self.world.invariants.began(self, synced)
         self.known_commit = self.commit_found
-        policy = self.world.habits.trim_policy(self._rng)
+        policy = self.world.habits.storage_policy(self._rng)
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
@@ -346,8 +347,15 @@ class Member:
         self.later(int(TICK_US / self.rate), "tick", self._tick)
         if not self.is_paused:
             self.driver.tick()
+            if self.driver.disk.is_hung:
+                self.world.count("hung disk ends a member")
+                self.failed(TimeoutError("the disk does not answer"))
 
     # Effects
+
+    @property
+    def storage_work(self) -> StorageWork:
+        return self.storage_thread.progress
 
     def send(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -469,6 +477,10 @@ class Member:
 
     def synced(self, entries: int, log_bytes: int) -> None:
         pass
+
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        if is_stalled:
+            self.world.count("disk stalls")
 
     def membership_changed(self, conf_state: ConfState) -> None:
         self.links.membership_changed(conf_state)

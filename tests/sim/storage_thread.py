@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
+from taskraft_replication.effects import StorageWork
 from tests.sim.disk import Crashed, SimDisk
 from tests.sim.schedule import Event
 
@@ -46,14 +48,23 @@ class StorageThread:
         self._work: deque[_Work] = deque()
         self._crash_within = 0
         """Number of disk operations after which the process ends; 0: no crash is planned."""
+        self.progress = StorageWork()
+        """Of this life."""
+        self._is_hung = False
+        self._held: Callable[[], None] | None = None
+        """What goes on when the disk answers again."""
 
     def begin_life(self) -> None:
         self._work.clear()
         self._crash_within = 0
         self.is_whole = True
+        self.progress = StorageWork()
+        self._is_hung = False
+        self._held = None
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
+        self.progress.requested += 1
         if len(self._work) == 1:
             self._begin()
 
@@ -61,16 +72,31 @@ class StorageThread:
         """End the process during the next item of work, or right after it."""
         self._crash_within = self._rng.randrange(1, 8)
 
+    def hang(self) -> None:
+        """Finish nothing from now on, until ``answer``."""
+        self._is_hung = True
+
+    def answer(self) -> None:
+        """End a hang; go on with the work that hangs."""
+        self._is_hung = False
+        held, self._held = self._held, None
+        if held is not None and self._process.is_running:
+            self._process.later(0, "answer", held)
+
     def mend(self) -> None:
         """End all faults of this thread."""
         self.sync_us = SYNC_US
         self._crash_within = 0
+        self.answer()
 
     def _begin(self) -> None:
         self._process.later(self._rng.randint(*self.sync_us), "store", self._end)
 
     def _end(self) -> None:
         work, then = self._work[0]
+        if self._is_hung and self._rng.random() < 0.5:
+            self._held = self._end
+            return
         if self._crash_within:
             self._crash(work)
             return
@@ -80,7 +106,15 @@ class StorageThread:
             self.is_whole = False
             self._process.failed(error)
             return
+        if self._is_hung:
+            # The content is durable already, but the sync does not return.
+            self._held = partial(self._finish, then, result)
+        else:
+            self._finish(then, result)
+
+    def _finish(self, then: Callable[[object], None], result: object) -> None:
         self._work.popleft()
+        self.progress.finished += 1
         if self._work:
             self._begin()
         then(result)

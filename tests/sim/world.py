@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from random import Random
 
 from taskraft_replication.core.config import RaftConfig
@@ -16,6 +17,7 @@ from taskraft_replication.core.types import (
     Message,
     RaftRole,
 )
+from taskraft_replication.driver.disk_watch import DiskPolicy
 from taskraft_replication.membership.roster import roster_of
 from taskraft_service.queue.entities.task_view import TaskView
 from tests.sim.ambush import Moment
@@ -96,6 +98,8 @@ class World:
         """Members whose data was damaged on purpose."""
         self.invariants = Invariants(self.members)
         self.habits = habits_of(Random(f"{seed} habits"))
+        if is_scripted:
+            self.habits = replace(self.habits, disk=DiskPolicy())
         self.workload = Workload(self.counts, self.invariants, self.habits.idle_share)
         self.faults = Faults(self, Random(f"{seed} faults"))
         self.operator = Operator(self)

@@ -177,6 +177,14 @@ class RaftCore:
         """
         dispatch(self._member, Message(MessageKind.TRANSFER_LEADER, NO_MEMBER, to))
 
+    def step_down(self) -> None:
+        """Stop leading, as after a failed quorum check; does nothing on other members.
+
+        The term stays, and the other members elect a leader after their election timeouts.
+        """
+        if self._member.role is RaftRole.LEADER:
+            become_follower(self._member, self._member.term)
+
     def campaign(self) -> None:
         """Start an election now."""
         election.start(self._member)
@@ -214,6 +222,11 @@ class RaftCore:
         return self._member.term
 
     @property
+    def hard_state(self) -> HardState:
+        """Return term, vote and commit index, durable or not."""
+        return self._member.hard_state
+
+    @property
     def role(self) -> RaftRole:
         """Return this member's role in the current term."""
         return self._member.role
@@ -227,6 +240,11 @@ class RaftCore:
     def commit_index(self) -> LogIndex:
         """Return the index of the last entry known to be committed."""
         return self._member.log.commit_index
+
+    @property
+    def has_committed_in_term(self) -> bool:
+        """Tell whether an entry of the current term is committed."""
+        return self._member.has_committed_in_term()
 
     @property
     def applied_index(self) -> LogIndex:

@@ -23,7 +23,10 @@ ROLE_CHANGES: Final[Mapping[tuple[RaftRole, RaftRole], str]] = {
     (RaftRole.CANDIDATE, RaftRole.CANDIDATE): "a split vote, and pre-vote is off",
     (RaftRole.CANDIDATE, RaftRole.LEADER): "elected by a quorum, and its own vote is durable",
     (RaftRole.CANDIDATE, RaftRole.FOLLOWER): "a leader, a higher term, or refused by a quorum",
-    (RaftRole.LEADER, RaftRole.FOLLOWER): "a higher term, no active quorum, or removed",
+    (
+        RaftRole.LEADER,
+        RaftRole.FOLLOWER,
+    ): "a higher term, no active quorum, a stalled disk, or removed",
 }
 """The allowed changes of role, with their causes."""
 

@@ -33,6 +33,14 @@ class ProgressStatus:
     inflight_bytes: int
     inflight_full: bool
 
+    @property
+    def is_active(self) -> bool:
+        """Tell whether the member answers.
+
+        Right after a quorum check, the interval before the check counts.
+        """
+        return self.recent_active or self.was_active
+
 
 @value
 class Status:
@@ -78,3 +86,17 @@ def status_of(member: Member) -> Status:
         transferee=member.transferee,
         progress=progress,
     )
+
+
+def successor_of(status: Status) -> MemberId | None:
+    """Return the best voter to transfer leadership to, or None if no other voter is active.
+
+    The best voter is the active one with the longest matching log: it can take over soonest.
+    """
+    voters = set(status.configuration.voters) - {status.member_id}
+    candidates = [
+        (progress.match, member)
+        for member, progress in status.progress.items()
+        if member in voters and progress.is_active
+    ]
+    return max(candidates)[1] if candidates else None

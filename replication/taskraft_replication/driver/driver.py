@@ -7,7 +7,7 @@ time. All calls come from one thread and never overlap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
@@ -32,6 +32,8 @@ from taskraft_replication.core.types import (
     SoftState,
 )
 from taskraft_replication.driver.applier import Applier
+from taskraft_replication.driver.disk_watch import DiskHandover, DiskPolicy, DiskWatch
+from taskraft_replication.driver.election_timer import ElectionTimer
 from taskraft_replication.driver.proposals import PendingProposals
 from taskraft_replication.driver.reads import LinearizableReads
 from taskraft_replication.driver.trimmer import Trimmer, TrimPolicy
@@ -51,6 +53,14 @@ _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_RE
 """Messages about a term that no member is in yet."""
 
 
+@dataclass(slots=True, frozen=True)
+class StoragePolicy:
+    """The settings of a driver for its log and its disk."""
+
+    trim: TrimPolicy
+    disk: DiskPolicy
+
+
 class RaftDriver:
     """One member of a group: the core, with storage, snapshots, reads and proposals around it."""
 
@@ -62,7 +72,7 @@ class RaftDriver:
         machine: StateMachine,
         effects: Effects,
         observer: Observer,
-        trim_policy: TrimPolicy,
+        policy: StoragePolicy,
     ) -> None:
         self.core = core
         self.storage = storage
@@ -81,7 +91,7 @@ class RaftDriver:
         )
         self._snapshots = SnapshotSource(machine, storage, effects)
         self._trimmer = Trimmer(
-            machine, storage, effects, trim_policy, self._snapshots.needed_from, self.counters
+            machine, storage, effects, policy.trim, self._snapshots.needed_from, self.counters
         )
         self._proposals = PendingProposals()
         self._reads = LinearizableReads(
@@ -90,6 +100,11 @@ class RaftDriver:
             retry_ticks=config.election_ticks,
             expiry_ticks=4 * config.election_ticks,
         )
+        self.disk = DiskWatch(policy.disk, effects.storage_work)
+        self._handover = DiskHandover(
+            core, self.disk, storage.view.last_index, config.election_ticks
+        )
+        self._election_timer = ElectionTimer()
         self._own_id = config.member_id
         self.membership = storage.memberships.at(machine.applied_index)
         """The membership, as far as changes are applied here."""
@@ -100,7 +115,7 @@ class RaftDriver:
     @property
     def hard_state(self) -> HardState:
         """Term, vote and commit index of the core."""
-        return self.core.status().hard_state
+        return self.core.hard_state
 
     @property
     def is_only_voter(self) -> bool:
@@ -116,9 +131,21 @@ class RaftDriver:
 
     def tick(self) -> None:
         """Advance the clock by one tick."""
-        self.core.tick()
+        core, disk = self.core, self.disk
+        was_stalled = disk.is_stalled
+        disk.tick()
+        if disk.is_stalled is not was_stalled:
+            self.counters.disk_stalls += not was_stalled
+            self._observer.disk_stalled(is_stalled=disk.is_stalled)
+        if core.role is RaftRole.LEADER or self._election_timer.counts(
+            # A member that cannot store a vote must not campaign.
+            is_vote_durable=not disk.is_stalled and self._writer.has_stored(core.hard_state)
+        ):
+            core.tick()
+        self._handover.tick()
+        self.counters.disk_handovers = self._handover.begun
         self._reads.tick()
-        if self.core.has_ready():
+        if core.has_ready():
             # Most ticks of an idle group produce no work.
             self._effects.request_pump()
 
@@ -187,7 +214,9 @@ class RaftDriver:
         self._effects.request_pump()
 
     def campaign(self) -> None:
-        """Start an election now."""
+        """Start an election now, unless the disk is stalled and could not store the vote."""
+        if self.disk.is_stalled:
+            return
         self.core.campaign()
         self._effects.request_pump()
 
@@ -271,7 +300,11 @@ class RaftDriver:
     def _change_role(self, state: SoftState) -> None:
         was_leader = self._soft_state.role is RaftRole.LEADER
         self._soft_state = state
+        self._handover.role_changed(state.role)
         if was_leader and state.role is not RaftRole.LEADER:
+            if self.disk.is_stalled:
+                # Entries are applied here only after the disk has answered, perhaps never.
+                self._proposals.lose_all("leadership was lost, and the disk does not answer")
             # Committed entries will still be applied here, and resolve their proposals.
             self._proposals.lose_after(self.core.commit_index, "leadership was lost")
         self._observer.role_changed(state, self.core.term)
@@ -333,7 +366,7 @@ def build_driver(
     machine: StateMachine,
     effects: Effects,
     observer: Observer,
-    trim_policy: TrimPolicy,
+    policy: StoragePolicy,
 ) -> RaftDriver:
     """Return the driver of a member, continuing from its stored log and state.
 
@@ -344,4 +377,4 @@ def build_driver(
         machine.apply((Entry(BOOTSTRAP_TERM, BOOTSTRAP_INDEX),))
     config = replace(config, applied=machine.applied_index)
     core = RaftCore(config, storage.view, rng)
-    return RaftDriver(core, config, storage, machine, effects, observer, trim_policy)
+    return RaftDriver(core, config, storage, machine, effects, observer, policy)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.types import MemberId, MemberInfo
+from taskraft_replication.driver.disk_watch import HANG_TICKS, STALL_TICKS, DiskPolicy
+from taskraft_replication.driver.driver import StoragePolicy
 from taskraft_replication.driver.trimmer import FLUSH_BYTES, KEPT_BYTES, KEPT_ENTRIES, TrimPolicy
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.segment import SEGMENT_BYTES
@@ -44,6 +46,8 @@ class NodeConfig:
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
     kept_bytes: int = KEPT_BYTES
+    disk_stall_ticks: int = STALL_TICKS
+    disk_hang_ticks: int = HANG_TICKS
     failpoints: Failpoints = NO_FAILPOINTS
     """Faults to inject; for tests."""
     core: RaftConfig = field(init=False)
@@ -64,6 +68,9 @@ class NodeConfig:
         object.__setattr__(self, "core", core)
 
     @property
-    def trim_policy(self) -> TrimPolicy:
-        """When to trim the log, and how much to keep."""
-        return TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes)
+    def storage_policy(self) -> StoragePolicy:
+        """When to trim the log, how much to keep, and how long the disk may take."""
+        return StoragePolicy(
+            TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes),
+            DiskPolicy(self.disk_stall_ticks, self.disk_hang_ticks),
+        )

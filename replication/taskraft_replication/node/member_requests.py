@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from taskraft_replication.core.confchange import ConfChange
+from taskraft_replication.core.status import successor_of
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.errors import NotRaftLeader, Stopped, TransferFailed
 from taskraft_replication.node.change_notifier import ChangeNotifier
-from taskraft_replication.node.status import successor_of
 
 TRANSFER_ATTEMPTS: Final = 2
 """Maximum attempts of a leadership transfer; the message of the first attempt may get lost."""

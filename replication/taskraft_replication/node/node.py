@@ -16,6 +16,7 @@ from taskraft_replication.errors import (
     MemberRemoved,
     ReplicationError,
     Stopped,
+    StorageFailed,
     reason_of,
 )
 from taskraft_replication.machine import StateMachine
@@ -83,7 +84,7 @@ class Node:
             machine,
             self._effects,
             self._observers,
-            config.trim_policy,
+            config.storage_policy,
         )
         self._ticker = Ticker(config.tick_ms, self._tick)
         self._requests = MemberRequests(
@@ -257,6 +258,16 @@ class Node:
         return self._driver.is_synced
 
     @property
+    def disk_waited_ms(self) -> int:
+        """Time for which the oldest item of storage work has been outstanding, in whole ticks."""
+        return self._driver.disk.waited_ticks * self.config.tick_ms
+
+    @property
+    def is_disk_stalled(self) -> bool:
+        """Tell whether the disk has not answered for the bound of ``NodeConfig``."""
+        return self._driver.disk.is_stalled
+
+    @property
     def counters(self) -> RaftCounters:
         """Counters of this member since its start."""
         self._driver.counters.sync_us = self._worker.busy_us
@@ -300,6 +311,15 @@ class Node:
             self._driver.tick()
         except Exception as error:  # noqa: BLE001 - see pump
             self.fail(error)
+            return
+        if self._driver.disk.is_hung:
+            self.fail(
+                StorageFailed(
+                    f"the disk of {self.config.data_directory} has not answered for"
+                    f" {self.disk_waited_ms} ms, the maximum is"
+                    f" {self.config.disk_hang_ticks * self.config.tick_ms} ms; check the disk"
+                )
+            )
 
     def _membership_changed(self, conf_state: ConfState) -> None:
         """Update the peers; if this member was removed, stop after a heartbeat interval."""

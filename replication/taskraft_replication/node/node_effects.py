@@ -13,6 +13,7 @@ from taskraft_replication.beacons import Beacons
 from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
+from taskraft_replication.effects import StorageWork
 from taskraft_replication.errors import (
     DirectoryRefused,
     MessageMalformed,
@@ -61,6 +62,11 @@ class NodeEffects:
         self._is_pump_due = False
         self._is_closed = False
         self._background = Background()
+
+    @property
+    def storage_work(self) -> StorageWork:
+        """See ``Effects``."""
+        return self.worker.work
 
     def send(self, messages: Sequence[Message]) -> None:
         """See ``Effects``."""

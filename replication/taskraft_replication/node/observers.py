@@ -55,6 +55,15 @@ class Observers:
         for observer in self._observers:
             observer.synced(entries, log_bytes)
 
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        """See ``Observer``."""
+        if is_stalled:
+            _log.warning("%s: the disk does not answer", self._name)
+        else:
+            _log.warning("%s: the disk answers again", self._name)
+        for observer in self._observers:
+            observer.disk_stalled(is_stalled=is_stalled)
+
     def membership_changed(self, conf_state: ConfState) -> None:
         """See ``Observer``."""
         self.changes.notify_all()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from taskraft_replication.core.progress import ProgressState
-from taskraft_replication.core.status import ProgressStatus, Status
+from taskraft_replication.core.status import Status
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole, Term, value
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.machine import StateMachine
@@ -81,27 +81,8 @@ def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:
             next=progress.next,
             lag_entries=status.last - progress.match,
             state=progress.state,
-            is_active=_is_active(progress),
+            is_active=progress.is_active,
             is_learner=progress.is_learner,
         )
         for member, progress in status.progress.items()
     }
-
-
-def _is_active(progress: ProgressStatus) -> bool:
-    """Tell whether a member is active; right after a quorum check, the previous interval counts."""
-    return progress.recent_active or progress.was_active
-
-
-def successor_of(status: Status) -> MemberId | None:
-    """Return the best voter to transfer leadership to, or None if no other voter is active.
-
-    The best voter is the active one with the longest matching log: it can take over soonest.
-    """
-    voters = set(status.configuration.voters) - {status.member_id}
-    candidates = [
-        (progress.match, member)
-        for member, progress in status.progress.items()
-        if member in voters and _is_active(progress)
-    ]
-    return max(candidates)[1] if candidates else None

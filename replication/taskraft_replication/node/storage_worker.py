@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+from taskraft_replication.effects import StorageWork
+
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 0.2
@@ -36,6 +38,7 @@ class StorageWorker:
 
         After a failure no more work is run; the outcome of unreported work is unknown.
         """
+        self.work = StorageWork()
         self.busy_us = 0
         """Time spent on work, in microseconds."""
         self._loop = loop
@@ -52,6 +55,7 @@ class StorageWorker:
             result = work()
             return lambda: then(result)
 
+        self.work.requested += 1
         self._queue.put(run)
 
     def stop(self) -> None:
@@ -79,6 +83,7 @@ class StorageWorker:
                 return
             begun = time.perf_counter_ns()
             then = work()
+            self.work.finished += 1
             self.busy_us += (time.perf_counter_ns() - begun) // 1000
             self._report(then)
             is_marked = False

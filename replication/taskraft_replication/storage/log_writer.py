@@ -40,6 +40,8 @@ class LogWriter:
         self._term_and_vote = (hard_state.term, hard_state.vote)
         self.durable_term = hard_state.term
         """Last term that is known to be durable."""
+        self._durable_vote = hard_state.vote
+        """Vote in ``durable_term``."""
         self._commit = hard_state.commit
 
     @property
@@ -51,6 +53,10 @@ class LogWriter:
     def commit(self) -> LogIndex:
         """Return the last commit index that the core asked to store."""
         return self._commit
+
+    def has_stored(self, hard_state: HardState) -> bool:
+        """Tell whether term and vote are known to be durable."""
+        return (self.durable_term, self._durable_vote) == (hard_state.term, hard_state.vote)
 
     @property
     def next_snapshot(self) -> Message | None:
@@ -86,7 +92,7 @@ class LogWriter:
     def end_snapshot(self, message: Message) -> None:
         """Release the replies of an installed snapshot."""
         self._is_busy = False
-        self.durable_term = self._term_and_vote[0]
+        self.durable_term, self._durable_vote = self._term_and_vote
         self._listener.written(message.replies)
 
     def advance(self) -> None:
@@ -123,7 +129,7 @@ class LogWriter:
     ) -> None:
         self._is_busy = False
         if hard_state is not None:
-            self.durable_term = hard_state.term
+            self.durable_term, self._durable_vote = hard_state.term, hard_state.vote
         if entries:
             self._storage.view.publish(entries)
         self._listener.written(replies)

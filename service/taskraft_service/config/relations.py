@@ -16,6 +16,10 @@ from taskraft_service.config.addresses import ConfigInvalid
 ELECTION_HEARTBEATS_MIN: Final = 2
 """Minimum election timeout in heartbeats; with fewer, one lost heartbeat would start an
 election."""
+DISK_STALL_TICKS_MIN: Final = 2
+"""Minimum bound of a stalled disk in ticks; the time is measured with an error of one tick."""
+DISK_HANG_STALLS_MIN: Final = 4
+"""Minimum bound of a hung disk in bounds of a stalled disk."""
 FEED_PARTITION_BYTES_MIN: Final = 64 * 1024
 """Minimum share of one partition in the size of the change feed: some hundred events."""
 
@@ -97,6 +101,16 @@ RELATIONS: Final[tuple[SettingRelation, ...]] = (
         _setting("heartbeat_ms", times=ELECTION_HEARTBEATS_MIN),
         _setting("election_timeout_ms"),
         "one lost heartbeat would start an election",
+    ),
+    SettingRelation(
+        _setting("tick_ms", times=DISK_STALL_TICKS_MIN),
+        _setting("disk_stall_ms"),
+        "the wait for the disk is measured with an error of one tick",
+    ),
+    SettingRelation(
+        _setting("disk_stall_ms", times=DISK_HANG_STALLS_MIN),
+        _setting("disk_hang_ms"),
+        "a leader needs time to hand over before it stops",
     ),
     SettingRelation(
         _setting("entry_commands_max"),

@@ -144,6 +144,15 @@ class ServerConfig(SecuritySettings):
     """Minimum time without a leader before a follower campaigns. Each follower draws its timeout
     between this value and twice this value."""
 
+    # -------------------------------------------------------------------- Slow disks
+
+    disk_stall_ms: int = Field(default=500, ge=2, le=60_000)
+    """Time without an answer of the disk, after which a leader hands over its leadership if a
+    majority of the other members has stored the same entries. A node with a stalled disk does not
+    campaign and is not ready. Rounded to ticks."""
+    disk_hang_ms: int = Field(default=30_000, ge=1_000, le=3_600_000)
+    """Time without an answer of the disk, after which the node stops with status 70."""
+
     # -------------------------------------------------------------------- Log
 
     entry_bytes_max: int = Field(default=4 * MIB, ge=1024, le=ENTRY_COMMANDS_BYTES_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from taskraft_replication.background import run_beside
@@ -19,10 +20,15 @@ class DriverListener:
 
     The driver calls these methods in the middle of its work. Anything that may call the driver back
     therefore runs in the next turn of the event loop.
+
+    Args:
+        components: the components of the node.
+        report_health: publishes the readiness of the node.
     """
 
-    def __init__(self, components: NodeComponents) -> None:
+    def __init__(self, components: NodeComponents, report_health: Callable[[], None]) -> None:
         self._components = components
+        self._report_health = report_health
         self._loop = asyncio.get_running_loop()
         self._catching_up: asyncio.Task[None] | None = None
 
@@ -40,6 +46,11 @@ class DriverListener:
         components = self._components
         components.distributions.synced(components.node.counters.sync_us)
         components.proposer.wake()
+
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        """Publish the readiness of this node, which has changed."""
+        del is_stalled
+        self._loop.call_soon(self._report_health)
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """Wake calls that wait for the leader: its address may be known now."""

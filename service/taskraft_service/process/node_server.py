@@ -66,8 +66,9 @@ class NodeServer:
         self._background = Background()
         self.client_port = self.http_port = 0
         self._grpc = client_server(self.components)
-        self._probes = probe_server(self.components, Readiness(self.components))
-        node.observe(DriverListener(self.components))
+        readiness = Readiness(self.components)
+        self._probes = probe_server(self.components, readiness)
+        node.observe(DriverListener(self.components, readiness.report_health))
 
     @classmethod
     async def open(cls, config: ServerConfig) -> NodeServer:

@@ -32,7 +32,7 @@ METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness:
-    """Readiness of a node; follows the phase changes by itself.
+    """Health of a node for probes; publishes each change of the phase by itself.
 
     Args:
         components: the components of the node.
@@ -43,27 +43,26 @@ class Readiness:
         self._background = Background()
         self._replay_until = components.node.status().commit
         """Last entry that was known to be committed when this process started."""
-        components.phases.listen(lambda _phase: self._say_health())
+        components.phases.listen(lambda _phase: self.report_health())
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the node answers calls and is not far behind the commit index."""
+        """Return whether the node answers calls, also from its own log and state."""
         components = self._components
         if components.endpoint.draining or components.phases.phase is NodePhase.INIT:
+            return False
+        if components.node.is_disk_stalled:
             return False
         status = components.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
         return is_near and components.leadership.silence_ms() <= SILENCE_MS_MAX
 
-    def _say_health(self) -> None:
+    def report_health(self) -> None:
+        """Publish the phase and the readiness in the gRPC health service."""
         components = self._components
         if not components.endpoint.draining:
             saying = components.health.phase_changed(components.phases.phase, ready=self.is_ready)
             self._background.start(saying)
-
-    async def livez(self, _request: HttpRequest) -> Answer:
-        """Return that the event loop runs."""
-        return probe_answer("alive", ok=True)
 
     async def startupz(self, _request: HttpRequest) -> Answer:
         """Return whether the node has applied what its own disk showed to be committed.
@@ -76,7 +75,19 @@ class Readiness:
 
     async def readyz(self, _request: HttpRequest) -> Answer:
         """Return whether the node is ready."""
-        return probe_answer(self._components.phases.phase.name, ok=self.is_ready)
+        return probe_answer(self._with_disk(self._components.phases.phase.name), ok=self.is_ready)
+
+    async def livez(self, _request: HttpRequest) -> Answer:
+        """Return that the event loop runs, and that the node has not stopped by itself."""
+        failed = self._components.node.failed
+        text = f"broken: {failed.result()}" if failed.done() else self._with_disk("alive")
+        return probe_answer(text, ok=not failed.done())
+
+    def _with_disk(self, text: str) -> str:
+        node = self._components.node
+        if not node.is_disk_stalled:
+            return text
+        return f"{text}; the disk has not answered for {node.disk_waited_ms} ms"
 
 
 class MetricsHandler:

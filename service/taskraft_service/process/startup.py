@@ -64,5 +64,7 @@ def raft_config(
         flush_bytes=config.log_flush_bytes,
         kept_entries=config.log_kept_entries,
         kept_bytes=config.log_kept_bytes,
+        disk_stall_ticks=max(2, round(config.disk_stall_ms / config.tick_ms)),
+        disk_hang_ticks=max(3, round(config.disk_hang_ms / config.tick_ms)),
         failpoints=failpoints,
     )

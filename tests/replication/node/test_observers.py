@@ -31,6 +31,9 @@ class Notes:
     def synced(self, entries, log_bytes) -> None:
         self.heard.append(("synced", entries, log_bytes))
 
+    def disk_stalled(self, *, is_stalled) -> None:
+        self.heard.append(("stalled", is_stalled))
+
     def membership_changed(self, conf_state) -> None:
         self.heard.append(conf_state)
 
@@ -43,13 +46,14 @@ async def test_all_observers_get_every_event_and_the_node_gets_memberships_first
     turn = observers.changes.wait()
     observers.applied(LogIndex(5))
     observers.synced(2, 300)
+    observers.disk_stalled(is_stalled=True)
     assert not turn.done()
     observers.role_changed(LEADER, 4)
     assert turn.done()
     turn = observers.changes.wait()
     observers.membership_changed(JOINT)
     assert turn.done()
-    heard = [5, ("synced", 2, 300), (LEADER, 4), ("node", JOINT), JOINT]
+    heard = [5, ("synced", 2, 300), ("stalled", True), (LEADER, 4), ("node", JOINT), JOINT]
     assert first.heard == heard
     assert second.heard == [each for each in heard if each != ("node", JOINT)]
 
@@ -66,4 +70,11 @@ def test_role_and_membership_changes_are_logged(caplog, conf_state, said):
     observers = Observers(7, MemberId(1), lambda _: None)
     observers.role_changed(SoftState(NO_MEMBER, RaftRole.FOLLOWER), 4)
     observers.membership_changed(conf_state)
-    assert caplog.messages == ["group 7: member 1 is follower in term 4, leader 0", said]
+    observers.disk_stalled(is_stalled=True)
+    observers.disk_stalled(is_stalled=False)
+    assert caplog.messages == [
+        "group 7: member 1 is follower in term 4, leader 0",
+        said,
+        "group 7: member 1: the disk does not answer",
+        "group 7: member 1: the disk answers again",
+    ]

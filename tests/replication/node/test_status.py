@@ -1,6 +1,7 @@
 """A leader's status shows which members are active."""
 
-from taskraft_replication.node.status import peers_of, successor_of
+from taskraft_replication.core.status import successor_of
+from taskraft_replication.node.status import peers_of
 from tests.replication.core.cluster import Cluster
 
 TICKS = 10

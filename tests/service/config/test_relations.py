@@ -54,6 +54,8 @@ def test_an_amount_beyond_its_bounds_is_refused_by_name(name, monkeypatch):
 CONFLICTS = {
     "tick_ms heartbeat_ms": {"tick_ms": 200},
     "heartbeat_ms election_timeout_ms": {"heartbeat_ms": 200},
+    "tick_ms disk_stall_ms": {"disk_stall_ms": 99},
+    "disk_stall_ms disk_hang_ms": {"disk_hang_ms": 1999},
     "entry_commands_max pending_commands_max": {"pending_commands_max": 999},
     "entry_bytes_max entries_in_flight_max": {
         "entry_bytes_max": 17 << 20,

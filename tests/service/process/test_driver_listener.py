@@ -35,7 +35,7 @@ class Bench:
         self.phases, self.node = PhaseMachine(), Node()
         self.leadership = LeadershipTracker(self.phases, ME, MEMBERS, SimpleNamespace())
         self.clock = ClusterClock(lambda: 1_000_000, lambda: 0)
-        self.listener = DriverListener(self)
+        self.listener = DriverListener(self, lambda: None)
 
     async def hears_of(self, leader, term):
         self.listener.role_changed(SoftState(leader, RaftRole.FOLLOWER), Term(term))

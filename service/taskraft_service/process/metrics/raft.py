@@ -20,6 +20,14 @@ class MeasuredMember(Protocol):
         """Return the member's state."""
 
     @property
+    def disk_waited_ms(self) -> int:
+        """Time for which the oldest item of storage work has been outstanding."""
+
+    @property
+    def is_disk_stalled(self) -> bool:
+        """Whether the disk has not answered for ``disk_stall_ms``."""
+
+    @property
     def counters(self) -> RaftCounters:
         """Counters of the member since its start."""
 
@@ -73,6 +81,16 @@ class RaftCollector(Collector):
             ),
             ("taskraft_first_index", "Index of the first entry of the log.", status.first),
             ("taskraft_last_index", "Index of the last entry of the log.", status.last),
+            (
+                "taskraft_disk_wait_seconds",
+                "Time for which the oldest write to the log has not been answered by the disk.",
+                self._member.disk_waited_ms / 1000,
+            ),
+            (
+                "taskraft_disk_stalled",
+                "1 while the disk has not answered a write for disk_stall_ms.",
+                self._member.is_disk_stalled,
+            ),
         ):
             gauge = GaugeMetricFamily(name, text, labels=("group",))
             gauge.add_metric((group,), number)
@@ -89,6 +107,16 @@ class RaftCollector(Collector):
             ("taskraft_log_entries", "Entries written to the log.", counters.entries),
             ("taskraft_log_bytes", "Bytes written to the log.", counters.log_bytes),
             ("taskraft_log_syncs", "Fsyncs of the log.", counters.batches),
+            (
+                "taskraft_disk_stalls",
+                "Times that the disk did not answer for disk_stall_ms.",
+                counters.disk_stalls,
+            ),
+            (
+                "taskraft_disk_handovers",
+                "Leaderships that this node gave up because of its disk.",
+                counters.disk_handovers,
+            ),
             ("taskraft_peer_messages_sent", "Messages sent to peers.", counters.sent),
             ("taskraft_peer_messages_received", "Messages received from peers.", counters.received),
         ):

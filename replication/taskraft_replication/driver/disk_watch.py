@@ -1,0 +1,202 @@
+"""Measure in ticks how long the disk of this member has not answered; end its leadership then.
+
+A leader whose disk stalls still sends heartbeats, because heartbeats do not wait for the disk. No
+election would replace it. Entries are committed by the other members, but the leader applies an
+entry only when its own log has it, so no caller gets an answer.
+
+The other members prove whether a change of leader would help: an entry that a majority has synced
+without the leader is committed before the leader's own sync. If all disks are slow, nothing is
+committed that early, and the leader stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.status import successor_of
+from taskraft_replication.core.types import LogIndex, RaftRole
+from taskraft_replication.effects import StorageWork
+
+STALL_TICKS: Final = 10
+HANG_TICKS: Final = 600
+
+SLOWER_FACTOR: Final = 2
+"""How much longer a disk must take than the others to be much slower. Equal disks reach a factor of
+1, see ``DiskWatch.is_slowest``."""
+
+LEADERSHIP_PER_ELECTION: Final = 10
+"""Minimum length of a leadership that the disk may end, as a multiple of the time that its election
+took. If all disks are slow, an election takes long too, and changes of leader cannot take more than
+about a tenth of the time."""
+
+
+@dataclass(slots=True, frozen=True)
+class DiskPolicy:
+    """How long the disk may take for one item of storage work, in ticks."""
+
+    stall_ticks: int = STALL_TICKS
+    """Time after which a disk counts as stalled: a leader gives up its leadership if the others are
+    faster, and other members do not campaign."""
+    hang_ticks: int = HANG_TICKS
+    """Time after which the member must stop."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        assert 1 <= self.stall_ticks < self.hang_ticks
+
+
+@dataclass(slots=True)
+class _Appended:
+    """Entries that the leader appended during one tick and that are not durable on its disk."""
+
+    last: LogIndex
+    at: int
+    committed_at: int | None = None
+    """When the other members had synced all of the entries."""
+
+
+class DiskWatch:
+    """The time that the oldest item of storage work has been outstanding.
+
+    Args:
+        policy: bounds of the time.
+        work: counts of the storage work of this member.
+    """
+
+    def __init__(self, policy: DiskPolicy, work: StorageWork) -> None:
+        self._policy = policy
+        self._work = work
+        self._now = 0
+        self._finished = 0
+        self._appended: deque[_Appended] = deque()
+        self.waited_ticks = 0
+        """Ticks for which the oldest item has been outstanding, rounded up; 0: no item is."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """Tell whether the oldest item takes longer than the disk may take."""
+        return self.waited_ticks >= self._policy.stall_ticks
+
+    @property
+    def is_hung(self) -> bool:
+        """Tell whether the disk has not answered for so long that this member must stop."""
+        return self.waited_ticks >= self._policy.hang_ticks
+
+    @property
+    def is_slowest(self) -> bool:
+        """Tell whether this disk is stalled, and a majority of the other disks is much faster.
+
+        The other disks are much faster if they synced the oldest entry that is not durable here,
+        and this disk has needed ``SLOWER_FACTOR`` times their time since then. If all disks are
+        equally slow, an entry may wait here for the sync before its own, and for nothing on the
+        other disks. This makes a difference of one sync at most.
+        """
+        if not self.is_stalled or not self._appended:
+            return False
+        oldest = self._appended[0]
+        if oldest.committed_at is None:
+            return False
+        behind = self._now - oldest.committed_at
+        others = oldest.committed_at - oldest.at
+        return behind >= max(self._policy.stall_ticks, SLOWER_FACTOR * others)
+
+    def tick(self) -> None:
+        """Measure the oldest item; called once a tick."""
+        self._now += 1
+        work = self._work
+        is_same = work.finished == self._finished and work.finished < work.requested
+        self._finished = work.finished
+        self.waited_ticks = self.waited_ticks + 1 if is_same else 0
+
+    def note_log(self, last: LogIndex, commit: LogIndex, durable: LogIndex) -> None:
+        """Note where the leader's log ends, and where it is committed and durable, once a tick."""
+        appended = self._appended
+        while appended and appended[0].last <= durable:
+            appended.popleft()
+        if last > max(durable, appended[-1].last if appended else durable):
+            appended.append(_Appended(last, self._now))
+        for each in appended:
+            if each.last > commit:
+                break
+            if each.committed_at is None:
+                each.committed_at = self._now
+
+    def forget_log(self) -> None:
+        """Forget the leader's log, because the leadership has ended."""
+        self._appended.clear()
+
+
+class DiskHandover:
+    """Ends the leadership of a member whose disk is the slowest.
+
+    The leader first transfers its leadership. If no member takes over within an election timeout,
+    the leader steps down, and the other members elect a leader after their election timeouts.
+
+    Args:
+        core: the Raft core.
+        watch: measures the disk; its ``tick`` is called before the one of this object.
+        durable: returns the last entry that is durable on this member.
+        election_ticks: minimum election timeout; the core gives a transfer up after this time.
+    """
+
+    def __init__(
+        self,
+        core: RaftCore,
+        watch: DiskWatch,
+        durable: Callable[[], LogIndex],
+        election_ticks: int,
+    ) -> None:
+        self.begun = 0
+        """Number of leaderships that the disk has ended, or tried to end."""
+        self._core = core
+        self._watch = watch
+        self._durable = durable
+        self._election_ticks = election_ticks
+        self._now = 0
+        self._campaign_at = 0
+        self._established_at: int | None = None
+        self._transfer_at: int | None = None
+
+    def role_changed(self, role: RaftRole) -> None:
+        """Note when an election begins; forget the leadership before it."""
+        if role is RaftRole.CANDIDATE:
+            self._campaign_at = self._now
+        self._watch.forget_log()
+        self._established_at = self._transfer_at = None
+
+    def tick(self) -> None:
+        """Advance the clock by one tick."""
+        self._now += 1
+        core = self._core
+        if core.role is not RaftRole.LEADER:
+            return
+        self._watch.note_log(core.last_index, core.commit_index, self._durable())
+        if self._established_at is None:
+            if core.has_committed_in_term:
+                self._established_at = self._now
+        elif not self._watch.is_slowest:
+            self._transfer_at = None
+        elif self._is_due(self._established_at):
+            self._end_leadership()
+
+    def _is_due(self, established_at: int) -> bool:
+        election = max(1, established_at - self._campaign_at)
+        return self._now - established_at >= LEADERSHIP_PER_ELECTION * election
+
+    def _end_leadership(self) -> None:
+        """Transfer the leadership; step down if the transfer takes too long or is not possible."""
+        core = self._core
+        if self._transfer_at is None:
+            self.begun += 1
+            self._transfer_at = self._now
+            successor = successor_of(core.status())
+            if successor is None:
+                core.step_down()
+            else:
+                core.transfer_leader(successor)
+        elif self._now - self._transfer_at > self._election_ticks:
+            core.step_down()

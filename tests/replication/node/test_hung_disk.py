@@ -1,0 +1,64 @@
+"""A node whose disk does not answer: hand over, stop."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from taskraft_replication.errors import ProposalLost, StorageFailed
+from taskraft_replication.storage.filesystem import DiskFile
+from tests.replication.local_cluster import LocalCluster
+
+
+@contextmanager
+def hung_disk(monkeypatch, directory):
+    """Let each sync of a file below ``directory`` hang until the block ends."""
+    answers = threading.Event()
+    sync = DiskFile.sync
+
+    def hang(file):
+        if file._path.is_relative_to(directory):
+            answers.wait()
+        sync(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskFile, "sync", hang)
+        try:
+            yield
+        finally:
+            answers.set()
+
+
+async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_afterwards(tmp_path, monkeypatch):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        with hung_disk(monkeypatch, leader.config.data_directory):
+            lost = leader.propose(b"unknown outcome")
+            others = [node for node in cluster.nodes.values() if node is not leader]
+            await cluster.until(
+                lambda: any(node.status().leader == node.config.member_id for node in others)
+            )
+            with pytest.raises(ProposalLost):
+                await lost
+            assert leader.is_disk_stalled
+            assert leader.counters.disk_stalls == leader.counters.disk_handovers == 1
+            successor = await cluster.leader()
+            assert successor is not leader
+            await successor.propose(b"without the hung disk")
+        await cluster.converged()
+        assert not leader.is_disk_stalled
+
+
+async def test_a_node_whose_disk_hangs_for_good_stops_and_says_why(tmp_path, monkeypatch):
+    async with LocalCluster(tmp_path, 1, disk_stall_ticks=2, disk_hang_ticks=100) as cluster:
+        node = await cluster.leader()
+        with hung_disk(monkeypatch, tmp_path):
+            waiting = node.propose(b"x")
+            await cluster.until(lambda: node.is_disk_stalled)
+            for _ in range(99):
+                node._tick()
+            reason = node.failed.result()
+            assert isinstance(reason, StorageFailed)
+            assert str(node.config.data_directory) in str(reason)
+            with pytest.raises(ProposalLost, match="has not answered"):
+                await waiting
