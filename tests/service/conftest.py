@@ -1,4 +1,4 @@
-"""A real node in this process: real gRPC on loopback, real RocksDB, a real log."""
+"""Run a real node in this process: gRPC on loopback, RocksDB, and a Raft log."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ from tests.turns import turns_until
 
 
 class Node:
-    """A running node and stubs for each of its services."""
+    """A running node, and stubs for each of its services."""
 
     def __init__(self, server: NodeServer, channel: grpc.aio.Channel) -> None:
         self.server = server
@@ -41,11 +41,11 @@ class Node:
         return self.server.machine.queue
 
     async def waiting(self, consumers, tube="emails"):
-        """Return once so many consumers wait on a tube."""
+        """Return once the given number of consumers waits on a tube."""
         await turns_until(lambda: self.server.components.waiters.waiting_count(tube) == consumers)
 
     async def waiting_anywhere(self, consumers):
-        """Return once so many consumers wait."""
+        """Return once the given number of consumers waits."""
         await turns_until(lambda: len(self.server.components.waiters) == consumers)
 
 

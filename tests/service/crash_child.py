@@ -1,15 +1,18 @@
-"""Let processes with the real queue die: one that has everything imported forks each of them.
+"""Let processes with the real queue crash: each is a fork of a process with all imports done.
 
-Started as ``python -m tests.service.crash_child``; reads one request per line, answers each with
-one line, both in JSON. A request names a directory and what is done in it::
+Started as ``python -m tests.service.crash_child``; reads one request per line and answers each with
+one line, both in JSON. A request names a directory and the work in it::
+
 
     {"work": "prepare", "place": ...}               make the snapshot of the story, and its digest
-    {"work": "live", "place": ..., "rules": ...}    live the story, to its end or to a failpoint
-    {"work": "restart", "place": ...}               start again, compare, and finish the story
+    {"work": "live", "place": ..., "rules": ...}    run the story, to its end or to a failpoint
+    {"work": "restart", "place": ...}               restart, compare, and finish the story
     {"work": "harm", "place": ..., "file": ..., "kind": ..., "at": ...}
-                                                    the same on a copy with one harmed file
+                                                    the same on a copy with one damaged file
 
-Nothing of RocksDB is opened here, only in the children: its threads do not survive a fork.
+
+This process opens no RocksDB database, only its children do: the threads of RocksDB do not survive
+a fork.
 """
 
 from __future__ import annotations
@@ -49,11 +52,11 @@ SNAPSHOT = "snapshot"
 PROMISES = "promises"
 SECTOR_BYTES = 512
 HANG_SECONDS = 60
-"""A child that does not end by itself is ended; far more than it needs on a busy machine."""
+"""Maximum duration of a child, far above the normal duration on a busy machine."""
 
 
 def command_at(index: int) -> bytes:
-    """Return what the entry at an index does to the queue: puts, takes, acknowledgements."""
+    """Return the commands of the entry at an index: puts, takes, acknowledgements."""
     now_ms = 1_000 * index
     if index == 2:
         startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
@@ -92,12 +95,12 @@ def machine_in(place: Path, failpoints: Failpoints) -> QueueMachine:
 
 
 def ready(place: Path) -> Story:
-    """Return the story; its snapshot was prepared before."""
+    """Return the story, whose snapshot was prepared before."""
     return Story(command_at, (place.parent / SNAPSHOT).read_bytes())
 
 
 def prepare(place: Path) -> str:
-    """Write the snapshot beside ``place``; return the digest of the whole story."""
+    """Write the snapshot next to ``place``; return the digest of the whole story."""
     story = Story(command_at)
     machine = machine_in(place, Failpoints())
     machine.apply(story.committed[:SNAPSHOT_AT])
@@ -115,9 +118,11 @@ def prepare(place: Path) -> str:
 
 
 def live(place: Path, rules: str) -> dict[str, int]:
-    """Live the story; what is promised is noted in a file that outlives the process."""
+    """Run the story; promises are written to a file that outlives the process."""
     place.mkdir(exist_ok=True)
-    counting = (Rule(min(NAMES), Action.STALL, 0, 0, 0),)  # never: armed, to count crossings
+    counting = (
+        Rule(min(NAMES), Action.STALL, 0, 0, 0),
+    )  # A rule that never fires, so that crossings are counted.
     failpoints = Failpoints(parse_rules(rules) or counting)
     with (place.parent / f"{place.name}.{PROMISES}").open("w", buffering=1) as notes:
 
@@ -133,7 +138,7 @@ def live(place: Path, rules: str) -> dict[str, int]:
 
 
 def restart(place: Path) -> str:
-    """Start again, make sure that what was promised is known, finish; return the digest."""
+    """Restart, check that all promises are known, finish the story, and return the digest."""
     story = ready(place)
     promises = Promises()
     by_name = {(entry.index, entry.term): entry for entry in story.committed}
@@ -144,7 +149,7 @@ def restart(place: Path) -> str:
         elif kind == "vote":
             promises.votes[Term(one)] = MemberId(other)
         elif (one, other) in by_name:
-            # Entries that were replaced later are not among the committed ones.
+            # Entries that were replaced later are not committed.
             upto = [entry for entry in story.committed if entry.index <= one]
             promises.entries |= {entry.index: entry for entry in upto}
     failpoints = Failpoints()
@@ -159,7 +164,7 @@ def restart(place: Path) -> str:
 
 
 def harm(place: Path, file: str, kind: str, at: int) -> str:
-    """Restart on a copy of ``place`` with a harmed file; return the digest, or why it is refused.
+    """Restart on a copy of ``place`` with a damaged file; return the digest or the refusal.
 
     ``at`` is a byte, or for ``flip`` the number of a bit.
     """
@@ -184,13 +189,13 @@ def harm(place: Path, file: str, kind: str, at: int) -> str:
 
 
 def in_child(work: Callable[[], object]) -> dict[str, object]:
-    """Do ``work`` in a process of its own; return its result, or how it died."""
+    """Run ``work`` in a forked process; return its result, or its signal or traceback."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             answer: dict[str, object] = {"result": work()}
-        except BaseException:  # noqa: BLE001 - whatever it is, the test shall show it
+        except BaseException:  # noqa: BLE001 - the test reports any exception of the child
             answer = {"error": traceback.format_exc()}
         os.write(write_end, json.dumps(answer).encode())
         os._exit(0)
@@ -205,7 +210,7 @@ def in_child(work: Callable[[], object]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     for line in sys.stdin:
         request = json.loads(line)
         place = Path(request["place"])

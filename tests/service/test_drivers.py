@@ -26,7 +26,7 @@ def custom(**fields):
     return tube_service_pb2.CreateTubeRequest(tube=tube)
 
 
-def test_an_entry_point_offers_a_driver():
+def test_an_entry_point_provides_a_driver():
     assert installed_drivers([offered("DRIVER")]) == {"newest": DRIVER}
     assert installed_drivers([]) == {}
 
@@ -39,12 +39,12 @@ def test_an_entry_point_offers_a_driver():
         (["DRIVER", "DRIVER"], "two installed drivers are named 'newest'"),
     ],
 )
-def test_what_is_no_driver_is_refused_at_the_start(names, text):
+def test_an_object_that_is_no_driver_is_refused_at_the_start(names, text):
     with pytest.raises(DriverUnusable, match=text):
         installed_drivers([offered(name) for name in names])
 
 
-async def test_a_tube_names_its_driver_and_the_version_that_made_it(tmp_path, monkeypatch):
+async def test_a_tube_shows_its_driver_and_the_version_at_its_creation(tmp_path, monkeypatch):
     monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": DRIVER})
     config = config_in(tmp_path)
     async with running(config) as node:
@@ -66,7 +66,7 @@ async def test_an_unknown_driver_is_refused_and_changes_nothing(node):
     assert node.queue.tubes() == []
 
 
-async def test_the_client_asks_for_a_driver_by_its_name(tmp_path, monkeypatch):
+async def test_the_client_creates_a_tube_with_a_named_driver(tmp_path, monkeypatch):
     monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": DRIVER})
     async with (
         running(config_in(tmp_path)) as node,

@@ -13,20 +13,20 @@ from taskraft_service import wire
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_varints_are_those_of_protobuf(number):
+def test_varints_are_equal_to_those_of_protobuf(number):
     message = task_pb2.Task(id=number).SerializeToString()
     expected = wire.tag(2, wire.VARINT) + wire.varint(number) if number else b""
     assert message == expected
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=3))
-def test_a_varint_is_read_back(number, after):
+def test_a_varint_is_decoded_as_it_was_encoded(number, after):
     raw = wire.varint(number)
     assert wire.read_varint(raw + after, 0) == (number, len(raw))
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.text(max_size=5), st.booleans())
-def test_elements_are_found_where_they_lie(payloads, name, atomic):
+def test_elements_are_found_with_their_offsets(payloads, name, atomic):
     specs = [task_pb2.TaskSpec(payload=payload) for payload in payloads]
     request = pb.PutTasksRequest(
         request_id=name, tube=name, tasks=specs, atomic=atomic, room_wait_ms=7
@@ -35,7 +35,7 @@ def test_elements_are_found_where_they_lie(payloads, name, atomic):
     assert [task_pb2.TaskSpec.FromString(one) for one in found] == specs
 
 
-def test_fields_of_every_type_are_passed_over():
+def test_fields_of_every_type_are_skipped():
     raw = b"".join(
         (
             wire.tag(1, wire.FIXED64) + b"12345678",
@@ -52,7 +52,7 @@ def test_fields_of_every_type_are_passed_over():
 @pytest.mark.parametrize(
     "raw", [b"\x1a", b"\x1a\x05ab", b"\x0b", b"\xff" * 11, b"\x09123", b"\x1a\xff\xff"]
 )
-def test_what_is_not_a_message_is_refused(raw):
+def test_bytes_that_are_not_a_message_are_refused(raw):
     with pytest.raises(wire.WireMalformed):
         wire.elements(raw, 3)
     with pytest.raises(wire.WireMalformed):
@@ -60,7 +60,7 @@ def test_what_is_not_a_message_is_refused(raw):
 
 
 @given(st.binary(max_size=400))
-def test_bytes_are_either_read_to_their_end_or_malformed(raw):
+def test_bytes_are_read_to_their_end_or_malformed(raw):
     """No other exception is raised, and no value is invented."""
     for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
         with contextlib.suppress(wire.WireMalformed):

@@ -1,4 +1,4 @@
-"""Ask the process from which others are forked that may die; see ``tests.service.crash_child``."""
+"""Talk to the process whose forks may crash; see ``tests.service.crash_child``."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 
 class Zygote:
-    """A process that lets others live and die."""
+    """The process that forks and observes children."""
 
     def __init__(self, place):
         self.place = place

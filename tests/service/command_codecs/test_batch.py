@@ -11,7 +11,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 IDS = task_pb2.TaskSelector(ids=[3, 1])
 
 
-def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
+def test_the_last_encoded_operation_counts_and_unknown_fields_are_ignored():
     bury = pb.BatchOperation(bury={"tube": "t", "selector": IDS}).SerializeToString()
     delete = pb.BatchOperation(delete={"tube": "t", "selector": IDS}).SerializeToString()
     unknown = wire.length_delimited(99, b"x")
@@ -21,7 +21,7 @@ def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
 
 
 @pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
-def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
+def test_a_batch_with_an_unknown_operation_is_refused(operation):
     raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
     with pytest.raises(wire.WireMalformed):
         BATCH.decode(raw, 0)

@@ -473,14 +473,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_command_says_what_the_request_says(case):
+def test_a_command_has_the_values_of_its_request(case):
     codec, message, command = CASES[case]
     raw = message.SerializeToString()
     put_codec.specs_of.cache_clear()
     assert codec.decode(raw, HASH) == command
 
 
-def test_every_codec_is_tried():
+def test_every_codec_has_an_example():
     tried = {codec.number for codec, _, _ in CASES.values()}
     by_options = {CREATE_TUBE.number}
     of_the_leader = {one.number for one in (ATTACH_SESSION, STARTUP, TRIM_FEED, NOTE_CALLS)}

@@ -6,7 +6,7 @@ from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 
 
-def test_a_retry_policy_has_its_defaults():
+def test_absent_fields_of_a_retry_policy_get_their_defaults():
     assert retry_policy(task_pb2.RetryPolicy()) == RetryPolicy(
         0, 0, 200, 86_400_000, 0, Exhausted.BURY, Position.IN_ORDER
     )
@@ -17,7 +17,7 @@ def test_a_retry_policy_has_its_defaults():
     assert retry_policy(said) == RetryPolicy(1, 2, 300, 4, 5, Exhausted.REMOVE, Position.BACK)
 
 
-def test_payloads_are_found_in_specs_of_any_kind():
+def test_payload_sizes_are_found_in_any_spec():
     for spec in (
         task_pb2.TaskSpec(),
         task_pb2.TaskSpec(payload=b"x" * 300),

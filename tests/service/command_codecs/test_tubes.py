@@ -48,7 +48,7 @@ def created(kind, options=None, profile=""):
 
 
 @pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
-def test_what_is_said_counts_in_every_profile(profile):
+def test_options_of_the_request_apply_in_every_profile(profile):
     assert created(Tube.UTUBETTL, SAID, profile) == CreateTube(
         name="t", kind=TubeKind.UTUBETTL, options=MEANT, if_not_exists=True, request_id="r",
         request_hash=77, profile=profile, driver="d", driver_version=3,
@@ -56,7 +56,7 @@ def test_what_is_said_counts_in_every_profile(profile):
 
 
 @pytest.mark.parametrize("field", [field.name for field in Options.DESCRIPTOR.fields])
-def test_what_is_left_out_is_as_the_profile_says_and_changes_nothing_else(field):
+def test_an_absent_option_gets_the_default_of_the_profile(field):
     options = Options()
     options.CopyFrom(SAID)
     options.ClearField(field)
@@ -68,7 +68,7 @@ def test_what_is_left_out_is_as_the_profile_says_and_changes_nothing_else(field)
         assert getattr(found, each) == getattr(expected, each), each
 
 
-def test_the_usual_options_of_each_profile():
+def test_each_profile_has_its_default_options():
     day_ms, least = 86_400_000, -(2**63)
     usual = TubeOptions()
     assert created(Tube.FIFOTTL).options == usual
@@ -81,15 +81,15 @@ def test_the_usual_options_of_each_profile():
         60_000,
     )
     assert (t15.ttl_scope, t15.ttl_policy) == (TtlScope.ALL, TtlPolicy.KEEP_DEADLINE)
-    # Nothing that a plain tube does not know.
+    # Options that a plain tube does not support keep their general defaults.
     assert created(Tube.FIFO, profile="t15").options == usual
 
 
-def test_the_time_to_run_is_the_time_to_live_where_tarantool_queue_has_it_so():
+def test_in_the_tarantool_profile_the_ttr_defaults_to_the_ttl():
     lives = Options(ttl_ms=5)
     assert created(Tube.FIFOTTL, lives, "tarantool").options.ttr_ms == 5
     assert created(Tube.FIFOTTL, Options(ttl_ms=5, ttr_ms=6), "tarantool").options.ttr_ms == 6
     assert created(Tube.FIFOTTL, lives).options.ttr_ms == FOREVER_MS
-    # There, what a plain tube does not know is not heard.
+    # This profile ignores options that a plain tube does not support.
     assert created(Tube.FIFO, lives, "tarantool").options == TubeOptions()
     assert created(Tube.FIFO, lives).options.ttl_ms == 5

@@ -27,5 +27,5 @@ def test_the_page_has_one_row_per_setting():
         ("calls_max", 10_000, "10 000"),
     ],
 )
-def test_an_amount_has_the_unit_of_its_name(name, number, text):
+def test_an_amount_is_shown_in_the_unit_of_its_name(name, number, text):
     assert configuration_page.amount(name, number) == text

@@ -35,7 +35,7 @@ def read(monkeypatch, **variables):
         (PEER | {"PEERS": "n-0=a:1,.n=b:1"}, 'no certificate can name ".n"'),
     ],
 )
-def test_settings_that_do_not_agree_are_refused(monkeypatch, variables, part):
+def test_inconsistent_settings_are_refused(monkeypatch, variables, part):
     with pytest.raises(ConfigInvalid) as caught:
         read(monkeypatch, **variables)
     assert part in str(caught.value)
@@ -43,7 +43,7 @@ def test_settings_that_do_not_agree_are_refused(monkeypatch, variables, part):
 
 
 @pytest.mark.parametrize("variables", [{}, CLIENT, PEER, CLIENT | PEER | THREE])
-def test_settings_that_agree_are_taken(monkeypatch, variables):
+def test_consistent_settings_are_accepted(monkeypatch, variables):
     config = read(monkeypatch, **variables)
     assert (config.client_tls is None, config.peer_tls is None) == (
         "TLS_CERT" not in variables,
@@ -60,5 +60,5 @@ def test_settings_that_agree_are_taken(monkeypatch, variables):
         (CLIENT | {"ACCESS_FILE": "f", "REFLECTION": "true"}, True),
     ],
 )
-def test_reflection_is_served_unless_there_is_access_control(monkeypatch, variables, reflects):
+def test_reflection_is_on_by_default_only_without_access_control(monkeypatch, variables, reflects):
     assert read(monkeypatch, **variables).reflects is reflects

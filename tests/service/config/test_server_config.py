@@ -11,7 +11,7 @@ def _named(monkeypatch):
     monkeypatch.setenv("TASKRAFT_NODE_NAME", "n-0")
 
 
-def test_a_node_without_peers_is_a_cluster_of_its_own():
+def test_a_node_without_peers_is_its_own_cluster():
     config = read_config()
     assert [member.member_id for member in config.members] == [1]
     assert config.client_address == "127.0.0.1:7401"
@@ -36,7 +36,7 @@ def test_members_are_numbered_by_the_ordinal_of_their_name():
     ]
 
 
-def test_members_without_ordinal_are_numbered_by_their_place():
+def test_members_without_an_ordinal_are_numbered_by_position():
     assert [peer.member_id for peer in parse_peers("x=a:1, y=b:1", 7401)] == [1, 2]
 
 
@@ -64,7 +64,7 @@ def test_malformed_peers_are_refused(text):
         ("CONFIG", "/nowhere.toml", "TASKRAFT_CONFIG"),
     ],
 )
-def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, setting, part):
+def test_an_invalid_setting_is_named_in_one_line(monkeypatch, name, setting, part):
     monkeypatch.setenv(f"TASKRAFT_{name}", setting)
     with pytest.raises(ConfigInvalid, match=part) as caught:
         read_config()

@@ -32,7 +32,7 @@ UPDATES = st.builds(
 
 
 @given(SPECS, UPDATES)
-def test_does_what_the_messages_say(spec, update):
+def test_an_edit_equals_the_change_of_the_message(spec, update):
     """Compare with the same change made with protobuf messages."""
     edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     expected = task_pb2.TaskSpec()
@@ -72,7 +72,7 @@ def test_unknown_fields_are_kept():
     assert edited.body == b"\x0a\x01p" + unknown
 
 
-def test_each_part_is_changed_by_itself():
+def test_each_part_is_changed_separately():
     spec = task_pb2.TaskSpec(
         payload=b"p", content_type="c", type="t", headers={"a": b"1", "b": b"2", "c": b"3"}
     )
@@ -88,7 +88,7 @@ def test_each_part_is_changed_by_itself():
     assert task_pb2.TaskSpec.FromString(edited.body) == spec
 
 
-def test_headers_have_a_limit_together():
+def test_all_headers_share_one_limit():
     whole = task_pb2.TaskUpdate(headers_set={"b": bytes(HEADERS_BYTES_MAX - 1)})
     assert not isinstance(edit_body(b"", whole.SerializeToString()), Refusal)
     spec = task_pb2.TaskSpec(headers={"a": bytes(HEADERS_BYTES_MAX - 1)})

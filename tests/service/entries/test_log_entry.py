@@ -191,14 +191,14 @@ requests = st.one_of(
 
 
 @given(st.integers(0, 2**50), st.lists(st.tuples(requests, st.integers(0, 2**64 - 1)), max_size=5))
-def test_an_entry_is_read_back_as_it_was_written(now_ms, asked):
+def test_an_entry_is_decoded_as_it_was_encoded(now_ms, asked):
     encoded = [encode_leader_command(codec, message, hash_) for (codec, message), hash_ in asked]
     data = encode_entry(now_ms, encoded)
     assert decode_entry(data) == (now_ms, [one.command for one in encoded])
 
 
 @given(st.integers(0, 2**50), st.lists(requests, max_size=5))
-def test_an_entry_is_the_message_of_the_log(now_ms, asked):
+def test_an_entry_is_a_valid_message_of_the_log(now_ms, asked):
     encoded = [encode_leader_command(codec, message, 7) for codec, message in asked]
     entry = log_pb2.LogEntry.FromString(encode_entry(now_ms, encoded))
     assert entry.now_ms == now_ms
@@ -207,7 +207,7 @@ def test_an_entry_is_the_message_of_the_log(now_ms, asked):
     assert {one.request_hash for one in entry.commands} <= {7}
 
 
-def test_every_kind_of_command_has_a_form():
+def test_every_command_has_a_codec():
     numbers = set(DECODERS)
     kinds = {field.name for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields}
     covered = {
@@ -219,7 +219,7 @@ def test_every_kind_of_command_has_a_form():
     assert len(covered) == len(Command.__args__)
 
 
-def test_a_request_in_the_log_is_the_bytes_in_which_it_came():
+def test_a_request_is_logged_with_its_received_bytes():
     raw = pb.PutTasksRequest(tube="t", tasks=[task_pb2.TaskSpec(payload=b"p")]).SerializeToString()
     unknown_field = wire.length_delimited(77, b"from a later version")
     request = pb.PutTasksRequest.FromString(raw + unknown_field)
@@ -236,7 +236,7 @@ def in_entry(command):
     return wire.length_delimited(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, command)
 
 
-def test_an_entry_of_two_commands_one_of_them_with_a_hash():
+def test_an_entry_contains_two_commands_one_with_a_hash():
     hashed = encode_leader_command(DROP_TUBE, DROP, 5)
     data = encode_entry(300, [hashed, DROPPED])
     assert data == NOW + in_entry(hashed.head + hashed.raw) + in_entry(DROPPED.head + DROPPED.raw)
@@ -267,12 +267,12 @@ def test_an_entry_of_two_commands_one_of_them_with_a_hash():
         NOW + in_entry(DROPPED.head + DROPPED.raw)[:-1],
     ],
 )
-def test_an_entry_that_this_version_does_not_know_stops_the_node(data):
+def test_an_unknown_entry_stops_the_node(data):
     with pytest.raises(wire.WireMalformed):
         decode_entry(data)
 
 
-def test_the_hash_of_a_settle_knows_maps_in_a_release_and_in_a_burial():
+def test_the_hash_of_a_settle_ignores_the_order_of_maps():
     headers = [{"a": b"1", "b": b"2"}, {"b": b"2", "a": b"1"}]
     for kind in ("release", "bury"):
         update = task_pb2.TaskUpdate()
@@ -296,7 +296,7 @@ def test_the_hash_of_a_settle_knows_maps_in_a_release_and_in_a_burial():
         assert (len(set(raws)), len(hashes)) == (2, 1), kind
 
 
-def test_maps_may_come_in_any_order():
+def test_the_hash_of_a_put_ignores_the_order_of_maps():
     def spec(*names):
         return b"".join(
             wire.length_delimited(
@@ -311,7 +311,7 @@ def test_maps_may_come_in_any_order():
     assert len(hashes) == 1
 
 
-def test_another_method_or_principal_has_another_hash_for_the_same_bytes():
+def test_another_method_or_principal_changes_the_hash():
     raw = pb.DeleteTasksRequest(request_id="r", tube="t", selector={"ids": [1]}).SerializeToString()
     kinds = (pb.DeleteTasksRequest, pb.BuryTasksRequest, pb.KickTasksRequest, pb.CancelTasksRequest)
     hashes = [
@@ -322,7 +322,7 @@ def test_another_method_or_principal_has_another_hash_for_the_same_bytes():
     assert len(set(hashes)) == len(hashes)
 
 
-def test_another_request_has_another_hash():
+def test_another_request_changes_the_hash():
     raws = [
         pb.PutTasksRequest(tube=tube, tasks=[task_pb2.TaskSpec(payload=payload)])
         for tube in ("a", "b")
@@ -334,12 +334,12 @@ def test_another_request_has_another_hash():
 
 
 @given(specs)
-def test_a_task_is_made_from_its_bytes(spec):
+def test_a_task_is_decoded_from_its_bytes(spec):
     task = new_task(spec.SerializeToString())
     assert task.payload_bytes == len(spec.payload)
     assert task.priority == (spec.priority if spec.HasField("priority") else None)
     assert task.type == spec.type
 
 
-def test_recorded_bytes_are_counted():
+def test_the_size_of_an_encoded_command_is_counted():
     assert EncodedCommand(KeepSessions([]), b"12", b"345").record_bytes == 5

@@ -74,7 +74,7 @@ READY = StateIs(State.READY)
         ("NOT failure:*", Negation(Has(Attribute.FAILURE))),
     ],
 )
-def test_reads(text, meant):
+def test_a_filter_is_parsed(text, meant):
     assert read_filter(text) == meant
 
 
@@ -120,7 +120,7 @@ def test_an_error_has_its_position_and_problem(text, position, problem):
         assert problem in caught.value.problem
 
 
-def test_every_field_is_read():
+def test_every_field_can_be_parsed():
     """Every listed field can be parsed."""
     operands = {"state": "READY", "outcome": "FAILED", "age": "1s", "state_age": "1s"}
     for field in FIELDS:
@@ -136,8 +136,8 @@ def refusal(text):
     return None
 
 
-def test_deep_filters_need_no_deep_stack():
-    """A chain of NOT is no deeper than its term."""
+def test_nested_filters_are_parsed_without_a_deep_stack():
+    """A chain of NOT has the depth of its term."""
     assert read_filter("NOT " * 500 + "id = 1") == NumberIs(NumberField.ID, Relation.EQUAL, 1)
 
 
@@ -147,7 +147,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=12).map(" ".join)))
-def test_any_text_is_read_or_refused_at_a_place_of_it(text):
+def test_any_text_is_parsed_or_refused_with_a_position(text):
     error = refusal(text)
     if error is not None:
         assert 0 <= error.position <= len(text)

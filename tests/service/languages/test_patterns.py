@@ -1,4 +1,4 @@
-"""Tube patterns: what they match, and that no pattern makes a match slow."""
+"""Tube patterns: their matches, and the cost of a match."""
 
 import re
 import sys
@@ -28,18 +28,18 @@ from taskraft_service.limits import NAME_BYTES_MAX
         ("a.c", "abc", False),
     ],
 )
-def test_a_star_stands_for_any_characters_or_none(pattern, name, is_match):
+def test_a_star_matches_any_characters_or_none(pattern, name, is_match):
     assert TubePattern(pattern).matches(name) is is_match
 
 
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=12))
-def test_a_pattern_matches_what_the_regular_expression_matches(pattern, name):
+def test_a_pattern_matches_like_its_regular_expression(pattern, name):
     expression = ".*".join(map(re.escape, pattern.split("*")))
     assert TubePattern(pattern).matches(name) == bool(re.fullmatch(expression, name))
 
 
 def searches(pattern: str, name: str) -> int:
-    """Return how often a match searches the name for a part of the pattern."""
+    """Return the number of searches for parts of the pattern."""
     calls = 0
 
     def count(_frame, event, called):

@@ -92,7 +92,7 @@ async def test_cancelled_put_leaves_the_queue(node):
     small = putting(node, b"1", room_wait_ms=60_000)
     await lined_up(node, 2)
     big.cancel()
-    # Long before its time is over, when it would be tried anyway.
+    # This is long before the end of its wait, which would cause a retry.
     await turns_until(small.done)
     assert list((await small).task_ids) == [2]
 
@@ -127,7 +127,7 @@ async def test_a_put_that_waits_follows_the_leader(tmp_path):
 
 
 async def test_the_wait_at_an_earlier_leader_counts_towards_the_wait_of_a_put(node):
-    """A leader that learns how long a call has waited does not restart its wait."""
+    """The new leader learns how long a call has already waited."""
     await create(node, capacity_tasks=1)
     await put(node, b"0")
     request = pb.PutTasksRequest(

@@ -21,7 +21,7 @@ def test_the_clock_starts_at_the_wall_clock_and_runs_with_it():
     assert clock.now_ms() == 1_000_007
 
 
-def test_a_jump_of_the_wall_clock_is_approached_slowly():
+def test_a_jump_of_the_wall_clock_is_followed_slowly():
     clocks = Clocks()
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     clocks.wall += 3_600_000
@@ -52,7 +52,7 @@ def test_the_clock_never_goes_back():
     assert clock.now_ms() >= before
 
 
-def test_a_new_leader_continues_from_the_stamps_it_has_applied():
+def test_a_new_leader_continues_from_the_applied_timestamps():
     clocks = Clocks()
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     clock.observe(9_000_000, live=False)
@@ -60,7 +60,7 @@ def test_a_new_leader_continues_from_the_stamps_it_has_applied():
     assert clock.now_ms() in (9_000_010, 9_000_009)
 
 
-def test_a_living_leaders_stamps_outweigh_a_wall_clock_that_is_ahead():
+def test_timestamps_of_the_current_leader_override_a_wall_clock_that_is_ahead():
     clocks = Clocks()
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     clock.observe(400_000, live=True)
@@ -68,14 +68,14 @@ def test_a_living_leaders_stamps_outweigh_a_wall_clock_that_is_ahead():
     assert clock.now_ms() == 400_100
 
 
-def test_replayed_stamps_do_not_hold_the_clock_back():
+def test_replayed_timestamps_do_not_hold_the_clock_back():
     clocks = Clocks()
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     clock.observe(400_000, live=False)
     assert clock.now_ms() == 1_000_000
 
 
-def test_a_leader_whose_clock_is_behind_takes_back_no_time_that_was_given_out():
+def test_a_leader_with_a_slow_clock_does_not_go_below_earlier_timestamps():
     clocks = Clocks()
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     assert clock.now_ms() == 1_000_000

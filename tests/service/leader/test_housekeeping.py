@@ -1,6 +1,7 @@
 """Periodic commands of a leader, and their failures."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,8 @@ DONE = AppliedCommand(1, 1, CountResult(0))
 
 
 class Feed:
-    due = {}  # noqa: RUF012
+    def __init__(self):
+        self.due = {}
 
     def retention_due(self, *limits):
         self.limits = limits
@@ -29,13 +31,8 @@ class Feed:
 
 
 class Machine:
-    class queue:  # noqa: N801
-        now_ms = 7
-        feed = Feed()
-
-        @staticmethod
-        def held_back():
-            return {0: 3}
+    def __init__(self):
+        self.queue = SimpleNamespace(now_ms=7, feed=Feed(), held_back=lambda: {0: 3})
 
 
 class Settings:
@@ -48,7 +45,8 @@ class Bench:
         self.unlogged_calls = UnloggedCalls(lambda: True)
         self.outcome = DONE
         self.proposed = []
-        self.keeping = Housekeeping(self, Machine(), self.unlogged_calls, Settings())
+        self.machine = Machine()
+        self.keeping = Housekeeping(self, self.machine, self.unlogged_calls, Settings())
 
     def submit(self, recorded, deadline=None):
         if isinstance(self.outcome, LeaderOverloaded):
@@ -135,7 +133,7 @@ async def test_a_transfer_proceeds_if_counts_cannot_be_logged(bench):
 async def test_old_events_are_trimmed_and_nothing_is_proposed_without_any(bench):
     await bench.keeping.trim_feed()
     assert not bench.proposed
-    feed = Machine.queue.feed
+    feed = bench.machine.queue.feed
     assert feed.limits == (7, 1_000, 2_000, {0: 3})
     feed.due = {0: 5}
     try:

@@ -67,7 +67,9 @@ class Replicator:
 
 class Core:
     deadline_ms = None
-    fed = {}  # noqa: RUF012
+
+    def __init__(self):
+        self.fed = {}
 
     def expect(self, data, now_ms, commands):
         pass
@@ -134,7 +136,7 @@ class Bench:
 
 
 async def turn():
-    """Let everything that can happen without outside help happen."""
+    """Run everything that needs no outside event."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -250,7 +252,7 @@ async def test_a_cancelled_command_is_never_proposed(bench):
         (OSError(), OutcomeUnknown),
     ],
 )
-async def test_a_failure_tells_whether_the_command_may_have_had_an_effect(bench, failure, error):
+async def test_a_failure_shows_whether_the_command_may_have_had_an_effect(bench, failure, error):
     future = bench.proposer.submit(command())
     await turn()
     bench.raft.entries[1][1].set_exception(failure)
@@ -269,7 +271,7 @@ async def test_a_node_that_does_not_lead_proposes_nothing(bench):
     assert len(bench.raft.entries) == 1
 
 
-async def test_nothing_is_served_before_the_startup_is_applied():
+async def test_nothing_is_proposed_before_the_startup_entry_is_applied():
     bench = Bench()
     beginning = asyncio.ensure_future(
         bench.proposer.start(encode_leader_command(STARTUP, log_pb2.Startup(member_id=1)))
@@ -302,7 +304,7 @@ async def test_takes_are_appended_to_the_entry_that_serves_them():
 
 
 class Claimed:
-    """A proposer with one consumer whose take is under way."""
+    """A proposer with one consumer whose claim is pending."""
 
     def __init__(self):
         self.bench = Bench(Board(a=1))
@@ -322,7 +324,7 @@ class Claimed:
         assert len(self.bench.raft.entries) == 2
 
 
-async def test_a_take_whose_entry_failed_is_repeated_only_when_something_comes():
+async def test_a_take_whose_entry_failed_is_repeated_only_with_new_ready_tasks():
     claimed = Claimed()
     await claimed.claim()
     bench = claimed.bench
@@ -338,7 +340,7 @@ async def test_a_take_whose_entry_failed_is_repeated_only_when_something_comes()
     bench.proposer.stop()
 
 
-async def test_a_take_that_is_refused_found_nothing():
+async def test_a_refused_take_counts_as_empty():
     claimed = Claimed()
     await claimed.claim()
     refusal = Refusal(Reason.TUBE_NOT_FOUND, "gone")
@@ -370,7 +372,7 @@ async def test_an_entry_is_measured_when_it_is_applied(bench):
     assert 0 < first < second
 
 
-async def test_proposed_commands_free_their_place(bench):
+async def test_proposed_commands_no_longer_count_as_pending(bench):
     for _ in range(3):
         for _ in range(50):
             bench.proposer.submit(command("a"))
@@ -385,7 +387,7 @@ async def test_proposed_commands_free_their_place(bench):
     bench.proposer.submit(command("x" * 1_900))
 
 
-async def test_a_stopped_proposer_never_wakes(bench):
+async def test_a_stopped_proposer_is_never_woken(bench):
     bench.core.deadline_ms = 1_000
     bench.proposer.wake()
     bench.proposer.stop()
@@ -397,7 +399,7 @@ async def test_a_stopped_proposer_never_wakes(bench):
     assert bench.proposer._deadline_timer is None
 
 
-async def test_the_timer_never_waits_long(bench, monkeypatch):
+async def test_the_timer_has_a_maximum_delay(bench, monkeypatch):
     waits = []
     loop = asyncio.get_running_loop()
     call_later = loop.call_later
@@ -443,7 +445,7 @@ async def test_an_empty_entry_moves_the_clock_at_a_deadline(bench):
     await turn()
     (now_ms, commands), _ = bench.raft.entries[1]
     assert (now_ms, commands) == (1_000, [])
-    # As long as it is in flight, no second one is needed for the same deadline.
+    # While this entry is in flight, the same deadline needs no second one.
     bench.raft.sync(bench.proposer)
     await turn()
     assert len(bench.raft.entries) == 2

@@ -31,7 +31,7 @@ ONE, ALL = pb.Schedule.ONE, pb.Schedule.ALL
 class Cluster:
     """One schedule, and nodes that plan for it from what each knows; what they propose may be late.
 
-    ``puts`` are the times that were put, each with the moment of its put.
+    ``puts`` are the scheduled times that were put, each with the time of its put.
     """
 
     def __init__(self, **fields):
@@ -44,7 +44,7 @@ class Cluster:
         options = schedule_options(self.shown)
         self.do(CreateSchedule("s", options, first_time(self.shown, START)))
         self.known = [self.view]
-        """The schedule as it was at any time: a node that has not heard it all plans from that."""
+        """All earlier versions of the schedule: a node that lags plans from one of them."""
 
     @property
     def view(self):
@@ -57,7 +57,7 @@ class Cluster:
         self.now_ms += span_ms
 
     def plan(self, view, ahead_ms=0):
-        """Let a node propose what is due by its clock."""
+        """Let a node propose the times that are due by its clock."""
         plan = plan_schedule(view, self.now_ms + ahead_ms)
         if plan.until_ms > view.done_ms:
             slots = [ScheduledTime(at_ms, slot_mark(at_ms)) for at_ms in plan.slots_ms]
@@ -65,7 +65,7 @@ class Cluster:
             self.proposed.append((self.now_ms + ahead_ms, run))
 
     def deliver(self, place):
-        """Apply something that was proposed; no entry is older than what it says."""
+        """Apply a proposal; the entry's timestamp is at least the proposed one."""
         timestamp_ms, run = self.proposed.pop(place % len(self.proposed))
         self.now_ms = max(self.now_ms, timestamp_ms)
         (result,) = self.do(run)
@@ -84,12 +84,12 @@ class Cluster:
         self.known.append(self.view)
 
     def settle(self):
-        """Plan from what is so, and apply that, until nothing is due."""
+        """Plan from the current state and apply the proposals, until nothing is due."""
         while self.proposed or (not self.plan(self.view) and self.proposed):
             self.deliver(0)
 
     def times(self):
-        """Return the times from the start on that are due by now, up to the first that is not."""
+        """Return the times from the start on that are due now, up to the first that is not."""
         through = cron(self.shown.cron, self.shown.time_zone).times(START)
         return list(takewhile(lambda at_ms: self.due(at_ms) <= self.now_ms, through))
 
@@ -145,7 +145,7 @@ def test_no_time_is_put_twice_or_early_or_out_of_order(pattern, catch_up, jitter
 
 @settings(deadline=None, max_examples=200)
 @given(CRONS, JITTERS, st.lists(WORK, max_size=40))
-def test_every_time_is_put_where_all_are_caught_up(pattern, jitter_ms, steps):
+def test_with_catch_up_all_every_time_is_put(pattern, jitter_ms, steps):
     cluster = Cluster(cron=pattern, catch_up=ALL, jitter_ms=jitter_ms)
     play(cluster, steps)
     cluster.settle()
@@ -155,7 +155,7 @@ def test_every_time_is_put_where_all_are_caught_up(pattern, jitter_ms, steps):
 
 @settings(deadline=None, max_examples=200)
 @given(CRONS, st.sampled_from((pb.Schedule.SKIP, ONE)), JITTERS, st.lists(WORK, max_size=40))
-def test_what_was_not_missed_is_put_and_of_the_rest_the_last_if_one_is_caught_up(
+def test_punctual_times_are_put_and_with_catch_up_one_the_last_missed_time(
     pattern, catch_up, jitter_ms, steps
 ):
     cluster = Cluster(cron=pattern, catch_up=catch_up, jitter_ms=jitter_ms)

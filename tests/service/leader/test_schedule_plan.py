@@ -46,17 +46,17 @@ def test_a_punctual_time_is_put_under_every_catch_up(catch_up):
     assert planned(view(catch_up), 10.9) == ([10], 10, 20, 20)
 
 
-def test_missed_times_are_left_out():
+def test_with_catch_up_skip_missed_times_are_left_out():
     assert planned(view(SKIP), 35) == ([], 34 - 1 / MINUTE, 40, 40)
     assert planned(view(SKIP), 40.5) == ([40], 40, 50, 50)
 
 
-def test_one_task_is_put_for_all_missed_times():
+def test_with_catch_up_one_one_task_is_put_for_all_missed_times():
     assert planned(view(ONE), 35) == ([30], 34 - 1 / MINUTE, 40, 40)
     assert planned(view(ONE), 40.5) == ([30, 40], 40, 50, 50)
 
 
-def test_each_missed_time_has_its_task():
+def test_with_catch_up_all_each_missed_time_has_its_task():
     assert planned(view(ALL), 35) == ([10, 20, 30], 30, 40, 40)
 
 
@@ -66,19 +66,19 @@ def test_many_missed_times_are_put_in_batches():
     assert (until, following, due) == (1_000, 1_010, 1_010)
 
 
-def test_what_was_due_during_a_pause_was_missed_however_short():
+def test_times_that_were_due_during_a_pause_count_as_missed():
     assert planned(view(SKIP, since=10.5), 10.6) == ([], 10.5 - 1 / MINUTE, 20, 20)
     assert planned(view(ONE, since=10.5), 10.6) == ([10], 10.5 - 1 / MINUTE, 20, 20)
     assert planned(view(ALL, since=10.5), 10.6) == ([10], 10, 20, 20)
     assert planned(view(SKIP, since=9.5), 10.6) == ([10], 10, 20, 20)
 
 
-def test_a_paused_schedule_and_one_without_times_left_wait_for_ever():
+def test_a_paused_or_ended_schedule_is_never_due():
     assert planned(view(paused=True), 99) == ([], 0, 10, None)
     assert plan_schedule(view(following=-START / MINUTE), START).due_ms is None
 
 
-def test_jitter_is_within_its_bound_and_the_same_for_every_leader():
+def test_jitter_is_within_its_limit_and_equal_for_every_leader():
     late = [jitter_of("s", slot, 5_000) for slot in range(0, 1_000 * MINUTE, MINUTE)]
     assert late == [jitter_of("s", slot, 5_000) for slot in range(0, 1_000 * MINUTE, MINUTE)]
     assert 0 <= min(late) < 100
@@ -86,7 +86,7 @@ def test_jitter_is_within_its_bound_and_the_same_for_every_leader():
     assert late[:50] != [jitter_of("t", slot, 5_000) for slot in range(0, 50 * MINUTE, MINUTE)]
 
 
-def test_a_jittered_time_is_due_later_than_itself():
+def test_a_jittered_time_is_due_after_its_jitter():
     shown = view(jitter=5 * MINUTE)
     late = jitter_of("s", START + 10 * MINUTE, 5 * MINUTE) / MINUTE
     assert 0 < late < 5
@@ -95,7 +95,7 @@ def test_a_jittered_time_is_due_later_than_itself():
     assert (slots, until) == ([10], 10)
 
 
-def test_a_jittered_time_is_missed_by_when_it_was_due_not_by_itself():
+def test_a_jittered_time_counts_as_missed_from_its_due_time():
     late = jitter_of("s", START + 10 * MINUTE, 5 * MINUTE) / MINUTE
     assert late < 4.5
     shown = view(SKIP, jitter=5 * MINUTE)
@@ -104,7 +104,7 @@ def test_a_jittered_time_is_missed_by_when_it_was_due_not_by_itself():
     assert planned(view(ONE, jitter=5 * MINUTE), 10 + late + 1.1)[0] == [10]
 
 
-def test_times_whose_jitter_crosses_are_put_in_order():
+def test_times_stay_in_order_although_their_jitter_overlaps():
     shown = view(ALL, jitter=60 * MINUTE, cron="* * * * *", following=1)
     now = 30
     slots, until, following, due = planned(shown, now)
@@ -125,5 +125,5 @@ def test_a_stored_time_is_put_although_newer_zone_data_lacks_it():
     assert planned(shown, 10)[0] == [10]
 
 
-def test_a_change_of_leader_fits_into_what_counts_as_on_time():
+def test_a_change_of_leader_takes_less_than_the_limit_of_punctuality():
     assert LATE_MS_MAX >= 10_000

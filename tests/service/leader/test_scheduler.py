@@ -62,7 +62,7 @@ class Bench:
         return [name for name, _ in self.runs]
 
     async def end(self, place=0, error=None):
-        """Let a run end; what was applied tells the scheduler of its schedule first."""
+        """End a run; the applied change of its schedule is reported first."""
         name, future = self.runs[place]
         if error is None:
             shown = self.queue.views[name]
@@ -94,7 +94,7 @@ async def bench(monkeypatch):
 
 @pytest.fixture
 async def unhandled():
-    """Collect what callbacks raise, which stops a node, and errors that nobody has looked at."""
+    """Collect exceptions of callbacks, which stop a node, and unretrieved errors."""
     raised = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: raised.append(context["exception"])
@@ -110,7 +110,7 @@ async def test_a_due_time_is_proposed_once(bench):
     assert bench.look() == ["s"]
 
 
-async def test_after_a_run_the_next_time_is_waited_for(bench):
+async def test_after_a_run_the_scheduler_waits_for_the_next_time(bench):
     bench.look()
     await bench.end()
     assert bench.waits[-1] == 0
@@ -120,7 +120,7 @@ async def test_after_a_run_the_next_time_is_waited_for(bench):
     assert bench.look() == ["s", "s"]
 
 
-async def test_the_timer_waits_for_the_next_time_and_never_long(bench):
+async def test_the_timer_waits_for_the_next_time_up_to_a_maximum(bench):
     bench.now_ms = FIRST - 500
     bench.scheduler.begin()
     assert bench.waits[-1] == 0.5
@@ -178,14 +178,14 @@ async def test_a_bug_is_raised_and_not_retried(bench, unhandled):
     assert unhandled == [defect]
 
 
-async def test_a_run_that_was_given_up_frees_its_schedule(bench):
+async def test_a_cancelled_run_frees_its_schedule(bench):
     bench.look()
     bench.runs[0][1].cancel()
     await asyncio.sleep(0)
     assert bench.look() == ["s", "s"]
 
 
-async def test_a_schedule_that_changes_is_looked_at_at_once_but_not_while_it_runs(bench):
+async def test_a_changed_schedule_is_planned_at_once_but_not_while_it_runs(bench):
     bench.now_ms = FIRST - 1
     bench.queue.views["new"] = replace(view(following=1), name="new")
     bench.queue.changed = ["new"]
@@ -199,7 +199,7 @@ async def test_a_schedule_that_changes_is_looked_at_at_once_but_not_while_it_run
     assert bench.scheduler._due["new"] == 0
 
 
-async def test_nothing_is_set_anew_if_no_schedule_has_changed(bench):
+async def test_no_timer_is_set_if_no_schedule_has_changed(bench):
     before = len(bench.waits)
     bench.scheduler.applied(0)
     assert len(bench.waits) == before
@@ -217,7 +217,7 @@ async def test_outdated_times_and_deleted_schedules_are_skipped(bench):
     assert bench.scheduler._due == {}
 
 
-async def test_at_most_so_many_run_at_once_and_the_others_follow(bench):
+async def test_the_number_of_concurrent_runs_is_limited(bench):
     names = [f"s{number:03}" for number in range(RUNS_IN_FLIGHT_MAX + 2)]
     bench.queue = Queue(*names)
     bench.scheduler.begin()
@@ -229,7 +229,7 @@ async def test_at_most_so_many_run_at_once_and_the_others_follow(bench):
     assert bench.look() == names[: RUNS_IN_FLIGHT_MAX + 1]
 
 
-async def test_paused_schedules_and_those_without_times_left_are_not_waited_for(bench):
+async def test_paused_and_ended_schedules_are_not_waited_for(bench):
     shown = bench.queue.views["s"]
     bench.queue.views["ended"] = replace(shown, name="ended", next_ms=0)
     paused = replace(shown.options, paused=True)

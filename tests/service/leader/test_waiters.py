@@ -96,7 +96,7 @@ def test_tasks_of_an_unanswered_claim_are_not_claimed_twice():
     assert waiters.claims() == []
 
 
-def test_a_claim_that_finds_nothing_is_not_repeated_until_something_comes():
+def test_a_claim_that_found_nothing_is_not_repeated_until_tasks_become_ready():
     board = Board(a=1)  # for example of a type that the consumer does not take
     waiters = Waiters(board)
     picky, other = Consumer("a"), Consumer("a")
@@ -152,7 +152,7 @@ def test_a_subscription_without_credit_does_not_block_others():
     assert taken(waiters.claims()) == [(broke, "a", 1)]
 
 
-def test_a_tube_is_known_as_long_as_a_subscription_without_credit_waits_on_it():
+def test_a_tube_is_kept_while_a_subscription_without_credit_waits_on_it():
     waiters = Waiters(Board(a=0))
     consumer = Consumer("a", wanted_tasks=0, one_shot=False)
     waiters.add(consumer)
@@ -167,7 +167,7 @@ def test_a_tube_is_known_as_long_as_a_subscription_without_credit_waits_on_it():
     assert waiters.waiting_count("a") == 0
 
 
-def test_a_claim_names_only_tubes_that_have_something():
+def test_a_claim_names_only_tubes_with_ready_tasks():
     waiters = Waiters(Board(a=1, b=0, c=4))
     consumer = Consumer("c", "b", "a", wanted_tasks=5)
     waiters.add(consumer)
@@ -218,7 +218,7 @@ def test_the_claim_of_a_removed_consumer_is_answered(is_selective):
     assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
 
 
-def test_a_consumer_that_found_nothing_and_goes_leaves_nothing_behind():
+def test_a_removed_consumer_that_found_nothing_leaves_nothing_behind():
     waiters = Waiters(Board(a=1))
     consumer = Consumer("a")
     waiters.add(consumer)
@@ -228,7 +228,7 @@ def test_a_consumer_that_found_nothing_and_goes_leaves_nothing_behind():
     assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
 
 
-def test_all_tubes_are_served_at_once_up_to_a_bound():
+def test_all_tubes_are_served_in_one_entry_up_to_a_limit():
     waiters = Waiters(Board(a=CLAIMS_PER_ENTRY_MAX, b=2, c=2))
     first = [Consumer("a") for _ in range(CLAIMS_PER_ENTRY_MAX - 1)]
     others = [Consumer("b"), Consumer("b"), Consumer("c")]
@@ -241,7 +241,7 @@ def test_all_tubes_are_served_at_once_up_to_a_bound():
     assert waiters._to_check == {}
 
 
-def test_a_claim_takes_no_more_than_one_take_may():
+def test_a_claim_takes_no_more_than_the_limit_of_a_take():
     waiters = Waiters(Board(a=3 * TAKE_TASKS_MAX))
     waiters.add(Consumer("a", wanted_tasks=2 * TAKE_TASKS_MAX, one_shot=False))
     (claim,) = waiters.claims()
@@ -289,7 +289,7 @@ def test_every_task_is_taken_eventually():
         waiters.add(consumer)
     waiters.expect_ready("a", 1)
     (claim,) = waiters.claims()
-    # The entry made more ready than was expected.
+    # The entry made more tasks ready than predicted.
     board.tasks["a"] = 5
     waiters.forget_expected("a", 1)
     answer(waiters, claim, 1)
@@ -314,7 +314,7 @@ def test_a_subscription_is_served_again_while_its_first_claim_is_unanswered():
     assert taken(waiters.claims()) == [(consumer, "a", 2)]
 
 
-def test_takes_are_made_only_from_the_tubes_that_are_served():
+def test_takes_name_only_tubes_that_are_served():
     waiters = Waiters(Board(a=1, b=1))
     consumer = Consumer("a", "b", wanted_tasks=5, one_shot=False)
     waiters.add(consumer)
@@ -331,7 +331,7 @@ def test_the_listener_is_called_when_a_consumer_wants_more():
     consumer = Consumer("a", "b", wanted_tasks=2, one_shot=False)
     waiters.add(consumer)
     (claim,) = waiters.claims(lambda tube: tube == "a")
-    # While it waits for this answer it wants nothing more, so it loses its place everywhere.
+    # While the answer is pending the consumer wants nothing more, so it loses its place everywhere.
     waiters.expect_ready("b", 1)
     assert waiters.claims(lambda tube: tube == "b") == []
     assert not told
@@ -360,7 +360,7 @@ def test_a_consumer_with_a_changed_filter_claims_again():
     assert waiters.claims() == []
     waiters.filter_changed(consumer)
     (claim,) = waiters.claims()
-    # What a claim of before the change says does not count for what is looked for now.
+    # A claim from before the change says nothing about the new filter.
     waiters.filter_changed(consumer)
     answer(waiters, claim, 0)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]

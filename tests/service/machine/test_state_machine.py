@@ -80,7 +80,7 @@ def machine(tmp_path):
     one.abandon()
 
 
-def test_every_entry_has_a_result_also_empty_ones(machine):
+def test_every_entry_has_a_result_even_an_empty_one(machine):
     done = machine.apply(story())
     assert [len(one.results) for one in done] == [0, 1, 2, 1, 0, 1]
     assert [one.index for one in done] == [1, 2, 3, 4, 5, 6]
@@ -88,13 +88,13 @@ def test_every_entry_has_a_result_also_empty_ones(machine):
     assert done[3].now_ms == 1_004
 
 
-def test_own_entries_are_not_decoded_again(machine):
+def test_entries_of_this_leader_are_not_decoded_again(machine):
     own = [KeepSessions(["marked"])]
     data = encode_entry(5, [])
     machine.expect(data, 5, own)
     (done,) = machine.apply([Entry(Term(1), LogIndex(1), data)])
     assert len(done.results) == 1
-    # Known by content, once: the same bytes from elsewhere are decoded.
+    # They are recognised by content and once: the same bytes in a later entry are decoded.
     (done,) = machine.apply([Entry(Term(1), LogIndex(2), data)])
     assert len(done.results) == 0
 
@@ -104,7 +104,7 @@ def test_an_entry_of_a_later_version_stops_the_node(machine):
         machine.apply([Entry(Term(1), LogIndex(1), b"\x7a\x00")])
 
 
-def test_after_a_crash_the_log_is_replayed_from_what_was_flushed(tmp_path):
+def test_after_a_crash_the_log_is_replayed_from_the_last_flush(tmp_path):
     entries = story()
     whole = machine_in(tmp_path / "whole")
     whole.apply(entries)
@@ -119,7 +119,7 @@ def test_after_a_crash_the_log_is_replayed_from_what_was_flushed(tmp_path):
         machine.apply(entries[kept:])
         machine.abandon()
         again = machine_in(place)
-        # An orderly close would have kept more; what was flushed is there at least.
+        # A crash keeps at least the flushed entries, perhaps more.
         assert kept <= again.applied_index <= len(entries)
         assert again.durable_index == again.applied_index
         again.apply(entries[again.applied_index :])
@@ -154,7 +154,7 @@ def puts(first, last, tasks):
     ]
 
 
-def test_changes_are_collected_when_they_are_many(tmp_path):
+def test_many_changes_are_collected_early(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, tasks=100)
     machine.apply(story())
     machine.collect()
@@ -253,7 +253,7 @@ def test_a_crash_around_the_switch_leaves_the_old_state_or_the_new(tmp_path, swi
     staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
     if switched:
         staged.switch()
-    # What a crash leaves: the files as they are.
+    # A crash leaves the files as they are.
     shutil.copytree(tmp_path / "second", tmp_path / "crashed")
     again = machine_in(tmp_path / "crashed")
     assert again.applied_index == (6 if switched else 2)
@@ -262,7 +262,7 @@ def test_a_crash_around_the_switch_leaves_the_old_state_or_the_new(tmp_path, swi
     first.abandon()
 
 
-def test_a_flush_that_meets_a_switch_flushes_the_new_state(tmp_path):
+def test_a_flush_during_a_switch_flushes_the_new_state(tmp_path):
     first = machine_in(tmp_path / "first")
     first.apply(story())
     first.collect()
@@ -307,7 +307,7 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
         machine.stage_snapshot(LogIndex(3), [whole[:-9]])
     with pytest.raises(SnapshotDamaged, match="expected 4"):
         machine.stage_snapshot(LogIndex(4), [whole])
-    # The sender's own files are damaged: that is no reason to end here.
+    # The files of the sender are damaged, which is no reason for this node to stop.
     with pytest.raises(SnapshotDamaged, match="cannot be opened"):
         machine.stage_snapshot(LogIndex(3), [whole.replace(b"leveldb", b"levelDB")])
     assert len(list(machine._directory._path.glob("0*"))) == 1, "nothing of it takes room"
@@ -317,7 +317,7 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
     other.abandon()
 
 
-def test_replicas_that_collect_at_different_moments_agree(tmp_path):
+def test_replicas_that_collect_at_different_times_agree(tmp_path):
     digests = set()
     for pace in (1, 2, 100):
         machine = machine_in(tmp_path / str(pace), entries=pace)

@@ -123,7 +123,7 @@ def place_of(data, pattern):
     CASES,
     ids=[f"{pattern}-{harm.__name__}" for pattern, harm, _ in CASES],
 )
-def test_damage_is_refused_in_one_line_that_names_it(node, tmp_path, pattern, harm, said):
+def test_damage_is_refused_in_one_line_that_names_the_file(node, tmp_path, pattern, harm, said):
     data = tmp_path / "data"
     shutil.copytree(node.folder / "data", data)
     harmed = place_of(data, pattern)
@@ -180,7 +180,7 @@ def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path)
         ("state.before_write=enospc", "No space left"),
     ],
 )
-def test_a_disk_that_fails_ends_the_node_in_one_line(node, tmp_path, rules, said):
+def test_a_failing_disk_stops_the_node_with_one_line(node, tmp_path, rules, said):
     """A failed fsync is never repeated: the pages are clean, but not on disk."""
     done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS=rules)
     assert done.returncode in {EXIT_BROKEN, EXIT_REFUSED}, done.stderr

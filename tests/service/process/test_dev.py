@@ -12,7 +12,7 @@ from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from taskraft_service.process.dev import dev_nodes, run_dev
 
 
-def test_the_nodes_listen_where_the_documentation_says():
+def test_the_nodes_listen_on_the_documented_addresses():
     nodes = dev_nodes(3, 7401)
     assert [node.client for node in nodes] == [f"127.0.0.1:{port}" for port in (7401, 7411, 7421)]
     assert [node.http for node in nodes] == [f"127.0.0.1:{port}" for port in (7480, 7490, 7500)]
@@ -45,7 +45,7 @@ def are_free(port):
 
 
 def test_a_port_in_use_stops_the_start(tmp_path, capsys):
-    """The other listener would answer and seem to be a ready node."""
+    """Otherwise the other listener would answer like a ready node."""
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     with socket.create_server(("127.0.0.1", port + 10)):
         assert run_dev(2, tmp_path, port) == 1
@@ -56,7 +56,7 @@ def test_a_port_in_use_stops_the_start(tmp_path, capsys):
 @pytest.fixture
 def development(tmp_path):
     """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
-    # Below the ports that the kernel gives to connections: those may be taken at any moment.
+    # Below the ephemeral ports of the kernel, which may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
     script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
@@ -76,7 +76,7 @@ def development(tmp_path):
 @pytest.mark.parametrize(
     "numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGTERM, signal.SIGTERM)], ids=str
 )
-def test_a_development_cluster_runs_until_it_is_told_to_stop(development, tmp_path, numbers):
+def test_a_development_cluster_runs_until_it_is_stopped(development, tmp_path, numbers):
     process, port, said = development
     address = f"127.0.0.1:{port}"
     assert f"TASKRAFT_TARGET={address},127.0.0.1:{port + 10}" in said
@@ -98,5 +98,5 @@ def test_a_development_cluster_runs_until_it_is_told_to_stop(development, tmp_pa
 def test_no_node_survives_a_killed_development_cluster(development):
     process, port, _ = development
     process.kill()
-    process.stdout.read()  # the nodes have it too, so it ends with the last of them
+    process.stdout.read()  # the nodes inherit the pipe, so it ends with the last of them
     assert are_free(port)

@@ -64,7 +64,9 @@ async def bench(monkeypatch):
     return Bench()
 
 
-async def test_a_node_is_waiting_once_it_applied_what_its_leader_had_committed(bench):
+async def test_a_node_is_waiting_once_it_applied_all_entries_committed_before_it_met_the_leader(
+    bench,
+):
     await bench.hears_of(LEADER, 1)
     assert bench.phases.phase is NodePhase.INIT
     await bench.is_answered()
@@ -82,7 +84,7 @@ async def test_replayed_entries_do_not_set_the_clock_back(bench):
 
 
 @pytest.mark.parametrize(("leader", "term"), [(LEADER, 1), (LEADER, 2), (OTHER, 2)])
-async def test_a_member_that_was_cut_off_has_to_catch_up_again(bench, leader, term):
+async def test_a_member_that_was_cut_off_catches_up_again(bench, leader, term):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered()
     await bench.hears_of(NO_MEMBER, 1)
@@ -110,7 +112,7 @@ async def test_a_read_index_of_an_earlier_leader_does_not_count(bench):
     assert bench.phases.phase is NodePhase.WAITING
 
 
-async def test_a_leader_that_does_not_answer_is_asked_again(bench):
+async def test_a_read_without_an_answer_is_repeated(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered(ReadUnconfirmed("no"))
     assert len(bench.node.reads) == 2
@@ -118,7 +120,7 @@ async def test_a_leader_that_does_not_answer_is_asked_again(bench):
     assert bench.phases.phase is NodePhase.WAITING
 
 
-async def test_a_lost_leader_is_not_asked_again(bench):
+async def test_no_read_is_repeated_for_a_lost_leader(bench):
     await bench.hears_of(LEADER, 1)
     await bench.hears_of(NO_MEMBER, 1)
     await bench.is_answered(ReadUnconfirmed("no"))
@@ -127,15 +129,15 @@ async def test_a_lost_leader_is_not_asked_again(bench):
     assert len(bench.node.reads) == 2
 
 
-async def test_a_node_that_stops_asks_no_more(bench):
+async def test_a_stopping_node_sends_no_reads(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered(Stopped("the node is stopping"))
     assert len(bench.node.reads) == 1
     assert bench.phases.phase is NodePhase.INIT
 
 
-async def test_a_bug_while_catching_up_stops_the_node(bench):
-    """A node that waited for nothing would never serve, without any message."""
+async def test_a_bug_during_catch_up_stops_the_node(bench):
+    """A node that waited in vain would never serve, without any message."""
     heard = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     await bench.hears_of(LEADER, 1)

@@ -24,7 +24,7 @@ def zygote(tmp_path_factory):
     one.close()
 
 
-def test_a_life_without_failures_ends_in_the_expected_state(zygote):
+def test_a_story_without_failures_ends_in_the_expected_state(zygote):
     assert zygote.ask("restart", "unharmed") == {"result": zygote.digest}
 
 

@@ -61,11 +61,11 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(zygote):
     assert {file.rpartition("/")[2] for file in said} >= {*NEVER_RIGHT, "incarnation", "CURRENT"}
 
 
-def test_a_file_that_is_cut_is_refused_or_lost_nothing(zygote):
+def test_a_truncated_file_is_refused_or_loses_nothing(zygote):
     said = harm(zygote, "cut", lambda size: size)
     assert all(zygote.digest not in said[file] for file in said if file.endswith(NEVER_RIGHT))
 
 
-def test_a_sector_that_is_lost_is_refused_or_held_nothing(zygote):
+def test_a_lost_sector_is_refused_or_loses_nothing(zygote):
     said = harm(zygote, "wipe", lambda size: max(1, size - SECTOR_BYTES))
     assert all(zygote.digest not in said[file] for file in said if file.endswith(NEVER_RIGHT))

@@ -32,7 +32,7 @@ def cluster(tmp_path):
 
 
 def refused(node, **environment):
-    """Return the one line with which a node refuses to start."""
+    """Return the line with which a node refuses to start."""
     done = run({**node.environment, **environment})
     lines = [line for line in done.stderr.splitlines() if line.startswith("taskraft: ")]
     assert done.returncode in (1, 2), done.stderr
@@ -64,7 +64,7 @@ def test_ctrl_c_stops_a_node_as_well(cluster):
         assert node._process.wait(15) == 0
 
 
-def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
+def test_a_joining_node_without_an_answer_can_be_stopped(cluster):
     """No member answers, so the node would retry for a minute."""
     (node,) = cluster.nodes
     with subprocess.Popen(
@@ -82,7 +82,7 @@ def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
         assert process.wait(15) == 0
 
 
-def test_the_data_of_another_cluster_is_refused(cluster):
+def test_data_of_another_cluster_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:
         node.stop()
@@ -90,7 +90,7 @@ def test_the_data_of_another_cluster_is_refused(cluster):
     assert "another" in line
 
 
-def test_the_data_of_another_member_is_refused(cluster):
+def test_data_of_another_member_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:
         node.stop()
@@ -105,7 +105,7 @@ def test_a_directory_in_use_is_refused(cluster):
         assert node.is_running
 
 
-def test_a_directory_that_cannot_be_written_is_refused(cluster, tmp_path):
+def test_an_unwritable_directory_is_refused(cluster, tmp_path):
     (node,) = cluster.nodes
     (tmp_path / "file").write_text("not a directory")
     assert "cannot be" in refused(node, TASKRAFT_DATA_DIR=str(tmp_path / "file" / "data"))
@@ -149,7 +149,7 @@ def test_a_port_in_use_is_refused(cluster):
         assert node.address in refused(node, **other)
 
 
-def test_wrong_settings_are_named(cluster):
+def test_invalid_settings_are_named(cluster):
     (node,) = cluster.nodes
     line = refused(node, TASKRAFT_TICK_MS="soon")
     assert "tick_ms" in line

@@ -11,7 +11,7 @@ from taskraft_service.process.metrics.raft import RaftCollector
 from tests.replication.counting_machine import CountingMachine
 
 
-async def test_two_groups_of_one_process_are_told_apart(tmp_path):
+async def test_metrics_of_two_groups_have_different_labels(tmp_path):
     registry = CollectorRegistry()
     histograms = EntryHistograms(registry)
     nodes = []

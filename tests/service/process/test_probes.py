@@ -71,7 +71,7 @@ async def scraped(node):
     }
 
 
-async def test_the_metrics_count_what_happens(node):
+async def test_the_metrics_count_calls_and_tasks(node):
     await create(node)
     await put(node, b"x", b"y")
     await ack(node, (await take(node, tasks_max=1)).tasks)
@@ -156,7 +156,7 @@ async def test_reflection_lists_the_contract(node):
     call.cancel()
 
 
-async def test_streams_without_end_do_not_hold_up_a_stop(tmp_path):
+async def test_endless_streams_do_not_delay_a_stop(tmp_path):
     async with running(config_in(tmp_path, stop_grace_ms=60_000)) as node:
         await create(node)
         watch = health_pb2_grpc.HealthStub(node.channel).Watch(health_pb2.HealthCheckRequest())

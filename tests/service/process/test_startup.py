@@ -8,7 +8,7 @@ from taskraft_service.leader.clock import monotonic_ms
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells")
-def test_time_goes_on_while_the_machine_sleeps(monkeypatch):
+def test_the_monotonic_clock_includes_time_asleep(monkeypatch):
     slept_ms = 3_600_000
     clocks = {time.CLOCK_MONOTONIC: 5, time.CLOCK_BOOTTIME: 5 + slept_ms}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: clocks[clock] * 1_000_000)

@@ -13,7 +13,7 @@ def make(place):
     (place / "CURRENT").write_text("something")
 
 
-def test_a_switch_makes_the_fresh_database_the_current_one(tmp_path):
+def test_a_switch_makes_the_new_database_the_current_one(tmp_path):
     directory = StateDirectory(tmp_path, "c", 1)
     old = directory.current
     make(old)
@@ -45,7 +45,7 @@ def test_an_unreadable_pointer_is_refused(tmp_path, content):
         StateDirectory(tmp_path, "c", 1)
 
 
-def test_a_flipped_bit_in_the_pointer_is_noticed_wherever_it_is(tmp_path):
+def test_a_flipped_bit_anywhere_in_the_pointer_is_detected(tmp_path):
     StateDirectory(tmp_path, "c", 1)
     pointer = tmp_path / "current"
     whole = pointer.read_bytes()
@@ -74,13 +74,13 @@ def test_a_crash_before_the_first_pointer_does_not_prevent_a_start(tmp_path):
     assert StateDirectory(tmp_path, "c", 1).current == tmp_path / "00000001"
 
 
-def test_frozen_states_that_a_crash_left_are_removed(tmp_path):
+def test_frozen_states_left_by_a_crash_are_removed(tmp_path):
     make(StateDirectory(tmp_path, "c", 1).outgoing())
     StateDirectory(tmp_path, "c", 1)
     assert not (tmp_path / "outgoing").exists()
 
 
-def test_the_pointer_is_durable_before_what_it_named_before_goes(tmp_path, monkeypatch):
+def test_the_new_pointer_is_durable_before_the_old_database_is_removed(tmp_path, monkeypatch):
     """After a kill the page cache may hold a pointer that a power loss reverts."""
     old = StateDirectory(tmp_path, "c", 1)
     make(old.current)
@@ -93,14 +93,14 @@ def test_the_pointer_is_durable_before_what_it_named_before_goes(tmp_path, monke
     assert done == [tmp_path, tmp_path / "00000001"]
 
 
-def test_a_new_directory_is_durable_before_anything_is_in_it(tmp_path, monkeypatch):
+def test_a_new_directory_is_durable_before_it_has_files(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(state_directory, "sync_directory", synced.append)
     StateDirectory(tmp_path / "state", "c", 1)
     assert synced == [tmp_path, tmp_path / "state"]
 
 
-def test_a_database_is_removed_when_it_is_not_current_and_only_then(tmp_path):
+def test_only_a_database_that_is_not_current_is_removed(tmp_path):
     directory = StateDirectory(tmp_path, "c", 1)
     make(directory.current)
     make(directory.fresh())
@@ -117,7 +117,7 @@ def test_remains_of_an_earlier_attempt_are_deleted(tmp_path):
     assert not directory.fresh().exists()
 
 
-def test_each_frozen_state_has_a_place_of_its_own(tmp_path):
+def test_each_frozen_state_has_its_own_folder(tmp_path):
     directory = StateDirectory(tmp_path, "c", 1)
     places = [directory.outgoing() for _ in range(3)]
     assert [place.name for place in places] == ["00000001", "00000002", "00000003"]

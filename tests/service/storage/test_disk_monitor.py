@@ -20,7 +20,7 @@ class Volume:
 
     def statvfs(self, path: object) -> SimpleNamespace:
         self.asked.append(path)
-        # More is free for the administrator, and blocks may be counted in larger units.
+        # More space is free for root, and blocks may be counted in larger units.
         return SimpleNamespace(f_bavail=self.free_blocks, f_frsize=10, f_bfree=99, f_bsize=4096)
 
 
@@ -31,7 +31,7 @@ def volume(monkeypatch) -> Volume:
     return made
 
 
-def test_a_measurement_is_reused_for_a_moment(volume, tmp_path):
+def test_a_measurement_is_reused_for_a_short_time(volume, tmp_path):
     watch = DiskMonitor(tmp_path, 50, lambda: volume.now_ms)
     assert watch.free_bytes == 70
     volume.free_blocks = 3
@@ -46,7 +46,7 @@ def test_a_measurement_is_reused_for_a_moment(volume, tmp_path):
 
 
 @pytest.mark.parametrize(("free_blocks", "is_low"), [(4, True), (5, False), (6, False)])
-def test_the_disk_is_low_below_its_mark(volume, tmp_path, free_blocks, is_low):
+def test_disk_space_is_low_below_the_limit(volume, tmp_path, free_blocks, is_low):
     volume.free_blocks = free_blocks
     assert DiskMonitor(tmp_path, 50, lambda: volume.now_ms).is_low is is_low
 

@@ -43,7 +43,7 @@ def test_a_flipped_bit_in_any_byte_is_damage(manifest):
                     check_manifest(manifest.parent)
                 except ManifestDamaged:
                     continue
-                # The last record with a longer length looks like an incomplete one.
+                # A flipped length makes the last record look incomplete.
                 assert last + 4 <= place < last + 6, (place, bit)
     finally:
         manifest.write_bytes(raw)
@@ -64,7 +64,7 @@ def test_the_type_of_a_recycled_record_does_not_hang_the_node(manifest):
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, b"\1\2\3", "the first record"])
-def test_an_incomplete_record_at_the_end_is_what_a_crash_leaves(tmp_path, tail):
+def test_an_incomplete_last_record_is_accepted(tmp_path, tail):
     manifest = database_in(tmp_path / "db", 3)
     raw = manifest.read_bytes()
     manifest.write_bytes(raw + (tail if isinstance(tail, bytes) else raw[:20]))
@@ -74,7 +74,7 @@ def test_an_incomplete_record_at_the_end_is_what_a_crash_leaves(tmp_path, tail):
     store.close()
 
 
-def test_a_manifest_that_is_missing_is_damage_and_no_database_is_not(tmp_path):
+def test_a_missing_manifest_is_damage_but_an_empty_folder_is_not(tmp_path):
     check_manifest(tmp_path)
     (tmp_path / "CURRENT").write_text("MANIFEST-000005\n")
     with pytest.raises(ManifestDamaged, match="is missing"):
@@ -93,7 +93,7 @@ def record_of(kind: int, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", range(8))
-def test_only_the_four_types_of_a_log_that_is_not_recycled_are_good(tmp_path, kind):
+def test_only_the_four_types_of_a_log_that_is_not_recycled_are_accepted(tmp_path, kind):
     """Other types are refused even with a correct checksum: RocksDB would assume another format."""
     (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
     (tmp_path / "MANIFEST-000001").write_bytes(record_of(kind, b"data") + record_of(1, b"more"))
@@ -104,7 +104,7 @@ def test_only_the_four_types_of_a_log_that_is_not_recycled_are_good(tmp_path, ki
             check_manifest(tmp_path)
 
 
-def test_a_record_never_goes_beyond_its_block(tmp_path):
+def test_a_record_never_crosses_the_end_of_its_block(tmp_path):
     (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
     manifest = tmp_path / "MANIFEST-000001"
     fits = record_of(1, bytes(BLOCK_BYTES - 7))
@@ -136,7 +136,7 @@ def check(place, raw):
 @pytest.mark.parametrize(
     "end", [bytes(gap) for gap in range(7)] + [record(b"", 2), bytes(7), bytes(500)], ids=len
 )
-def test_the_end_of_a_block_is_left_out_and_the_next_block_is_looked_at(tmp_path, end):
+def test_the_padding_of_a_block_is_skipped_and_the_next_block_checked(tmp_path, end):
     first = record(bytes(BLOCK_BYTES - 7 - len(end)))
     for block in range(1, 4):
         raw = (first + end) * block + record(b"next block")
@@ -145,7 +145,7 @@ def test_the_end_of_a_block_is_left_out_and_the_next_block_is_looked_at(tmp_path
             check(tmp_path, last_flipped(raw))
 
 
-def test_a_record_without_data_at_the_end_of_a_block_is_looked_at(tmp_path):
+def test_an_empty_record_at_the_end_of_a_block_is_checked(tmp_path):
     raw = record(bytes(BLOCK_BYTES - 14)) + last_flipped(record(b"", 2)) + record(b"next block")
     with pytest.raises(ManifestDamaged, match=f"at byte {BLOCK_BYTES - 7}"):
         check(tmp_path, raw)

@@ -15,7 +15,7 @@ WRITES = st.lists(
 
 @settings(max_examples=200)
 @given(writes=WRITES, start=KEYS, stop=KEYS)
-def test_it_equals_a_dictionary_in_content_and_size(writes, start, stop):
+def test_the_store_equals_a_dictionary_in_content_and_size(writes, start, stop):
     store, plain = MemoryStore(), {}
     store.write(writes)
     for write in writes:

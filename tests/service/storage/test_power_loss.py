@@ -19,7 +19,7 @@ MIB = 1 << 20
 SECTOR_BYTES = 512
 PAIRS = 40
 FLUSHES = 3
-"""Few enough that RocksDB does not start a compaction, which would come at random moments."""
+"""Few enough that RocksDB starts no compaction, which would run at random times."""
 
 
 def pairs_of(flush: int) -> list[tuple[bytes, bytes]]:
@@ -88,7 +88,7 @@ def left_of(durable: dict[str, bytes], current: dict[str, bytes], drawn: Random)
 
 
 @pytest.mark.parametrize("since", range(1, FLUSHES))
-def test_whatever_the_disk_keeps_the_state_is_of_a_flush_or_refused(flushed, since, tmp_path):
+def test_after_any_power_loss_the_state_is_of_a_flush_or_refused(flushed, since, tmp_path):
     durable, current = flushed[since - 1], flushed[-1]
     seen = set()
     for seed in range(40):
@@ -105,7 +105,7 @@ def test_whatever_the_disk_keeps_the_state_is_of_a_flush_or_refused(flushed, sin
 
 
 @pytest.mark.parametrize("since", range(1, FLUSHES))
-def test_in_the_order_in_which_rocksdb_syncs_nothing_is_refused(flushed, since, tmp_path):
+def test_in_the_sync_order_of_rocksdb_nothing_is_refused(flushed, since, tmp_path):
     """Tables are synced before the manifest that names them; any prefix of the manifest may exist.
 
     A torn record of the manifest with zeros behind it is refused, because a synced record with
@@ -124,8 +124,8 @@ def test_in_the_order_in_which_rocksdb_syncs_nothing_is_refused(flushed, since, 
     assert index_of(lay_out(tmp_path / "db", current)) == FLUSHES
 
 
-def test_what_was_not_flushed_is_gone_and_nothing_else(flushed, tmp_path):
-    """Until a flush, changes are only in memory: their only log is the Raft log."""
+def test_only_unflushed_changes_are_lost(flushed, tmp_path):
+    """Until a flush, changes are only in memory, and only the Raft log contains them."""
     place = lay_out(tmp_path / "db", flushed[0])
     store = RocksStore(place, MIB, MIB)
     store.write(pairs_of(2))

@@ -25,14 +25,14 @@ def everything(store):
     return list(store.scan(b"", b"\xff" * 8))
 
 
-def test_what_was_written_is_found_in_order(store):
+def test_written_pairs_are_found_in_order(store):
     store.write([(b"b", b"2"), (b"a", b"1"), (b"c", b"3"), (b"b", None)])
     assert store.get(b"a") == b"1"
     assert store.get(b"b") is None
     assert everything(store) == [(b"a", b"1"), (b"c", b"3")]
 
 
-def test_a_scan_keeps_to_its_bounds(store):
+def test_a_scan_respects_its_bounds(store):
     store.write([(key, key) for key in (b"a", b"b", b"c", b"d")])
     assert [key for key, _ in store.scan(b"b", b"d")] == [b"b", b"c"]
 
@@ -57,7 +57,7 @@ def test_a_scan_keeps_its_bounds_alive(store):
     for _ in range(50):
         found = 0
         litter = []
-        # A bound that is made for the call and kept by nobody.
+        # The bound is created for the call, without another reference.
         for _ in store.scan(b"l", b"".join((b"m", b"a" * 24))):
             found += 1
             litter.append(os.urandom(25))
@@ -75,7 +75,7 @@ def test_empty_values_are_values(store):
     assert store.get(b"a") == b""
 
 
-def test_after_a_crash_the_state_is_as_of_the_last_flush(tmp_path):
+def test_after_a_crash_the_state_is_that_of_the_last_flush(tmp_path):
     script = f"""
 import os
 from pathlib import Path
@@ -133,14 +133,14 @@ def test_damage_found_by_a_read_raises_the_same_error(tmp_path):
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 15, 16, 17, 18, 100])
-def test_a_walk_of_any_length_has_each_pair_once(store, pairs):
+def test_a_walk_of_any_length_yields_each_pair_once(store, pairs):
     expected = [(b"%04d" % number, b"x") for number in range(pairs)]
     store.write([*expected, (b"z", b"beyond")])
     assert list(store.scan(b"0", b"y")) == expected
     assert list(store.scan_back(b"0", b"y")) == expected[::-1]
 
 
-def test_damage_far_into_a_scan_is_not_taken_for_its_end(tmp_path):
+def test_damage_late_in_a_scan_is_not_taken_for_its_end(tmp_path):
     store = damaged(tmp_path, lambda size: [size // 2])
     for walk in (store.scan(b"0000", b"9"), store.scan_back(b"0000", b"9")):
         found = []
@@ -159,7 +159,7 @@ def test_a_closed_store_is_not_reported_as_damaged(tmp_path):
         everything(store)
 
 
-def test_a_frozen_copy_shows_nothing_later(store, tmp_path):
+def test_a_frozen_copy_does_not_change(store, tmp_path):
     store.write([(b"a", b"1"), (b"b", b"2")])
     store.freeze(tmp_path / "copy")
     store.write([(b"a", b"changed"), (b"c", b"new"), RangeDeletion(b"b", b"c")])

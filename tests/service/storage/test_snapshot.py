@@ -1,4 +1,4 @@
-"""Snapshots of whole states: what is frozen is restored, and nothing else is accepted."""
+"""Snapshots of whole states: a frozen state is restored, and invalid input is refused."""
 
 import itertools
 
@@ -55,7 +55,7 @@ def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
     store.close()
 
 
-def test_a_snapshot_is_read_from_anywhere(tmp_path):
+def test_a_snapshot_is_read_from_any_offset(tmp_path):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
     store.freeze(tmp_path / "frozen")
@@ -71,7 +71,7 @@ FILES = (("000007.sst", b"s" * 70), ("CURRENT", b"MANIFEST-000001\n"))
 
 
 @given(st.integers(0, len(archive(*FILES)) + 2))
-def test_a_snapshot_of_another_length_is_refused(tmp_path_factory, size):
+def test_a_snapshot_of_a_wrong_length_is_refused(tmp_path_factory, size):
     place = tmp_path_factory.mktemp("cut") / "db"
     whole = archive(*FILES)
     content = (whole + b"xx")[:size]
@@ -86,7 +86,7 @@ def test_a_snapshot_of_another_length_is_refused(tmp_path_factory, size):
 @pytest.mark.parametrize(
     "name", ["../current", "/etc/passwd", "LOCK", "1.sst/../../x", "", "a\0b", "CURRENT\n"]
 )
-def test_only_files_of_a_database_are_taken(tmp_path, name):
+def test_only_files_of_a_database_are_accepted(tmp_path, name):
     with pytest.raises(SnapshotDamaged):
         build(tmp_path / "db", [archive((name, b"evil"))])
     assert list(tmp_path.iterdir()) == []
@@ -98,7 +98,7 @@ def test_a_repeated_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("number", [b"\xff" * 20, wire.varint(100_001)])
-def test_absurd_numbers_are_refused(tmp_path, number):
+def test_impossible_numbers_are_refused(tmp_path, number):
     with pytest.raises(SnapshotDamaged):
         build(tmp_path / "db", [MAGIC + number])
 

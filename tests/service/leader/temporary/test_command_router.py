@@ -143,7 +143,7 @@ async def bench():
     one.temporary.end()
 
 
-async def test_without_temporary_tubes_everything_goes_into_the_log():
+async def test_without_temporary_tubes_all_commands_go_to_the_log():
     bench = Bench()
     bench.note()
     bench.take()
@@ -151,7 +151,7 @@ async def test_without_temporary_tubes_everything_goes_into_the_log():
     assert len(bench.log.proposed) == 3
 
 
-async def test_calls_are_noted_on_the_side_of_their_tube(bench):
+async def test_calls_are_counted_on_the_side_of_their_tube(bench):
     noting = bench.note()
     await bench.log.apply()
     await noting
@@ -159,7 +159,7 @@ async def test_calls_are_noted_on_the_side_of_their_tube(bench):
 
 
 @pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
-async def test_calls_that_the_log_does_not_note_are_noted_nowhere(bench, error):
+async def test_calls_that_the_log_fails_to_count_are_not_counted_in_memory(bench, error):
     noting = bench.note()
     await bench.log.fail(error)
     with pytest.raises(type(error)):
@@ -170,7 +170,7 @@ async def test_calls_that_the_log_does_not_note_are_noted_nowhere(bench, error):
     assert bench.peeks() == [0, 0]
 
 
-async def test_calls_noted_by_the_log_are_no_failure_where_the_tubes_have_gone_meanwhile(bench):
+async def test_counting_succeeds_although_the_temporary_tubes_are_gone(bench):
     noting = bench.note()
     bench.temporary.end()
     await bench.log.apply()
@@ -179,7 +179,7 @@ async def test_calls_noted_by_the_log_are_no_failure_where_the_tubes_have_gone_m
     assert bench.peeks() == [2, 0]
 
 
-async def test_a_take_from_both_sides_begins_in_turns(bench):
+async def test_takes_from_both_sides_alternate_the_first_side(bench):
     for tube in ("kept", "scratch", "kept", "scratch"):
         await bench.put(tube)
     sides = []
@@ -206,7 +206,7 @@ async def test_a_take_that_finds_nothing_on_one_side_goes_to_the_other(bench):
     assert not bench.log.proposed
 
 
-async def test_a_take_whose_other_side_has_gone_meanwhile_fails(bench):
+async def test_a_take_whose_other_side_is_gone_fails(bench):
     taking = bench.take(request_id="r")
     bench.temporary.end()
     await bench.log.apply()
@@ -214,7 +214,7 @@ async def test_a_take_whose_other_side_has_gone_meanwhile_fails(bench):
         await taking
 
 
-async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
+async def test_a_settlement_that_the_log_refuses_is_not_applied_in_memory(bench):
     await bench.put("scratch")
     (task,) = (await bench.take()).result.tasks
     settlement = pb.Settlement(tokens=[1, task.token], ack=pb.Settlement.Ack())
@@ -229,7 +229,7 @@ async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
 
 
 @pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x")])
-async def test_who_waits_hears_what_became_of_the_part_in_the_log(bench, error):
+async def test_a_failure_of_the_logged_part_is_reported(bench, error):
     settlement = pb.Settlement(tokens=[1, TEMPORARY_TASKS + 1], ack=pb.Settlement.Ack())
     settling = bench.submit(SETTLE, pb.SettleTasksRequest(settlements=[settlement]))
     await bench.log.fail(error)
@@ -237,7 +237,7 @@ async def test_who_waits_hears_what_became_of_the_part_in_the_log(bench, error):
         await settling
 
 
-async def test_who_gives_up_gives_up_the_proposal_and_the_other_way_round(bench):
+async def test_cancelling_the_call_cancels_the_proposal_and_vice_versa(bench):
     taking = bench.take(request_id="r")
     taking.cancel()
     await asyncio.sleep(0)
@@ -248,7 +248,7 @@ async def test_who_gives_up_gives_up_the_proposal_and_the_other_way_round(bench)
     assert taking.cancelled()
 
 
-async def test_what_goes_with_a_tube_is_counted_for_those_who_wait_and_then_forgotten(bench):
+async def test_a_drop_counts_the_temporary_tasks_once(bench):
     await bench.put("scratch")
     await bench.put("scratch")
     bench.log.refusal = NotProposed("x")
@@ -263,7 +263,7 @@ async def test_what_goes_with_a_tube_is_counted_for_those_who_wait_and_then_forg
     assert not bench.router._counts
 
 
-async def test_a_drop_that_the_log_refuses_is_refused(bench):
+async def test_closing_an_unknown_session_is_refused_by_the_log(bench):
     await bench.put("scratch")
     bench.log.do()
     request = session_service_pb2.CloseSessionRequest(session_id="nobody")
@@ -278,7 +278,7 @@ async def test_both_sides_are_woken(bench):
     assert bench.temporary._serving is not None
 
 
-async def test_a_leadership_that_ends_before_it_has_served_does_not_keep_the_next_from_serving(
+async def test_a_leadership_that_ends_before_serving_does_not_affect_the_next(
     bench,
 ):
     bench.temporary.wake()

@@ -32,7 +32,7 @@ def put(size, count=1):
     return Put("t", [NewTask(b"x" * size, size)] * count)
 
 
-def test_a_put_beyond_the_bound_is_refused_as_a_whole(memory):
+def test_a_put_beyond_the_limit_is_refused_as_a_whole(memory):
     (refusal,) = memory.apply(2, [put(30_000, 4)])
     assert (refusal.reason, refusal.metadata["value"]) == (Reason.LIMIT_REACHED, str(BYTES_MAX))
     assert memory.queue.last_id("t") == origin_of(1).task
@@ -41,7 +41,7 @@ def test_a_put_beyond_the_bound_is_refused_as_a_whole(memory):
     assert 90_000 < memory.memory_bytes <= BYTES_MAX
 
 
-def test_what_is_gone_makes_room_at_once(memory):
+def test_removed_tasks_free_memory_at_once(memory):
     for _ in range(20):
         (done,) = memory.apply(2, [put(30_000, 3)])
         (taken,) = memory.apply(3, [Take(["t"], tasks_max=3)])
@@ -50,7 +50,7 @@ def test_what_is_gone_makes_room_at_once(memory):
     assert len(done.ids) == 3
 
 
-def test_results_have_a_reserve_above_what_puts_may_take(memory):
+def test_results_may_use_a_reserve_above_the_limit_of_puts(memory):
     memory.apply(2, [put(30_000, 3)])
     (taken,) = memory.apply(3, [Take(["t"], tasks_max=3)])
     tokens = [task.token for task in taken.tasks]
@@ -63,7 +63,7 @@ def test_results_have_a_reserve_above_what_puts_may_take(memory):
     assert not settled.refused
 
 
-def test_every_command_that_brings_content_is_weighed():
+def test_the_growth_of_every_command_with_content_is_computed():
     update = TaskUpdate(content=b"u" * 10)
     assert growth_bytes(put(100, 3)) >= 300
     assert growth_bytes(UpdateTasks("t", ByIds([1, 2]), update)) == 20
@@ -74,7 +74,7 @@ def test_every_command_that_brings_content_is_weighed():
     assert growth_bytes(ExecuteBatch([put(100, 3), Settle([Ack([1], result=b"r" * 7)])])) >= 307
 
 
-def test_a_batch_is_bounded_as_what_it_consists_of(memory):
+def test_a_batch_is_limited_like_its_operations(memory):
     (refusal,) = memory.apply(2, [ExecuteBatch([put(30_000, 2), put(30_000, 2)])])
     assert refusal.reason is Reason.LIMIT_REACHED
     (done,) = memory.apply(2, [ExecuteBatch([put(30_000, 2), put(30_000, 1)])])

@@ -47,7 +47,7 @@ from tests.service.queue.test_composed_properties import OPENING as COMPOSED_OPE
 from tests.service.queue.test_queue_properties import LIMITS as SMALL
 from tests.service.queue.test_queue_properties import NEWEST, OPENING, plain
 
-# Whatever is due happens at once: the two sides have different numbers of entries.
+# All due deadlines fire in one entry, because the two sides have different numbers of entries.
 LIMITS = replace(
     SMALL, deadlines_per_entry_max=99, removals_per_entry_max=99, removals_beside_max=99
 )
@@ -167,7 +167,8 @@ class Pair:
 
     def shown(self):
         """Yield each view of the temporary tubes with the view of the replicated ones."""
-        # An entry without a command: what is due happens, also what the last command made due.
+        # An entry without a command fires all due deadlines, also those that the last command
+        # created.
         self.temporary.advance()
         queue = self.plain.queue
         queue.apply(queue.applied_index + 1, self.clock.now_ms(), [])
@@ -229,14 +230,14 @@ COMPOSED_BEGINNING = [
 
 @pytest.fixture(autouse=True, scope="module")
 def small():
-    """Keep little in memory and much in the store."""
+    """Keep few tasks in memory and most of them in the store."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_queue, "LIMITS", LIMITS)
         patch.setattr(memory_queue, "COLLECT_TASKS", 3)
         yield
 
 
-# Not shrunk: an example is short, and each of them is many commands.
+# No shrinking: an example has few entries, each with many commands.
 @settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(steps=STEPS)
 @example(
@@ -247,18 +248,18 @@ def small():
         (20, DropTube("temp")),
     ]
 )
-def test_a_temporary_tube_answers_as_a_replicated_one(steps):
+def test_a_temporary_tube_answers_like_a_replicated_one(steps):
     assert asyncio.run(differences(BEGINNING, steps)) == []
 
 
 @settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(steps=COMPOSED_STEPS)
-def test_drivers_batches_and_subqueues_answer_as_in_a_replicated_one(steps):
+def test_drivers_batches_and_subqueues_answer_like_in_a_replicated_one(steps):
     assert asyncio.run(differences(COMPOSED_BEGINNING, steps)) == []
 
 
 async def differences(beginning, steps):
-    """Execute commands on both sides; return the differences after the first step that has any."""
+    """Execute commands on both sides; return the differences after the first differing step."""
     pair = Pair()
     for command in beginning:
         await pair.do(1, command)

@@ -51,7 +51,7 @@ async def session(node, ttr_ms=60_000):
     return (await node.sessions.OpenSession(request)).session.session_id
 
 
-async def test_tasks_come_and_go_without_an_entry_in_the_log(scratch):
+async def test_temporary_tasks_cause_no_log_entries(scratch):
     before = scratch.server.node.status().last
     put_ids = (await put(scratch, b"a", b"b", tube="scratch")).task_ids
     taken = (await take(scratch, "scratch")).tasks
@@ -65,7 +65,7 @@ async def test_tasks_come_and_go_without_an_entry_in_the_log(scratch):
     assert min(task.token for task in taken) > TEMPORARY_TASKS
 
 
-async def test_everybody_sees_that_the_tube_is_temporary_and_the_feed_has_nothing(scratch):
+async def test_the_tube_is_shown_as_temporary_and_its_tasks_are_not_in_the_feed(scratch):
     await put(scratch, b"a", tube="scratch")
     await take(scratch, "scratch")
     answer = await scratch.tubes.ListTubes(tube_service_pb2.ListTubesRequest())
@@ -75,7 +75,7 @@ async def test_everybody_sees_that_the_tube_is_temporary_and_the_feed_has_nothin
     assert {part.high_seq for part in described.partitions} == {0}
 
 
-async def test_chosen_tasks_are_buried_kicked_updated_and_deleted(scratch):
+async def test_selected_tasks_are_buried_kicked_updated_and_deleted(scratch):
     ids = (await put(scratch, b"a", b"b", b"c", tube="scratch")).task_ids
     bury = pb.BuryTasksRequest(tube="scratch", selector=chosen(ids[0], 1))
     answer = await scratch.tasks.BuryTasks(bury)
@@ -95,7 +95,7 @@ async def test_chosen_tasks_are_buried_kicked_updated_and_deleted(scratch):
     assert [error.item for error in found.errors] == [2]
 
 
-async def test_a_page_of_a_list_goes_on_where_the_one_before_ended(scratch):
+async def test_a_page_of_a_list_continues_after_the_previous_page(scratch):
     await put(scratch, *[b"%d" % n for n in range(5)], tube="scratch")
     request = pb.ListTasksRequest(tube="scratch", page_size=3)
     first = await scratch.tasks.ListTasks(request)
@@ -119,7 +119,7 @@ async def test_deadlines_fire_without_traffic(scratch):
     assert (told.total.calls.delay, told.total.calls.ttr, told.total.calls.ttl) == (1, 1, 1)
 
 
-async def test_those_who_wait_are_served_as_soon_as_a_task_is_put(scratch):
+async def test_waiting_consumers_are_served_as_soon_as_a_task_is_put(scratch):
     waiting = [asyncio.ensure_future(take(scratch, "scratch", 1, wait_ms=9_000)) for _ in range(2)]
     await scratch.waiting(2, "scratch")
     await put(scratch, b"a", b"b", tube="scratch")
@@ -132,7 +132,7 @@ async def test_those_who_wait_are_served_as_soon_as_a_task_is_put(scratch):
     assert [task.attempt for task in (await another).tasks] == [2]
 
 
-async def test_a_stream_gets_tasks_of_both_kinds_of_tubes_and_settles_them_together(scratch):
+async def test_a_stream_takes_and_settles_tasks_of_both_kinds_of_tubes(scratch):
     await create(scratch)
     stream = scratch.tasks.Subscribe(timeout=20)
     opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="*")], session_ttr_ms=60_000)
@@ -169,7 +169,7 @@ async def test_a_put_waits_for_the_outcome_of_its_task(scratch):
     assert len(scratch.server.components.outcomes) == 0
 
 
-async def test_a_full_tube_lets_puts_wait_in_line(node):
+async def test_puts_wait_in_order_for_capacity_of_a_full_tube(node):
     await temporary(node, capacity_tasks=1)
     await put(node, b"a", tube="scratch")
     spec = task_pb2.TaskSpec(payload=b"b")
@@ -183,7 +183,7 @@ async def test_a_full_tube_lets_puts_wait_in_line(node):
 # ------------------------------------------------------------------------------ sessions
 
 
-async def test_the_leases_of_a_session_end_with_it_on_both_sides(scratch):
+async def test_the_end_of_a_session_ends_its_leases_on_both_sides(scratch):
     await create(scratch)
     await put(scratch, b"a")
     await put(scratch, b"b", tube="scratch")
@@ -199,7 +199,7 @@ async def test_the_leases_of_a_session_end_with_it_on_both_sides(scratch):
     assert again.attempt == 1
 
 
-async def test_a_session_that_expires_ends_its_leases(scratch):
+async def test_an_expired_session_ends_its_leases(scratch):
     await put(scratch, b"a", tube="scratch")
     session_id = await session(scratch, ttr_ms=1_000)
     await take_from(scratch, "scratch", session_id=session_id)
@@ -209,7 +209,7 @@ async def test_a_session_that_expires_ends_its_leases(scratch):
     assert reason_of(error) == "SESSION_NOT_FOUND"
 
 
-async def test_a_resumed_stream_hears_what_its_session_holds_and_what_to_stop(scratch):
+async def test_a_resumed_stream_gets_the_leases_and_cancel_requests_of_its_session(scratch):
     await put(scratch, b"a", tube="scratch")
     session_id = await session(scratch)
     (task,) = await take_from(scratch, "scratch", session_id=session_id)
@@ -229,7 +229,7 @@ async def test_a_resumed_stream_hears_what_its_session_holds_and_what_to_stop(sc
 # ------------------------------------------------------------------------------ both sides
 
 
-async def test_a_take_from_both_sides_finds_what_either_has(scratch):
+async def test_a_take_from_both_sides_finds_the_tasks_of_either(scratch):
     await create(scratch)
     await put(scratch, b"kept")
     await put(scratch, b"fleeting", tube="scratch")
@@ -249,7 +249,7 @@ async def test_a_repeated_take_from_both_sides_gets_the_same_leases(scratch, tub
     assert [task.token for task in again] == [task.token for task in first]
 
 
-async def test_one_settle_is_about_both_sides(scratch):
+async def test_one_settle_covers_both_sides(scratch):
     await create(scratch)
     await put(scratch, b"a", b"b")
     await put(scratch, b"c", b"d", tube="scratch")
@@ -267,7 +267,7 @@ async def test_one_settle_is_about_both_sides(scratch):
     assert (await counts(scratch)).taken == (await counts(scratch, "emails")).taken == 1
 
 
-async def test_nothing_moves_over_the_border(scratch):
+async def test_tasks_do_not_move_between_the_two_sides(scratch):
     await create(scratch)
     await put(scratch, b"a")
     await put(scratch, b"b", tube="scratch")
@@ -287,7 +287,7 @@ async def test_nothing_moves_over_the_border(scratch):
     assert payloads(await listed(scratch, "scratch")) == [b"b"]
 
 
-async def test_a_batch_is_about_one_side(scratch):
+async def test_a_batch_covers_one_side_only(scratch):
     await create(scratch)
     await put(scratch, b"a", tube="scratch")
     (task,) = await take_from(scratch, "scratch")
@@ -308,7 +308,7 @@ async def test_a_batch_is_about_one_side(scratch):
     assert payloads(await listed(scratch)) == [b"follows"]
 
 
-async def test_groups_do_not_reach_a_temporary_tube(scratch):
+async def test_a_temporary_tube_refuses_tasks_of_groups(scratch):
     groups = group_service_pb2_grpc.GroupServiceStub(scratch.channel)
     group = group_service_pb2.Group(name="g")
     await groups.CreateGroup(group_service_pb2.CreateGroupRequest(group=group))
@@ -337,7 +337,7 @@ async def test_options_change_while_the_tube_is_in_use(scratch):
     assert violations(error) == ["options.durability"]
 
 
-async def test_a_drop_counts_what_goes_and_is_refused_while_tasks_are_taken(scratch):
+async def test_a_drop_counts_its_tasks_and_is_refused_while_tasks_are_taken(scratch):
     await put(scratch, b"a", b"b", tube="scratch")
     (taken,) = await take_from(scratch, "scratch", tasks_max=1)
     drop = tube_service_pb2.DropTubeRequest(name="scratch")
@@ -350,13 +350,13 @@ async def test_a_drop_counts_what_goes_and_is_refused_while_tasks_are_taken(scra
     assert (await scratch.tubes.DropTube(drop)).tasks == 1
     error = await refused(put(scratch, b"d", tube="scratch"))
     assert reason_of(error) == "TUBE_NOT_FOUND"
-    # Of the same name, and no more temporary: what is put is in the log.
+    # The new tube has the same name and is not temporary: its tasks are in the log.
     await create(scratch, "scratch")
     assert list((await put(scratch, b"e", tube="scratch")).task_ids) == [1]
     assert scratch.queue.get_tasks("scratch", [1])[0] is not None
 
 
-async def test_a_repeated_drop_leaves_the_tasks_that_are_taken_in_a_new_tube(scratch):
+async def test_a_repeated_drop_keeps_the_taken_tasks_of_a_new_tube(scratch):
     drop = tube_service_pb2.DropTubeRequest(name="scratch", request_id="r")
     await scratch.tubes.DropTube(drop)
     await temporary(scratch)
@@ -370,7 +370,7 @@ async def test_a_repeated_drop_leaves_the_tasks_that_are_taken_in_a_new_tube(scr
     assert reason_of(await refused(scratch.tubes.DropTube(drop))) == "TUBE_BUSY"
 
 
-async def test_repetitions_have_one_effect(scratch):
+async def test_repeated_requests_have_one_effect(scratch):
     spec = task_pb2.TaskSpec(payload=b"a")
     request = pb.PutTasksRequest(tube="scratch", tasks=[spec], request_id="p")
     first = await scratch.tasks.PutTasks(request)
@@ -381,7 +381,7 @@ async def test_repetitions_have_one_effect(scratch):
 # ------------------------------------------------------------------------------ memory
 
 
-async def test_contents_beyond_the_bound_are_refused_until_there_is_room(tmp_path):
+async def test_puts_beyond_the_memory_limit_are_refused_until_memory_is_free(tmp_path):
     config = config_in(tmp_path, temporary_bytes_max=256 * 1024, payload_bytes_max=256 * 1024)
     async with running(config) as node:
         await temporary(node)
@@ -397,7 +397,7 @@ async def test_contents_beyond_the_bound_are_refused_until_there_is_room(tmp_pat
         assert reason_of(error) == "LIMIT_REACHED"
         assert 20 <= stored <= 28
         assert node.server.components.temporary.memory_bytes <= 256 * 1024
-        # Work goes on, and makes room.
+        # Consumers still work, and free memory.
         taken = await take_from(node, "scratch", tasks_max=4)
         await settle(node, acked(*[task.token for task in taken], result=b"r" * 100))
         assert len((await put(node, b"x" * 9_000, tube="scratch")).task_ids) == 1

@@ -34,7 +34,7 @@ async def defined_everywhere(three, name="scratch"):
     await turns_until(lambda: all(node.queue.tube(name) for node in three.nodes))
 
 
-async def test_every_node_answers_alike(three):
+async def test_every_node_gives_the_same_answers(three):
     await temporary(three.followers[0])
     await defined_everywhere(three)
     for node in three.nodes:
@@ -47,7 +47,7 @@ async def test_every_node_answers_alike(three):
     assert len(digests) == 1
 
 
-async def test_the_contents_go_with_the_leader_and_the_tube_stays(three):
+async def test_a_change_of_leader_drops_the_tasks_and_keeps_the_tube(three):
     await temporary(three.leader)
     ids = list((await put(three.leader, b"a", b"b", b"c", tube="scratch")).task_ids)
     taken = await take_from(three.leader, "scratch", tasks_max=1)
@@ -63,7 +63,7 @@ async def test_the_contents_go_with_the_leader_and_the_tube_stays(three):
     get = pb.GetTasksRequest(tube="scratch", selector=chosen(ids[0]))
     (missing,) = (await survivor.tasks.GetTasks(get)).errors
     assert missing.error.reason == error_pb2.Error.TASK_NOT_FOUND
-    # Ids and tokens of the leadership before do not come back.
+    # Ids and tokens of the previous leadership are not used again.
     again = list((await put(survivor, b"d", tube="scratch")).task_ids)
     (leased,) = await take_from(survivor, "scratch")
     assert again[0] > max(ids)
@@ -73,7 +73,7 @@ async def test_the_contents_go_with_the_leader_and_the_tube_stays(three):
     assert [one.error.reason for one in answer.errors] == [error_pb2.Error.TASK_NOT_FOUND]
 
 
-async def test_leadership_that_was_not_handed_over_keeps_its_tubes(three):
+async def test_a_failed_transfer_keeps_the_contents(three):
     await temporary(three.leader)
     await put(three.leader, b"a", tube="scratch")
     leader = three.leader
@@ -86,7 +86,7 @@ async def test_leadership_that_was_not_handed_over_keeps_its_tubes(three):
     assert payloads(await take_from(leader, "scratch")) == [b"a"]
 
 
-async def test_a_waiting_take_goes_to_the_next_leader(three):
+async def test_a_waiting_take_moves_to_the_next_leader(three):
     await temporary(three.leader)
     await defined_everywhere(three)
     follower, other = three.followers
@@ -99,7 +99,7 @@ async def test_a_waiting_take_goes_to_the_next_leader(three):
     assert payloads((await waiting).tasks) == [b"x"]
 
 
-async def test_a_follower_without_a_leader_does_not_pretend_that_tubes_are_empty(three):
+async def test_a_follower_without_a_leader_does_not_report_tubes_as_empty(three):
     await temporary(three.leader)
     await defined_everywhere(three)
     survivor = three.followers[0]
