@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.put import Put, PutResult
 from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

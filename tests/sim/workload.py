@@ -9,7 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from taskraft_replication.core.types import LogIndex, RaftRole
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
@@ -18,6 +17,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Delete, Kick
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

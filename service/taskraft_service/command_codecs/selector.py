@@ -6,7 +6,7 @@ from typing import Final
 
 from taskraft.v1 import task_pb2
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys, Selector
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys, Selector
 
 TASKS_MAX_DEFAULT: Final = 1_000
 

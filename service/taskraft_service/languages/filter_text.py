@@ -2,7 +2,7 @@
 
 The language is a strict subset of AIP-160, because a filter may delete tasks: AND and OR side by
 side need parentheses, and comparing a field with an unsuitable operand is an error.
-``queue.entities.matching`` evaluates filters. Equal texts give equal filters on all nodes.
+``queue.entities.filter`` evaluates filters. Equal texts give equal filters on all nodes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.matching import consists_of
+from taskraft_service.queue.entities.filter import consists_of
 
 
 def is_pattern(source: str) -> bool:

@@ -3,13 +3,13 @@
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 

@@ -56,7 +56,6 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.filter import ByFilter, ByKeys
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
@@ -78,6 +77,7 @@ from taskraft_service.queue.operations.schedules import (
     RunSchedule,
     UpdateSchedule,
 )
+from taskraft_service.queue.operations.selection import ByFilter, ByKeys
 from taskraft_service.queue.operations.sessions import CloseSession, KeepSessions, OpenSession
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import (

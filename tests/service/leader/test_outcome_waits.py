@@ -7,7 +7,6 @@ import pytest
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
@@ -16,6 +15,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore

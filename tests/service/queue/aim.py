@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.new_task import ItemReference, TaskReference
 from taskraft_service.queue.entities.task_state import State
@@ -19,6 +18,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kic
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import DeleteSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, KeepSessions
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.operations.take import Take

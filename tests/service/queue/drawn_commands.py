@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
-    ByFilter,
-    ByIds,
-    ByKeys,
     Disjunction,
     Negation,
     NumberField,
@@ -43,6 +40,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kic
 from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import (
     AttachSession,
     CloseSession,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.filter import ByFilter, ByIds
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import (
     Dependencies,
@@ -28,6 +27,7 @@ from taskraft_service.queue.operations.schedules import (
     RunSchedule,
     UpdateSchedule,
 )
+from taskraft_service.queue.operations.selection import ByFilter, ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

@@ -17,7 +17,6 @@ A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10`
 from __future__ import annotations
 
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import AMONG_UNFINISHED, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.retry_policy import Position
@@ -26,6 +25,7 @@ from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.reading.task_listing import Listing, Passed, Window
 from tests.service.queue.scenario_policies import update

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -33,6 +32,7 @@ from taskraft_service.queue.operations.schedules import (
     RunSchedule,
     UpdateSchedule,
 )
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.operations.take import Take

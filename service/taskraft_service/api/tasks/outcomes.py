@@ -25,9 +25,9 @@ from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import Extras, TaskView
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.queue import Queue
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"

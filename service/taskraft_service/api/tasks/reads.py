@@ -40,10 +40,10 @@ from taskraft_service.limits import (
     LIST_SLICE_MAX,
     TASKS_PAGE_SIZE_DEFAULT,
 )
-from taskraft_service.queue.entities.filter import ByFilter
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
+from taskraft_service.queue.operations.selection import ByFilter
 from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER

@@ -101,7 +101,7 @@ class QueueTube(TubeLimits):
         self.tasks: dict[int, QueueTask] = {}
         self.dirty = False
         self.ready: ReadyOrder[QueueTask]
-        """The order of the ready tasks; ``orders.tube_orders`` sets it."""
+        """The order of the ready tasks; ``state.tube_registry`` sets it."""
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
@@ -28,11 +27,11 @@ from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_a
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back, give_back
-from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
-from taskraft_service.queue.transitions.uniqueness import reclaim
+from taskraft_service.queue.transitions.updating import reclaim
 from taskraft_service.queue.values import value
 
 

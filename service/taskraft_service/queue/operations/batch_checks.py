@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.filter import ByFilter
 from taskraft_service.queue.entities.new_task import (
     Dependencies,
     ItemReference,
@@ -38,7 +37,7 @@ from taskraft_service.queue.operations.put import (
     refusal_of_new_task,
     refusal_to_put,
 )
-from taskraft_service.queue.operations.selection import named
+from taskraft_service.queue.operations.selection import ByFilter, named
 from taskraft_service.queue.operations.settle_checks import (
     add_settlement,
     leases_of,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal, at_item, invalid, key_taken
 from taskraft_service.queue.entities.task_state import FINISHED
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.operations.move import refusal_of_key
 from taskraft_service.queue.operations.put_plan import existing_task
+from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.state.queue_state import QueueState
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
@@ -14,8 +15,15 @@ from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependency_references import waiting_of
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
-from taskraft_service.queue.transitions.uniqueness import Conflict
 from taskraft_service.queue.transitions.updating import replace_body
+
+
+class Conflict(NamedTuple):
+    """An item of a put whose unique key belongs to an existing task."""
+
+    place: int
+    task_id: int
+    new: NewTask
 
 
 def settle_conflict(state: QueueState, tube: QueueTube, conflict: Conflict) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
@@ -28,7 +27,7 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back
-from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury as bury_task
 from taskraft_service.queue.transitions.endings import end

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.refusal import CountResult, Refusal, invalid, key_taken
 from taskraft_service.queue.entities.retry_policy import Position
@@ -24,14 +23,14 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
 )
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
-from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
 from taskraft_service.queue.transitions.transition import leave_order
-from taskraft_service.queue.transitions.uniqueness import holder
 from taskraft_service.queue.transitions.updating import (
     growth,
+    holder,
     refusal_of_change,
     refusal_of_content,
     update_task,

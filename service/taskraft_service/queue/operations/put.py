@@ -36,7 +36,7 @@ from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, out_of_reach
 from taskraft_service.queue.transitions.transition import transition
-from taskraft_service.queue.transitions.uniqueness import claim
+from taskraft_service.queue.transitions.updating import claim
 from taskraft_service.queue.values import value
 
 

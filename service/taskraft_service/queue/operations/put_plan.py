@@ -24,9 +24,10 @@ from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, 
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.entities.tube_limits import refusal_of_field
+from taskraft_service.queue.operations.conflicts import Conflict
 from taskraft_service.queue.operations.dependency_references import Placed, resolved
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.transitions.uniqueness import Conflict, holder
+from taskraft_service.queue.transitions.updating import holder
 
 _TIMED_ATTRIBUTES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
 """Attributes that only tubes with priorities and times support."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
@@ -24,6 +23,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
 from taskraft_service.queue.operations.put import Put, PutResult, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, predict_nothing
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import (
     Overlap,

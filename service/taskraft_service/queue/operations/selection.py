@@ -1,4 +1,4 @@
-"""Find the tasks of a selector, and apply a change to each of them.
+"""Define selectors of tasks, find the tasks of a selector, and apply a change to each of them.
 
 The cost of a filter per entry is bounded by the number of scanned tasks, not of matching tasks; the
 result has the id after which to continue. Tasks are scanned in order of their ids, whether they are
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys, Selector
-from taskraft_service.queue.entities.matching import Predicate, matcher
+from taskraft_service.queue.entities.filter import Filter, Predicate, matcher
 from taskraft_service.queue.entities.refusal import (
     CountResult,
     ItemRefusal,
@@ -22,6 +21,49 @@ from taskraft_service.queue.entities.refusal import (
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.values import value
+
+
+@value
+class ByIds:
+    """The tasks with these ids."""
+
+    ids: Sequence[int]
+
+
+@value
+class ByKeys:
+    """The tasks that have these unique keys, or had them last."""
+
+    keys: Sequence[tuple[str, ...]]
+
+
+@value
+class ByFilter:
+    """The tasks that match a filter, in order of their ids.
+
+    Args:
+        filter: None matches all tasks.
+        tasks_max: maximum number of tasks.
+        after_id: only tasks with larger ids; continues an earlier scan.
+    """
+
+    filter: Filter | None
+    tasks_max: int
+    after_id: int = 0
+
+
+Selector: TypeAlias = ByIds | ByKeys | ByFilter
+
+
+def at_most(selector: Selector | None) -> int:
+    """Return the maximum number of tasks that a selector selects; 0 for None."""
+    if selector is None:
+        return 0
+    if isinstance(selector, ByFilter):
+        return selector.tasks_max
+    return len(selector.ids if isinstance(selector, ByIds) else selector.keys)
+
 
 Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"
 """Changes a task; returns whether anything changed, or a refusal."""

@@ -20,9 +20,9 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_name,
 )
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
-from taskraft_service.queue.orders.tube_orders import emptied_tube, new_tube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import across
+from taskraft_service.queue.state.tube_registry import emptied_tube, new_tube
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.values import value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.filter import Selector, at_most
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
@@ -16,7 +15,7 @@ from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
-from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (

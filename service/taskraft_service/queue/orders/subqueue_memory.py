@@ -8,13 +8,54 @@ of its taken tasks, so a dropped sub-queue can be loaded again at any time.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.subqueue import Subqueue
-from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
 from taskraft_service.queue.store.keys import place_scan, subqueue_prefix
 from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Store, Write
+
+
+class Subqueue:
+    """State of one sub-queue.
+
+    ``order`` holds the entries of its ready tasks. None: they are only in the store, and
+    ``offered`` is unknown. ``offered`` is the entry of the offered task, or None. ``written`` is
+    the offered entry in the store; it is valid only while ``touched``. Both entries have the type
+    of their task.
+    """
+
+    __slots__ = (
+        "name",
+        "offered",
+        "offered_type",
+        "order",
+        "taken",
+        "touched",
+        "written",
+        "written_type",
+    )
+
+    def __init__(self, name: str) -> None:
+        """Make a sub-queue without taken tasks."""
+        self.name = name
+        self.taken = 0
+        self.order: OrderedIndex | None = None
+        self.offered: OrderKey | None = None
+        self.offered_type = ""
+        self.written: OrderKey | None = None
+        self.written_type = ""
+        self.touched = False
+
+
+class OfferSource(Protocol):
+    """The offered tasks of the sub-queues of one tube; ``SubqueueOffers`` implements it."""
+
+    def find(self, subqueue: Subqueue, order: OrderedIndex) -> None:
+        """Set the offered task of a sub-queue whose order was opened from the store."""
+
+    def write(self, subqueue: Subqueue, writes: list[Write]) -> None:
+        """Append the changes of the offered task of a sub-queue to ``writes``."""
 
 
 class SubqueueMemory:
@@ -32,7 +73,7 @@ class SubqueueMemory:
     )
 
     def __init__(
-        self, number: int, store: Store, limits: Limits, offers: SubqueueOffers, *, stored: bool
+        self, number: int, store: Store, limits: Limits, offers: OfferSource, *, stored: bool
     ) -> None:
         """Start without sub-queues; ``stored``: the store may have ready tasks of the tube.
 

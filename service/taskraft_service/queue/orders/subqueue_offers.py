@@ -10,16 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.subqueue import Subqueue, stored_turn, write_offer
+from taskraft_service.queue.orders.subqueue_memory import Subqueue
 from taskraft_service.queue.orders.typed_orders import TypedOrders
-from taskraft_service.queue.store.keys import READY_ORDER, order_scan
+from taskraft_service.queue.store.keys import (
+    READY_ORDER,
+    order_scan,
+    ready_key,
+    subqueue_prefix,
+    typed_prefix,
+    waiting_key,
+)
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Store, Write
+
+_turn: Final = Struct(">Q")
 
 STRIDE: Final = 1 << 20
 """Virtual time between two turns of a sub-queue of weight 1; also the greatest useful weight."""
@@ -155,7 +165,7 @@ class SubqueueOffers:
         """Set the offered task of a sub-queue whose order was loaded from the store."""
         least = order.least() if self._is_free(subqueue) else None
         if least is not None and self._fairness is not None:
-            turn = stored_turn(self._store, self._number, subqueue.name, least)
+            turn = _stored_turn(self._store, self._number, subqueue.name, least)
             subqueue.offered = (turn, *least[1:])
         else:
             subqueue.offered = least
@@ -228,8 +238,24 @@ class SubqueueOffers:
     # ----------------------------------------------------------------------------------- the store
 
     def write(self, subqueue: Subqueue, writes: list[Write]) -> None:
-        """Append the changes of a sub-queue's offered task; its order must be in memory."""
-        write_offer(self._number, subqueue, writes, has_turns=self._fairness is not None)
+        """Append the changes of a sub-queue's offered task; its order must be in memory.
+
+        The offered task has one key in the order of its tube and one in the order of its type. With
+        weights, the value under the task's key in the sub-queue is the turn of the sub-queue.
+        """
+        written, offered = subqueue.written, subqueue.offered
+        written_type, offered_type = subqueue.written_type, subqueue.offered_type
+        if written != offered or written_type != offered_type:
+            if written is not None:
+                _write(self._number, written, written_type, None, writes)
+            if offered is not None:
+                _write(self._number, offered, offered_type, b"", writes)
+        if offered is not None and self._fairness is not None:
+            assert subqueue.order is not None
+            least = subqueue.order.least()
+            assert least is not None
+            place = waiting_key(subqueue_prefix(self._number, subqueue.name), least)
+            writes.append((place, _turn.pack(offered[0])))
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Drop entries that the store has, and append the state of the rates.
@@ -239,3 +265,19 @@ class SubqueueOffers:
         left = self._index.flushed()
         self._rates.collect(writes)
         return chain(left, self.types.collect(ready)) if self.types.has_any else left
+
+
+def _stored_turn(store: Store, number: int, name: str, place: OrderKey) -> int:
+    """Return the stored turn of the task that a sub-queue offers; only with weights."""
+    turn = store.get(waiting_key(subqueue_prefix(number, name), place))
+    assert turn, f"sub-queue {name!r} offers a task without a turn"
+    return int(_turn.unpack(turn)[0])
+
+
+def _write(
+    number: int, offer: OrderKey, task_type: str, content: bytes | None, writes: list[Write]
+) -> None:
+    """Append an offered entry, also by type, to ``writes``; ``content`` None deletes it."""
+    writes.append((ready_key(number, offer), content))
+    if task_type:
+        writes.append((waiting_key(typed_prefix(number, task_type), offer), content))

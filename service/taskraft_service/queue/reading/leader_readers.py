@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupView
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
+from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.operations.tubes import refusal_to_drop
 from taskraft_service.queue.operations.update_tube import UpdateTube, faults_of_update
 from taskraft_service.queue.state.queue_state import QueueState

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
-from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import SessionView
@@ -15,7 +14,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.operations.registry import Command, predict_ready_tubes
-from taskraft_service.queue.operations.selection import named
+from taskraft_service.queue.operations.selection import ByIds, ByKeys, named
 from taskraft_service.queue.persistence.state_records import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
 from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan

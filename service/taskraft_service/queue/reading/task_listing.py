@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from taskraft_service.queue.entities.filter import Filter
-from taskraft_service.queue.entities.matching import matcher
+from taskraft_service.queue.entities.filter import Filter, matcher
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.state.queue_state import QueueState

@@ -26,8 +26,7 @@ from taskraft_service.queue.state.group_registry import GroupRegistry
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
 from taskraft_service.queue.state.session_registry import SessionRegistry
 from taskraft_service.queue.state.timers import Timers
-from taskraft_service.queue.state.tube_cleanup import TubeCleanup
-from taskraft_service.queue.state.tube_registry import TubeRegistry
+from taskraft_service.queue.state.tube_registry import TubeCleanup, TubeRegistry
 from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
 from taskraft_service.queue.store.idempotency import IdempotencyTable

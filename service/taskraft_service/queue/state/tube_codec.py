@@ -26,7 +26,7 @@ from taskraft_service.queue.entities.tube_options import (
     TubeView,
 )
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.tube_orders import ready_order
+from taskraft_service.queue.state.tube_registry import ready_order
 from taskraft_service.queue.store.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 from taskraft_service.queue.store.store import Store

@@ -1,18 +1,67 @@
-"""Hold the tubes by name and number, the tubes to write, and the totals of all tubes."""
+"""Create tubes, hold them by name and number, and clean up after dropped tubes.
+
+A tube gets the order of ready tasks that its kind has. A truncated or dropped tube is tracked until
+its keys are deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from struct import Struct
+from typing import Final
 
+from taskraft_service.queue.entities.ready_tasks import ReadyOrder
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_counters import TubeCounters
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver, driver_of
-from taskraft_service.queue.entities.tube_options import TubeKind
-from taskraft_service.queue.state.tube_statistics import TubeStatistics, statistics_of
-from taskraft_service.queue.store.keys import tube_key
-from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.plain_order import PlainOrder
+from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
+from taskraft_service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.state.tube_statistics import TubeTotals
+from taskraft_service.queue.store.keys import (
+    INSIDE_TUBES,
+    READY_ORDER,
+    order_scan,
+    tube_key,
+    tube_range,
+)
+from taskraft_service.queue.store.ordered_index import OrderedIndex
+from taskraft_service.queue.store.store import RangeDeletion, Store, Write
+
+
+def new_tube(number: int, view: TubeView, store: Store, limits: Limits) -> QueueTube:
+    """Return an empty tube that the store does not know."""
+    tube = QueueTube(number, view, store, limits)
+    tube.ready = ready_order(tube, store, limits, stored=False)
+    return tube
+
+
+def emptied_tube(tube: QueueTube, number: int, store: Store, limits: Limits) -> QueueTube:
+    """Return a tube without its tasks, under a new number; task ids are not used again."""
+    emptied = new_tube(number, tube.view(), store, limits)
+    emptied.next_id = tube.next_id
+    if tube.bucket is not None and emptied.bucket is not None:
+        emptied.bucket.level, emptied.bucket.at_ms = tube.bucket.level, tube.bucket.at_ms
+    emptied.subqueue_rates.take_over(tube.subqueue_rates)
+    emptied.share = tube.share
+    emptied.counters = tube.counters.emptied()
+    return emptied
+
+
+def ready_order(
+    tube: QueueTube, store: Store, limits: Limits, *, stored: bool
+) -> ReadyOrder[QueueTask]:
+    """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
+    number = tube.number
+    types = TypedOrders(number, store, limits, tube.tasks, stored=stored)
+    if tube.has_subqueues:
+        return SubqueueOrder(
+            number, store, limits, types, tube.subqueue_rates, tube.options, stored=stored
+        )
+    scan = order_scan(store, READY_ORDER, number)
+    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored), types)
 
 
 class TubeRegistry(dict[str, "QueueTube"]):
@@ -102,74 +151,67 @@ class TubeRegistry(dict[str, "QueueTube"]):
         return self.used
 
 
-class TubeTotals:
-    """The counters of all tubes together, and the age of the oldest READY task.
+_count: Final = Struct(">I")
+_removal: Final = Struct(">IQH")
+"""Number of the tube, next task id to remove, length of its name; the name follows."""
 
-    Each node has its own totals; they are not replicated, because they follow from the tubes.
 
-    For the age, a heap has one entry per tube with READY tasks: since when the oldest task of the
-    tube had been ready when the tube was last looked at. The oldest task of a tube can only become
-    younger, so an entry is never too late. The first entry that is still right is the answer; the
-    entries before it are corrected, once for each change.
+class TubeCleanup(dict[int, tuple[QueueTube, int]]):
+    """Truncated and dropped tubes by number, each with the next task id to remove.
+
+    A dictionary that only its own methods change; the oldest tube comes first. When every task of a
+    tube has had its event, the next batch of writes deletes the keys of the tube as ranges.
     """
 
-    __slots__ = ("_heap", "_tubes", "counters", "noted")
+    __slots__ = ("_cleared",)
 
-    def __init__(self, tubes: Mapping[int, QueueTube]) -> None:
-        """Start with counts of 0; ``tubes`` has the tubes by number."""
-        self._tubes = tubes
-        self.counters = TubeCounters()
-        self._heap: list[tuple[int, int]] = []
-        """Instant since when the oldest task has been ready, and number of the tube."""
-        self.noted: set[int] = set()
-
-    def restore(self) -> None:
-        """Count all tubes after the store was opened."""
-        self.counters = TubeCounters.sum_of([tube.counters for tube in self._tubes.values()])
-        for tube in self._tubes.values():
-            tube.counters.whole = self.counters
-            self.note_ready(tube)
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self._cleared: list[int] = []
 
     def add(self, tube: QueueTube) -> None:
-        """Add the counters of a new tube."""
-        tube.counters.join(self.counters)
-        self.note_ready(tube)
+        """Add a truncated or dropped tube.
 
-    def remove(self, tube: QueueTube) -> None:
-        """Subtract the counters of a removed tube; takes time linear in the number of tubes."""
-        tube.counters.leave()
-        if tube.number in self.noted:
-            self.noted.remove(tube.number)
-            self._heap = [entry for entry in self._heap if entry[1] != tube.number]
-            heapify(self._heap)
+        An empty tube needs no steps, but the store may have keys of it.
+        """
+        if sum(tube.counters.states):
+            self[tube.number] = (tube, 1)
+        else:
+            self._cleared.append(tube.number)
 
-    def begin(self) -> None:
-        """Restart the counts of the present leadership."""
-        for tube in self._tubes.values():
-            tube.counters.begin()
-        self.counters.begin()
+    def go_on(self, number: int, next_id: int) -> None:
+        """Note that the tasks of a tube below an id are removed."""
+        self[number] = (self[number][0], next_id)
 
-    def note_ready(self, tube: QueueTube) -> None:
-        """Note that a tube may have READY tasks."""
-        if tube.number not in self.noted and (since_ms := tube.ages.oldest_ms):
-            self.noted.add(tube.number)
-            heappush(self._heap, (since_ms, tube.number))
+    def finish(self, number: int) -> None:
+        """Note that all tasks of a tube are removed."""
+        del self[number]
+        self._cleared.append(number)
 
-    def statistics(self) -> TubeStatistics:
-        """Return the statistics of all tubes together."""
-        return statistics_of("", self.counters, self._oldest_ms())
+    def collect(self, writes: list[Write]) -> None:
+        """Append the deletion of all keys of finished tubes to ``writes``."""
+        for number in self._cleared:
+            writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
+        self._cleared.clear()
 
-    def _oldest_ms(self) -> int:
-        """Return since when the oldest READY task has been ready; 0 if there is none."""
-        heap = self._heap
-        while heap:
-            noted_ms, number = heap[0]
-            since_ms = self._tubes[number].ages.oldest_ms
-            if since_ms == noted_ms:
-                return since_ms
-            if since_ms:
-                heapreplace(heap, (since_ms, number))
-            else:
-                heappop(heap)
-                self.noted.remove(number)
-        return 0
+    def meta(self) -> bytes:
+        """Return the tubes in cleanup, for the meta record."""
+        parts = [_count.pack(len(self))]
+        for tube, next_id in self.values():
+            name = tube.name.encode()
+            parts += (_removal.pack(tube.number, next_id, len(name)), name)
+        return b"".join(parts)
+
+    def restore_meta(self, meta: bytes, at: int, store: Store, limits: Limits) -> int:
+        """Read the tubes in cleanup from the meta record at ``at``; return where they end."""
+        (count,) = _count.unpack_from(meta, at)
+        at += _count.size
+        for _ in range(count):
+            number, next_id, name_bytes = _removal.unpack_from(meta, at)
+            at += _removal.size
+            name = meta[at : at + name_bytes].decode()
+            at += name_bytes
+            view = TubeView(name, TubeKind.FIFO, TubeOptions(), 0)
+            self[number] = (new_tube(number, view, store, limits), next_id)
+        return at

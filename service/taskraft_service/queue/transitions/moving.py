@@ -23,7 +23,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.endings import leave_failure
 from taskraft_service.queue.transitions.transition import transition
-from taskraft_service.queue.transitions.uniqueness import claim
+from taskraft_service.queue.transitions.updating import claim
 
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:

@@ -13,10 +13,10 @@ from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers, visible_task
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.operations.kick_bury_delete import Bury
+from taskraft_service.queue.operations.selection import ByIds
 from tests.service.leader.test_outcome_waits import Stage
 from tests.turns import turns_until
 

@@ -4,7 +4,6 @@ import pytest
 
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_update import TaskUpdate
@@ -13,6 +12,7 @@ from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOp
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.kick_bury_delete import Kick
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Ack, Keep, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube

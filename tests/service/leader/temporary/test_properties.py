@@ -19,7 +19,6 @@ from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
@@ -35,6 +34,7 @@ from taskraft_service.queue.operations.schedules import (
     RunSchedule,
     UpdateSchedule,
 )
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import AttachSession, KeepSessions, OpenSession
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube

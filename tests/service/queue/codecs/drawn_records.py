@@ -33,9 +33,9 @@ from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
-from taskraft_service.queue.orders.tube_orders import new_tube
 from taskraft_service.queue.state.dependents import TaskEnding
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec, TaskSchedule
+from taskraft_service.queue.state.tube_registry import new_tube
 from tests.service.queue.memory_store import MemoryStore
 
 U8, U16, U31, U32, U63, U64 = (1 << bits for bits in (8, 16, 31, 32, 63, 64))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
 from taskraft_service.queue.entities.new_task import (
     Dependencies,
@@ -33,6 +32,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kic
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -19,6 +18,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Kick
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Reject, Release, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -31,6 +30,7 @@ from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take

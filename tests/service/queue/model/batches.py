@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from taskraft_service.queue.entities.filter import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.new_task import TaskReference
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.settlements import Settle
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
-    ByFilter,
-    ByKeys,
     Disjunction,
     Negation,
     NumberField,
@@ -19,6 +17,7 @@ from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
+from taskraft_service.queue.operations.selection import ByFilter, ByKeys
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

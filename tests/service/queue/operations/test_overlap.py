@@ -2,7 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -12,6 +11,7 @@ from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Reject, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube

@@ -2,12 +2,12 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByFilter, ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Kick
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByFilter, ByIds
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
@@ -14,6 +13,7 @@ from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Swi
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import Ack, BuryTaken, Release, Settle
 from taskraft_service.queue.operations.take import Take

@@ -2,7 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import Failure
@@ -14,6 +13,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import CreateSchedule
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, OpenSession
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import Release, Settle

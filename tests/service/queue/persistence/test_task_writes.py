@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take

@@ -2,7 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds, ByKeys
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -18,6 +17,7 @@ from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

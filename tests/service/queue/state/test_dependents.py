@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import (
     Dependencies,
     ItemReference,
@@ -18,6 +17,7 @@ from taskraft_service.queue.operations.admin import Restart, Switch
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube

@@ -1,6 +1,5 @@
 """Failures of tasks that are gone: how many are remembered, and how long, also after a restart."""
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_view import Failure
@@ -8,6 +7,7 @@ from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Release, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube

@@ -1,12 +1,18 @@
-"""Counters: what they say of the present leadership, and after a restart."""
+"""Counters of tubes and their totals: equal to what happened, also after a restart."""
+
+from __future__ import annotations
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
@@ -38,3 +44,66 @@ def test_calls_are_counted_since_the_leader_began_as_well():
     reopened = Queue(store, Limits())
     assert reopened.digest() == digest
     assert counts(reopened) == (4, 0, 0), "a node counts from its own start"
+
+
+PLAIN = NewTask(b"x", 1)
+
+
+class Node:
+    """A queue with three tubes, each entry a second after the one before."""
+
+    def __init__(self):
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, Limits())
+        self.index = 0
+        self.apply(
+            Startup(1, 15_000, "feed", 1),
+            OpenSession("s", ttr_ms=1_000_000),
+            *(CreateTube(name, TubeKind.FIFO, TubeOptions()) for name in "abc"),
+        )
+
+    def apply(self, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, self.index * 1_000, commands)
+
+    def total(self):
+        total = self.queue.total_statistics()
+        assert total == self.queue.total_statistics(self.queue.tube_names())
+        return total
+
+    def take_and_ack(self, tube):
+        (result,) = self.apply(Take([tube], "s"))
+        self.apply(Settle([Ack([result.tasks[0].token])]))
+
+
+def test_the_oldest_ready_task_of_all_is_known_as_tubes_come_into_use_empty_and_go():
+    node = Node()
+    assert node.total().oldest_ready_ms == 0
+    for tube in "abc":
+        node.apply(Put(tube, [PLAIN]))
+    assert node.total().oldest_ready_ms == 2_000
+    node.apply(Put("a", [PLAIN]))
+    node.take_and_ack("a")
+    assert node.total().oldest_ready_ms == 3_000, "b is next"
+    node.apply(DropTube("b"))
+    assert node.total().oldest_ready_ms == 4_000, "c is next"
+    node.apply(TruncateTube("c"))
+    assert node.total().oldest_ready_ms == 5_000, "what came to a later"
+    node.take_and_ack("a")
+    assert node.total().oldest_ready_ms == 0
+
+
+def test_a_node_that_opens_its_store_has_the_same_totals():
+    node = Node()
+    node.apply(Put("a", [PLAIN, PLAIN]), Put("b", [PLAIN]))
+    node.apply(Take(["a"], "s"))
+    before = node.total()
+    node.store.write(list(node.queue.collect_writes()))
+    node.queue = Queue(node.store, Limits())
+    after = node.total()
+    assert after.states == before.states
+    assert after.states[State.READY] == 2
+    assert (after.calls, after.transitions) == (before.calls, before.transitions)
+    assert after.oldest_ready_ms == before.oldest_ready_ms == 2_000
+    node.apply(DropTube("b"))
+    assert node.total().states[State.READY] == 1

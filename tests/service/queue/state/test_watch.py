@@ -2,7 +2,6 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import TaskOutcome
@@ -12,6 +11,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.settlements import Ack, Release, Settle, Touch
 from taskraft_service.queue.operations.take import Take

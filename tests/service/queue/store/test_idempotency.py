@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.entities.filter import ByIds
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.task_state import State
@@ -16,6 +15,7 @@ from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.settlements import (
     Ack,

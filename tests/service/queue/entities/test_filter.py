@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_service.queue.entities.matching import consists_of
+from taskraft_service.queue.entities.filter import consists_of
 
 
 @pytest.mark.parametrize(
