@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TextIO
 
 import structlog
 
@@ -23,7 +23,8 @@ from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
 from taskraft_service.process import parent_watch
-from taskraft_service.process.logs import set_up_logs
+from taskraft_service.process.logs import one_line, set_up_logs
+from taskraft_service.process.native_output import captured_output
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from taskraft_service.storage.directory import StateForeign, StateMissing
@@ -114,8 +115,16 @@ async def _open(config: ServerConfig, told: asyncio.Future[None]) -> NodeServer 
     return None if opening.cancelled() else opening.result()
 
 
-async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) -> int:
-    """Run a node until a signal stops it or it breaks; return the exit status."""
+async def serve_until_told(
+    config: ServerConfig, stderr: TextIO, *, has_lifeline: bool = False
+) -> int:
+    """Run a node until a signal stops it or it breaks; return the exit status.
+
+    Args:
+        config: the settings.
+        stderr: receives one line if the node breaks.
+        has_lifeline: see ``run``.
+    """
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     server = await _open(config, told)
     if server is None:
@@ -131,7 +140,7 @@ async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) 
         # The state of the disk is unknown, or the peers refuse this node: exit and acknowledge
         # nothing.
         log.critical("node stops" if was_refused else "node is broken", reason=str(reason))
-        print(f"taskraft: {reason}", file=sys.stderr)
+        print(f"taskraft: {one_line(str(reason))}", file=stderr, flush=True)
         with contextlib.suppress(Exception):
             await server.stop()
         return EXIT_REFUSED if was_refused else EXIT_BROKEN
@@ -148,21 +157,22 @@ def run(*, has_lifeline: bool = False) -> int:
         has_lifeline: the node stops with its parent, see ``taskraft_service.process.parent_watch``.
     """
     if sys.flags.optimize:
-        return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE)
+        return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE, sys.stderr)
     try:
         config = read_config()
     except ConfigInvalid as error:
-        return _refuse(error, EXIT_USAGE)
-    set_up_logs(config.log_format, config.log_level, config.node_name)
-    try:
-        return asyncio.run(serve_until_told(config, has_lifeline=has_lifeline))
-    except _REFUSALS as error:
-        return _refuse(error, EXIT_REFUSED)
+        return _refuse(error, EXIT_USAGE, sys.stderr)
+    with captured_output() as stderr:
+        set_up_logs(config.log_format, config.log_level, config.node_name, stderr)
+        try:
+            return asyncio.run(serve_until_told(config, stderr, has_lifeline=has_lifeline))
+        except _REFUSALS as error:
+            return _refuse(error, EXIT_REFUSED, stderr)
 
 
-def _refuse(error: Exception, status: int) -> int:
-    line = " ".join(str(error).split())
-    print(f"taskraft: {line}", file=sys.stderr)
+def _refuse(error: Exception, status: int, stderr: TextIO) -> int:
+    line = one_line(" ".join(str(error).split()))
+    print(f"taskraft: {line}", file=stderr, flush=True)
     return status
 
 
