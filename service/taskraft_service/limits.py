@@ -80,5 +80,8 @@ CHUNK_BYTES_DEFAULT: Final = 1024 * 1024
 CHUNK_BYTES_MIN: Final = 4 * 1024
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
 
+SILENCE_MAX_MS: Final = 86_400_000
+"""Upper limit of silence_ms_max of a Subscribe stream."""
+
 HEARTBEAT_MS: Final = 5_000
 """Maximum interval between two messages of a Subscribe stream."""

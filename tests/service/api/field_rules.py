@@ -80,6 +80,7 @@ RULES = {
     "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
     "KeepSessionsRequest.session_ids": ("", "mine"),
     "Open.session_ttr_ms": (-1, 86_400_001),
+    "Open.silence_ms_max": (-1, 86_400_001),
     "Open.session_name": TOO_LONG,
     "Credit.tasks": (-1, 100_001, INT32_MAX),
     "Credit.bytes": NEGATIVE,

@@ -217,7 +217,9 @@ async def test_a_stream_through_a_follower_reaches_the_leader(three):
         error_pb2.Error.NO_LEADER,
         error_pb2.Error.DRAINING,
     )
-    assert await stream.read() is grpc.aio.EOF
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    assert reason_of(caught.value) in ("NOT_LEADER", "NO_LEADER", "DRAINING")
 
 
 async def test_a_waiting_take_survives_a_change_of_leader(three):

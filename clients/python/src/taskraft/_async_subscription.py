@@ -56,6 +56,9 @@ class SubscribeOptions(TouchOptions, total=False):
     """Only tasks at least as urgent as this priority."""
     ttr: Duration
     """TTR of the leases, instead of the tasks' own TTR."""
+    silence_max: Duration
+    """Maximum time for which a blocked event loop keeps the stream and its leases; default: no
+    maximum. The client sends a heartbeat at least every third of it."""
 
 
 class AsyncSubscription:
@@ -89,6 +92,8 @@ class AsyncSubscription:
         set_fields(opening, ("priority_bound",), dict(options))
         if "ttr" in options:
             opening.ttr_ms = milliseconds(options["ttr"], "ttr")
+        if "silence_max" in options:
+            opening.silence_ms_max = milliseconds(options["silence_max"], "silence_max")
         credit: Credit[AsyncTakenTask] = Credit(
             options.get("credit", CREDIT_DEFAULT), options.get("credit_bytes", 0)
         )

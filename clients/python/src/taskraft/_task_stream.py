@@ -33,6 +33,8 @@ OPEN_SECONDS_MAX: Final = 5.0
 """Maximum time for a node to open the stream, in seconds; then the next node is tried."""
 HEARTBEAT_SECONDS: Final = 5.0
 """Interval of heartbeats, in seconds."""
+HEARTBEATS_PER_SILENCE: Final = 3
+"""Number of heartbeats in the maximum time of silence; all but one may be late."""
 UNANSWERED_HEARTBEATS_MAX: Final = 3
 """Number of unanswered heartbeats after which the connection counts as broken. A blocked event loop
 does not count as silence: heartbeats are counted when they are sent."""
@@ -89,6 +91,10 @@ class TaskStream:
         """
         self._nodes = nodes
         self._opening = opening
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
+        if opening.silence_ms_max:
+            per_heartbeat = opening.silence_ms_max / 1_000 / HEARTBEATS_PER_SILENCE
+            self._heartbeat_seconds = min(HEARTBEAT_SECONDS, per_heartbeat)
         self._listener = listener
         self._filter: SubscribeRequest.Filter | None = None
         self._new_filter: SubscribeRequest.Filter | None = None
@@ -229,7 +235,7 @@ class TaskStream:
     async def _write(self, call: Stream) -> None:
         """Send messages when there are any, and a heartbeat after each interval."""
         loop = asyncio.get_running_loop()
-        heartbeat_due = loop.time() + HEARTBEAT_SECONDS
+        heartbeat_due = loop.time() + self._heartbeat_seconds
         while True:
             wait = loop.call_at(heartbeat_due, self._wake.set)
             await self._wake.wait()
@@ -237,7 +243,7 @@ class TaskStream:
             self._wake.clear()
             is_heartbeat = loop.time() >= heartbeat_due
             if is_heartbeat:
-                heartbeat_due = loop.time() + HEARTBEAT_SECONDS
+                heartbeat_due = loop.time() + self._heartbeat_seconds
                 if self._unanswered_heartbeats >= UNANSWERED_HEARTBEATS_MAX:
                     raise errors.Unavailable("the server has not answered three heartbeats")
                 self._unanswered_heartbeats += 1

@@ -245,6 +245,13 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             is_retried=True,
         ),
         ErrorReason(
+            errors.ClientSilent,
+            "The client sent no message on its stream for the `silence_max` of the subscription.",
+            "Do nothing: the client subscribes again. If the error persists, the process hangs or "
+            "its event loop is blocked.",
+            is_retried=True,
+        ),
+        ErrorReason(
             errors.CursorTrimmed,
             "Retention has removed the events at this position. Metadata `low` is the oldest "
             "position that is left.",

@@ -310,7 +310,9 @@ class Forwarder:
             if withdrawn:
                 raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and not reason_in(
+                error.trailing_metadata()
+            ):
                 raise LeaderLost(leader) from error
             raise LeaderAnsweredError(error) from error
         finally:

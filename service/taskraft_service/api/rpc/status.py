@@ -70,6 +70,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.COMMIT_UNKNOWN: _Code.UNAVAILABLE,
     _Reason.NODE_BEHIND: _Code.UNAVAILABLE,
     _Reason.MEMBERS_CHANGING: _Code.UNAVAILABLE,
+    _Reason.CLIENT_SILENT: _Code.UNAVAILABLE,
     _Reason.CURSOR_TRIMMED: _Code.OUT_OF_RANGE,
     _Reason.FEED_MISMATCH: _Code.FAILED_PRECONDITION,
     _Reason.NOT_IMPLEMENTED: _Code.UNIMPLEMENTED,
@@ -91,6 +92,7 @@ RETRYABLE_REASONS: Final = frozenset(
         _Reason.COMMIT_UNKNOWN,
         _Reason.NODE_BEHIND,
         _Reason.MEMBERS_CHANGING,
+        _Reason.CLIENT_SILENT,
     }
 )
 """Reasons whose errors carry RetryInfo."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -15,7 +15,7 @@ from taskraft_service.api.rpc.calls_at_leader import LeaderLost
 from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
-from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
+from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, refused_by_queue
 from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
@@ -205,21 +205,22 @@ class SubscribeHandler:
         except LeaderLost as lost:
             # Clients that reconnect before the election has ended could choose the lost leader.
             next_leader = await self._forwarder.next_leader(lost.leader)
-            await stream.write(_leader_lost(next_leader))
+            await self._end_relayed_stream(stream, next_leader)
 
+    async def _end_relayed_stream(self, stream: MessageStream, next_leader: str) -> NoReturn:
+        """End a stream with GoAway: a broken stream without a reason would look like a failure.
 
-def _leader_lost(next_leader: str) -> bytes:
-    """Return a GoAway: the client reconnects; a broken stream would look like a failure.
-
-    ``next_leader`` is the address of the next leader; empty if it is unknown.
-    """
-    reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
-    go_away = pb.SubscribeResponse.GoAway(
-        error=error_pb2.Error(reason=reason, message="the leader was lost"),
-        leader=next_leader,
-        retry_ms=0 if next_leader else RETRY_DELAY_MS,
-    )
-    return pb.SubscribeResponse(go_away=go_away).SerializeToString()
+        ``next_leader`` is the address of the next leader; empty if it is unknown.
+        """
+        reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
+        text = "the leader was lost"
+        go_away = pb.SubscribeResponse.GoAway(
+            error=error_pb2.Error(reason=reason, message=text),
+            leader=next_leader,
+            retry_ms=0 if next_leader else RETRY_DELAY_MS,
+        )
+        await stream.write(pb.SubscribeResponse(go_away=go_away).SerializeToString())
+        raise CallRefused(reason, text, {"leader": next_leader} if next_leader else {})
 
 
 def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:

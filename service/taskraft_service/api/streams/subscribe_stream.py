@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -37,8 +38,8 @@ from taskraft_service.limits import HEARTBEAT_MS
 
 SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
 """Maximum number of unanswered settlement messages per stream; reading pauses at the maximum."""
-SILENCE_MAX_MS: Final = 45_000
-"""Maximum time without a message from the client, in ms: three times the 15 s that clients keep."""
+GO_AWAY_SECONDS_MAX: Final = 5.0
+"""Maximum time for a client that was silent to accept the last message of its stream."""
 HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
 """Minimum interval between heartbeats, in ms, even if the client requests them more often."""
 _SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
@@ -81,37 +82,50 @@ class SubscribeStream:
             beat: returns the content of a heartbeat.
 
         Raises:
-            CallRefused: a message of the client is invalid.
+            CallRefused: a message of the client is invalid, or this side ended the stream with
+                GoAway; the status has the same reason.
         """
         self._schedule_heartbeat(HEARTBEAT_MS)
         reader = self._loop.create_task(self._read(first))
         writer = self._loop.create_task(self._write(beat))
         try:
-            await self._wait_for_end(reader, writer)
-            if writer.done() and not reader.done():
+            if await self._is_silent(reader, writer):
+                self._end_silent_stream()
+                await asyncio.wait({writer}, timeout=GO_AWAY_SECONDS_MAX)
+            elif writer.done() and not reader.done():
                 writer.result()
-                return
-            if reader.done():
+            else:
                 reader.result()
-            await self._finish(writer)
+                await self._finish(writer)
+            self._subscription.raise_go_away()
         finally:
             self._cancel_heartbeat()
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
 
-    async def _wait_for_end(self, *halves: asyncio.Task[None]) -> None:
-        """Wait until the reader or the writer has ended, or the client was silent for too long.
+    async def _is_silent(self, *halves: asyncio.Task[None]) -> bool:
+        """Wait for the end of the reader or writer; return True if the client was silent before.
 
         One timer per stream is enough: it checks the time of the latest message when it fires.
         """
-        while (left := self._received_at + SILENCE_MAX_MS / 1000 - self._loop.time()) > 0:
-            done, _ = await asyncio.wait(halves, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        seconds_max = self._subscription.silence_ms_max / 1000 or math.inf
+        while (left := self._received_at + seconds_max - self._loop.time()) > 0:
+            timeout = left if math.isfinite(left) else None
+            done, _ = await asyncio.wait(
+                halves, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
             if done:
-                return
+                return False
             if len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX:
                 # Reading is paused, so the silence may be this node's fault.
                 self._received_at = self._loop.time()
+        return True
+
+    def _end_silent_stream(self) -> None:
+        text = f"the client sent no message for {self._subscription.silence_ms_max} ms"
+        error = error_pb2.Error(reason=error_pb2.Error.CLIENT_SILENT, message=text)
+        self._subscription.send_go_away(error)
 
     async def _finish(self, writer: asyncio.Task[None]) -> None:
         """Answer the settlements in flight after the client has closed its side."""

@@ -15,7 +15,7 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
-from taskraft_service.api.rpc.status import error_message
+from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.streams.responses import ResponseBuffer
 from taskraft_service.api.tasks.answers import encode_tasks
@@ -60,6 +60,9 @@ class SubscriptionState:
         self._sources = ConsumerSources(opened.sources, caller)
         self.sources = self._sources.names
         self.is_new = not opened.session_id
+        self.silence_ms_max = opened.silence_ms_max
+        """Maximum time without a message of the client, in ms; 0: no maximum."""
+        self._go_away: pb.SubscribeResponse.GoAway | None = None
         self.responses = ResponseBuffer()
         self._release = release
         self._payload_omit = opened.payload_omit
@@ -172,8 +175,29 @@ class SubscriptionState:
 
     def send_go_away(self, error: error_pb2.Error, leader: str = "", retry_ms: int = 0) -> None:
         """End the stream with GoAway; the leases last until the session ends."""
-        go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
-        self.responses.end(pb.SubscribeResponse(go_away=go_away))
+        if self.responses.ended:
+            return
+        self._go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
+        self.responses.end(pb.SubscribeResponse(go_away=self._go_away))
+
+    def raise_go_away(self) -> None:
+        """Raise the refusal that stands for a GoAway that was sent, if there was one.
+
+        Raises:
+            CallRefused: this side ended the stream; the status has the reason of the GoAway.
+        """
+        go_away = self._go_away
+        if go_away is None:
+            return
+        metadata = dict(go_away.error.metadata)
+        if go_away.leader:
+            metadata["leader"] = go_away.leader
+        raise CallRefused(
+            go_away.error.reason,
+            go_away.error.message,
+            metadata,
+            retry_ms=go_away.retry_ms or RETRY_DELAY_MS,
+        )
 
 
 def check_stream_message(message: pb.SubscribeRequest, tasks_open: int, *, is_first: bool) -> None:
@@ -212,6 +236,7 @@ def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> Non
     )
     violations.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
     violations.check_not_negative("open.ttr_ms", opened.ttr_ms)
+    violations.check_range("open.silence_ms_max", opened.silence_ms_max, 0, limits.SILENCE_MAX_MS)
 
 
 def _check_filter(violations: Violations, wanted: pb.SubscribeRequest.Filter) -> None:

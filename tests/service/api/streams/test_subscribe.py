@@ -193,13 +193,15 @@ async def test_heartbeats_are_sent_without_a_request(node, stream, monkeypatch):
         assert (await stream.read()).HasField("heartbeat")
 
 
-async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
-    monkeypatch.setattr(stream_link, "SILENCE_MAX_MS", 30)
+async def test_a_silent_client_loses_its_stream(node, stream):
     streams = node.server.components.streams
-    await stream.open(tasks=1)
+    await stream.open(tasks=1, silence_ms_max=30)
     assert len(streams) == 1
-    while await stream.call.read() is not grpc.aio.EOF:
-        pass
+    message = await stream.read()
+    assert message.go_away.error.reason == error_pb2.Error.CLIENT_SILENT
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.call.read()
+    assert reason_of(caught.value) == "CLIENT_SILENT"
     await turns_until(lambda: len(streams) == 0)
 
 
@@ -211,7 +213,9 @@ async def test_a_deposed_leader_ends_its_streams(node, stream):
         error_pb2.Error.NO_LEADER,
         error_pb2.Error.NOT_LEADER,
     )
-    assert await stream.call.read() is grpc.aio.EOF
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.call.read()
+    assert reason_of(caught.value) == error_pb2.Error.Reason.Name(message.go_away.error.reason)
     node.server.components.phases.apply(PhaseEvent.KEPT)
 
 

@@ -21,7 +21,6 @@ from taskraft_service.api.streams.subscribe import SubscribeHandler, Subscriptio
 from taskraft_service.api.streams.subscribe_stream import (
     HEARTBEAT_INTERVAL_MIN_MS,
     SETTLEMENTS_IN_FLIGHT_MAX,
-    SILENCE_MAX_MS,
     SubscribeStream,
 )
 from taskraft_service.api.streams.subscription_state import SubscriptionState
@@ -37,6 +36,7 @@ from taskraft_service.queue.operations.settlements import SettleResult
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 
+SILENCE_MS_MAX = 45_000
 OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
 
 
@@ -205,12 +205,13 @@ async def test_a_stream_with_many_pending_settlements_is_not_read():
 
 async def test_a_client_whose_stream_is_not_read_does_not_count_as_silent():
     one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX)))
+    one.subscription.silence_ms_max = SILENCE_MS_MAX
     loop = asyncio.get_running_loop()
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
     half = asyncio.ensure_future(asyncio.Event().wait())
-    one.link._received_at = before = loop.time() - SILENCE_MAX_MS / 1000 + 0.001
-    waiting = asyncio.ensure_future(one.link._wait_for_end(half))
+    one.link._received_at = before = loop.time() - SILENCE_MS_MAX / 1000 + 0.001
+    waiting = asyncio.ensure_future(one.link._is_silent(half))
     await turns_until(lambda: one.link._received_at > before)
     assert not waiting.done()
     for task in (half, waiting, running):
@@ -220,9 +221,22 @@ async def test_a_client_whose_stream_is_not_read_does_not_count_as_silent():
 
 async def test_a_silent_client_is_disconnected():
     one = Linked()
-    one.link._received_at -= SILENCE_MAX_MS / 1000
-    await one.run()
-    assert one.subscription.responses.ended
+    one.subscription.silence_ms_max = SILENCE_MS_MAX
+    one.link._received_at -= SILENCE_MS_MAX / 1000
+    with pytest.raises(CallRefused) as caught:
+        await one.run()
+    assert caught.value.reason == error_pb2.Error.CLIENT_SILENT
+    assert one.stream.received[-1].go_away.error.reason == error_pb2.Error.CLIENT_SILENT
+
+
+async def test_a_client_without_a_maximum_may_be_silent():
+    one = Linked()
+    one.link._received_at -= 86_400
+    running = one.run()
+    await turn()
+    assert not running.done()
+    one.stream.send(None)
+    await running
 
 
 async def test_messages_of_the_client_count_as_signs_of_life():
@@ -355,18 +369,21 @@ async def test_a_client_is_told_the_next_leader_when_the_leader_is_lost():
     api, _ = subscribe_api(forwarder := Forwarder(LeaderLost(MemberId(2))))
     forwarder.successors[2] = "n3:1"
     stream = Stream(OPENING)
-    await api.subscribe(stream, ANONYMOUS)
+    with pytest.raises(CallRefused) as caught:
+        await api.subscribe(stream, ANONYMOUS)
+    assert caught.value.metadata == {"leader": "n3:1"}
     (message,) = stream.received
-    assert message.go_away.error.reason == error_pb2.Error.NOT_LEADER
+    assert message.go_away.error.reason == caught.value.reason == error_pb2.Error.NOT_LEADER
     assert (message.go_away.leader, message.go_away.retry_ms) == ("n3:1", 0)
 
 
 async def test_a_client_is_told_to_reconnect_when_the_leader_is_lost():
     api, _ = subscribe_api(Forwarder(LeaderLost(MemberId(2))))
     stream = Stream(OPENING)
-    await api.subscribe(stream, ANONYMOUS)
+    with pytest.raises(CallRefused) as caught:
+        await api.subscribe(stream, ANONYMOUS)
     (message,) = stream.received
-    assert message.go_away.error.reason == error_pb2.Error.NO_LEADER
+    assert message.go_away.error.reason == caught.value.reason == error_pb2.Error.NO_LEADER
     assert message.go_away.retry_ms > 0
 
 

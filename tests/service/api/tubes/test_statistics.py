@@ -4,7 +4,6 @@ import asyncio
 import sys
 
 import pytest
-from prometheus_client import generate_latest
 
 from taskraft.v1 import (
     cluster_service_pb2,
@@ -15,6 +14,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.api.cluster.service import server_version
+from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.services import servicers
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from tests.service.conftest import ack, create, put, take
@@ -83,11 +83,16 @@ async def test_ages_grow_while_no_entry_is_applied(node):
     get = pb.GetTasksRequest(tube="mail", selector=task_pb2.TaskSelector(ids=[1]))
     shown = await node.tasks.GetTasks(get)
     assert shown.now_ms - shown.tasks[0].since_ms >= hour_ms
-    scraped = generate_latest(node.server.components.registry).decode()
-    (line,) = (
-        one for one in scraped.splitlines() if 'oldest_ready_age_seconds{tube="mail"}' in one
-    )
-    assert float(line.split()[-1]) >= hour_ms / 1000
+    components = node.server.components
+    families = TubeCollector(components.queues, components.clock.now_ms).slices()
+    ages = {
+        sample.labels["tube"]: sample.value
+        for family in families
+        if family is not None
+        for sample in family.samples
+        if sample.name == "taskraft_oldest_ready_age_seconds"
+    }
+    assert ages["mail"] >= hour_ms / 1000
     assert node.queue.applied_index == applied
 
 

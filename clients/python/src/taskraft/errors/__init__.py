@@ -2,7 +2,8 @@
 
     TaskraftError
     ├── RetryableError       a later retry can succeed; the client has already retried or waited
-    │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable
+    │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable,
+    │   │   ClientSilent
     │   ├── CommitUnknown    the outcome is unknown
     │   └── Overloaded, RateLimited, TubeFull, TubePaused
     ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
@@ -66,6 +67,7 @@ from taskraft.errors._permanent import (
     Violation,
 )
 from taskraft.errors._retryable import (
+    ClientSilent,
     CommitUnknown,
     Draining,
     MembersChanging,
@@ -87,6 +89,7 @@ __all__ = [
     "AccessError",
     "ClientClosed",
     "ClientForked",
+    "ClientSilent",
     "CommitUnknown",
     "ConflictError",
     "CursorTrimmed",

@@ -59,6 +59,12 @@ class MembersChanging(RetryableError):
     reason = "MEMBERS_CHANGING"
 
 
+class ClientSilent(RetryableError):
+    """The client sent no message on its stream for the chosen maximum time."""
+
+    reason = "CLIENT_SILENT"
+
+
 class CommitUnknown(RetryableError):
     """The outcome is unknown: the call may or may not have taken effect."""
 

@@ -124,6 +124,8 @@ class Error(_message.Message):
         """The node did not apply the requested state in time. UNAVAILABLE with RetryInfo."""
         MEMBERS_CHANGING: Error._Reason.ValueType  # 56
         """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
+        CLIENT_SILENT: Error._Reason.ValueType  # 57
+        """The client sent no message on its stream for silence_ms_max. Subscribe again."""
         CURSOR_TRIMMED: Error._Reason.ValueType  # 60
         """Retention has removed the position from the feed; metadata low is the oldest position that is
         left. OUT_OF_RANGE.
@@ -234,6 +236,8 @@ class Error(_message.Message):
     """The node did not apply the requested state in time. UNAVAILABLE with RetryInfo."""
     MEMBERS_CHANGING: Error.Reason.ValueType  # 56
     """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
+    CLIENT_SILENT: Error.Reason.ValueType  # 57
+    """The client sent no message on its stream for silence_ms_max. Subscribe again."""
     CURSOR_TRIMMED: Error.Reason.ValueType  # 60
     """Retention has removed the position from the feed; metadata low is the oldest position that is
     left. OUT_OF_RANGE.

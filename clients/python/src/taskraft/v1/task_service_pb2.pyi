@@ -711,6 +711,7 @@ class SubscribeRequest(_message.Message):
         PRIORITY_BOUND_FIELD_NUMBER: _builtins.int
         TTR_MS_FIELD_NUMBER: _builtins.int
         PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
+        SILENCE_MS_MAX_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
         """Session that holds the leases. An existing session is resumed together with its leases.
         Empty: the server opens a new session and returns its id in Opened.
@@ -728,6 +729,13 @@ class SubscribeRequest(_message.Message):
         """Time to run of the leases. Absent: that of each task."""
         payload_omit: _builtins.bool
         """True: leave the payloads out of the messages."""
+        silence_ms_max: _builtins.int
+        """Maximum time without a message of the client on this stream, in ms; then the server ends the
+        stream with CLIENT_SILENT. 0: no maximum. The stream then lives as long as its connection,
+        which both sides test with keepalive pings of HTTP/2. A process that hangs answers pings, so
+        a consumer that must lose its leases when it hangs sets this field and sends heartbeats, or
+        gives its leases a ttr.
+        """
         @_builtins.property
         def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
             """Where to take from: 1 to 64 sources."""
@@ -747,10 +755,11 @@ class SubscribeRequest(_message.Message):
             priority_bound: _builtins.int | None = ...,
             ttr_ms: _builtins.int | None = ...,
             payload_omit: _builtins.bool = ...,
+            silence_ms_max: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "priority_bound", b"priority_bound", "session_ttr_ms", b"session_ttr_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "silence_ms_max", b"silence_ms_max", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
         _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015
@@ -839,8 +848,8 @@ class SubscribeRequest(_message.Message):
     settlements.
     """
     heartbeat: _builtins.bool
-    """True: asks the server for a heartbeat. A client sends one at least every 15 s when it has
-    nothing else to send.
+    """True: asks the server for a heartbeat. A client with silence_ms_max sends one at least every
+    third of that time when it has nothing else to send.
     """
     @_builtins.property
     def open(self) -> Global___SubscribeRequest.Open:
@@ -982,8 +991,8 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class GoAway(_message.Message):
-        """Announces that the server ends the stream; no task follows. The leases stay valid for the
-        session's ttr_ms.
+        """Announces that the server ends the stream; no task follows. The stream then ends with a status
+        of the same reason. The leases stay valid for the session's ttr_ms.
         """
 
         DESCRIPTOR: _descriptor.Descriptor
@@ -997,7 +1006,9 @@ class SubscribeResponse(_message.Message):
         """Minimum wait before the client reconnects."""
         @_builtins.property
         def error(self) -> _error_pb2.Error:
-            """Reason: DRAINING, NOT_LEADER, NO_LEADER or SESSION_NOT_FOUND, or why a take was refused."""
+            """Reason: DRAINING, NOT_LEADER, NO_LEADER, CLIENT_SILENT or SESSION_NOT_FOUND, or why a take
+            was refused.
+            """
 
         def __init__(
             self,
