@@ -1,52 +1,57 @@
-"""Encode the fields of fixed size of a record by a table.
+"""Encode and decode records by tables of their fields.
 
-A table states once, in the order on disk, which attribute each field has, how it is packed, and
-what the unpacked number becomes. Adding a field to a record is one line in its table, and a new
-format version in ``storage/manifest.py``.
+A ``FieldTable`` states the layout of a record once: its fields in the order of their bytes. Both
+directions follow from it:
+
+    ENDING = FieldTable(
+        Ending,
+        Number("at_ms", "q"),
+        Text("tube"),
+        Texts("key"),
+    )
+    record = ENDING.write(ending)
+    ending, end = ENDING.read(record)
+
+A table is compiled when it is made, see ``table_source``. A change of a table changes the format of
+the store: see ``persistence.state_records.FORMAT``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from struct import Struct
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-Field: TypeAlias = tuple[str, str, Callable[[Any], object]]
-"""Attribute name (dotted for nested values), ``struct`` code, conversion of the unpacked number."""
+from taskraft_service.queue.codecs.fields import Field
+from taskraft_service.queue.codecs.table_source import NO_PARTS, Parts, TableSource
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class FieldTable:
-    """The fields of a record in their order, followed by ``more`` numbers without an attribute."""
+class _Read(Protocol[T_co]):
+    def __call__(self, record: bytes, at: int = 0, /) -> tuple[T_co, int]: ...
 
-    __slots__ = ("_convert", "_names", "_struct", "_values_of", "size")
 
-    def __init__(self, fields: Sequence[Field], more: str = "") -> None:
-        """Build the table; ``more`` has the ``struct`` codes of the numbers after the fields."""
-        self._names: Final = tuple(name for name, _, _ in fields)
-        self._convert: Final = tuple(convert for _, _, convert in fields)
-        self._struct: Final = Struct(">" + "".join(code for _, code, _ in fields) + more)
-        self._values_of: Final = attrgetter(*self._names)
-        self.size: Final = self._struct.size
+class FieldTable(Generic[T]):
+    """The fields of a record, with the functions that encode and decode it.
 
-    def write(self, source: object, *more: int) -> bytes:
-        """Return the fields of ``source`` and the other numbers as bytes."""
-        return self._struct.pack(*self._values_of(source), *more)
+    Attributes:
+        write: returns the record of a value, which has the attributes that the fields name.
+        read: returns the value of the record that begins at a position, and the position after it.
+        source: the source of both functions.
+    """
 
-    def write_values(self, values: Sequence[object], *more: int) -> bytes:
-        """Return the given values, one for each field, and the other numbers as bytes."""
-        return self._struct.pack(*values, *more)
+    __slots__ = ("read", "source", "write")
 
-    def values_of(self, source: object) -> tuple[Any, ...]:
-        """Return the values of the fields of ``source``, in order."""
-        values: tuple[Any, ...] = self._values_of(source)
-        return values
+    def __init__(self, make: Callable[..., T], *fields: Field, parts: Parts = NO_PARTS) -> None:
+        """Compile a table.
 
-    def read(self, record: bytes, at: int = 0) -> tuple[Mapping[str, Any], Sequence[int]]:
-        """Return the fields that begin at ``at``, by name, and the other numbers."""
-        numbers = self._struct.unpack_from(record, at)
-        fields = {
-            name: convert(number)
-            for name, convert, number in zip(self._names, self._convert, numbers, strict=False)
-        }
-        return fields, numbers[len(self._names) :]
+        ``make`` gets the fields that are read as keywords. ``parts``: makers of the attributes that
+        dotted names refer to, by attribute. A part that may be None has a ``Present``.
+        """
+        source = TableSource(fields, parts)
+        self.source: Final = source.text()
+        names = source.names | {"_make": make}
+        exec(compile(self.source, "<field table>", "exec"), names)  # noqa: S102 - no input of users
+        self.write: Final[Callable[[Any], bytes]] = names["write"]
+        self.read: Final[_Read[T]] = names["read"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.extras_codec import read_extras, write_extras
+from taskraft_service.queue.codecs.extras_codec import EXTRAS
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
 from taskraft_service.queue.entities.task_state import STATES
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
@@ -42,7 +42,7 @@ def write_task(task: QueueTask) -> bytes:
         flags, body = _BODY_APART, b""
     if extras is not NO_EXTRAS:
         flags |= _HAS_EXTRAS
-        rare = write_extras(extras)
+        rare = EXTRAS.write(extras)
     if task.has_times:
         flags |= _HAS_TIMES
         times = _times.pack(
@@ -115,7 +115,7 @@ def read_task(tube: QueueTube, task_id: int, record: bytes) -> tuple[QueueTask, 
     at, end = end, end + subqueue_bytes
     task.subqueue = record[at:end].decode() if subqueue_bytes else ""
     if flags & _HAS_EXTRAS:
-        task.extras, end = read_extras(record, end)
+        task.extras, end = EXTRAS.read(record, end)
     else:
         task.extras = NO_EXTRAS
     apart = flags & _BODY_APART

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
@@ -26,9 +25,6 @@ class SessionView:
 
 LABEL_CHARACTERS: Final = 8
 """Number of characters of a session id that events show; the full id is secret."""
-
-_record = Struct(">Q??qqqqHHH")
-_OWN_TTR = -1
 
 
 class QueueSession:
@@ -98,50 +94,3 @@ class QueueSession:
             self.created_ms,
             self.owner,
         )
-
-    def record(self) -> bytes:
-        """Return the record of the session."""
-        session_id = self.id.encode()
-        name = self.name.encode()
-        owner = self.owner.encode()
-        head = _record.pack(
-            self.number,
-            self.attached,
-            self.orphaned,
-            self.ttr_ms,
-            _OWN_TTR if self.default_ttr_ms is None else self.default_ttr_ms,
-            self.expires_ms,
-            self.created_ms,
-            len(session_id),
-            len(name),
-            len(owner),
-        )
-        return b"".join((head, session_id, name, owner))
-
-
-def read_session(record: bytes) -> QueueSession:
-    """Return the session of a record; its leases are not part of the record."""
-    (
-        number,
-        attached,
-        orphaned,
-        ttr_ms,
-        default_ttr_ms,
-        expires_ms,
-        created_ms,
-        id_bytes,
-        name_bytes,
-        owner_bytes,
-    ) = _record.unpack_from(record)
-    id_end = _record.size + id_bytes
-    session_id = record[_record.size : id_end].decode()
-    name_end = id_end + name_bytes
-    name = record[id_end:name_end].decode()
-    session = QueueSession(number, session_id, name, ttr_ms, created_ms)
-    session.owner = record[name_end : name_end + owner_bytes].decode()
-    session.attached = attached
-    session.orphaned = orphaned
-    session.default_ttr_ms = None if default_ttr_ms == _OWN_TTR else default_ttr_ms
-    session.expires_ms = expires_ms
-    session.timer = session.due()
-    return session

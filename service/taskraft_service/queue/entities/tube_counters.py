@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum, unique
 from itertools import accumulate
 from struct import Struct
-from typing import ClassVar, Final
+from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import FINISHED, GONE, STATES, State
@@ -75,7 +75,6 @@ class TubeCounters:
         whole: the counters of all tubes together, which count the same changes.
     """
 
-    RECORD_BYTES: ClassVar[int] = _record.size
     __slots__ = (
         "arrivals",
         "before",
@@ -217,15 +216,15 @@ class TubeCounters:
         )
 
     @classmethod
-    def read(cls, record: bytes, start: int) -> TubeCounters:
-        """Return the counters in the record of a tube."""
+    def read(cls, record: bytes, start: int) -> tuple[TubeCounters, int]:
+        """Return the counters in the record of a tube, and the position after them."""
         numbers = list(_record.unpack_from(record, start))
         counters = cls()
         for (name, length), end in zip(_PARTS, _ENDS, strict=True):
             setattr(counters, name, numbers[end - length : end])
         counters.payload_bytes, counters.finished = numbers[-2:]
         counters.begin()
-        return counters
+        return counters, start + _record.size
 
     @classmethod
     def sum_of(cls, tubes: Sequence[TubeCounters]) -> TubeCounters:

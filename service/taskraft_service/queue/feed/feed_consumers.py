@@ -7,17 +7,14 @@ bytes of the feed is not delayed, so a dead consumer cannot fill the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from struct import Struct
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number, Rows, Size, Text
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
-
-_record: Final = Struct(">QQH")
-_position: Final = Struct(">HQ")
 
 
 class FeedConsumer:
@@ -40,23 +37,29 @@ class FeedConsumer:
         """Return the consumer as a value."""
         return ConsumerView(self.name, dict(self.next_seq), self.committed_ms, self.idle_ttl_ms)
 
-    def record(self) -> bytes:
-        """Return the record of the consumer; the same bytes on all replicas."""
-        head = _record.pack(self.committed_ms, self.idle_ttl_ms, len(self.next_seq))
-        positions = (_position.pack(*position) for position in sorted(self.next_seq.items()))
-        return b"".join((head, *positions, write_texts([self.name.encode()])))
+
+def _positions_of(consumer: FeedConsumer) -> Sequence[tuple[int, int]]:
+    return sorted(consumer.next_seq.items())
 
 
-def read_consumer(record: bytes) -> FeedConsumer:
-    """Return the consumer of a record."""
-    committed_ms, idle_ttl_ms, count = _record.unpack_from(record)
-    end = _record.size + count * _position.size
-    (name,), _ = read_texts(record, end, 1)
-    consumer = FeedConsumer(name.decode())
+def _consumer(
+    committed_ms: int, idle_ttl_ms: int, positions: Sequence[tuple[int, int]], name: str
+) -> FeedConsumer:
+    consumer = FeedConsumer(name)
     consumer.committed_ms = committed_ms
     consumer.idle_ttl_ms = idle_ttl_ms
-    consumer.next_seq = dict(_position.iter_unpack(record[_record.size : end]))
+    consumer.next_seq = dict(positions)
     return consumer
+
+
+CONSUMER_RECORD: Final = FieldTable(
+    _consumer,
+    Number("committed_ms", "Q"),
+    Number("idle_ttl_ms", "Q"),
+    Size("H", "positions"),
+    Rows("positions", "HQ", of=_positions_of),
+    Text("name"),
+)
 
 
 class FeedConsumers:
@@ -109,14 +112,14 @@ class FeedConsumers:
         """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             consumer = self._by_name.get(name)
-            record = consumer.record() if consumer is not None else None
+            record = CONSUMER_RECORD.write(consumer) if consumer is not None else None
             writes.append((consumer_key(name), record))
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
         """Read all consumers."""
         for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
-            consumer = read_consumer(record)
+            consumer, _ = CONSUMER_RECORD.read(record)
             self._by_name[consumer.name] = consumer
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Number
+from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
@@ -293,7 +295,12 @@ DEFINITIONS: Final = (
         predict=_predict_cancel,
         side=side_of_tube,
         answer=table_answer(
-            30, CancelResult, (("asked", "I"), ("removed", "I"), ("continue_after_id", "Q"))
+            30,
+            CancelResult,
+            Number("asked", "I"),
+            Number("removed", "I"),
+            Number("continue_after_id", "Q"),
+            REFUSED_ITEMS,
         ),
     ),
 )

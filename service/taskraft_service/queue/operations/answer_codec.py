@@ -7,21 +7,17 @@ repetition. Each record begins with a byte that identifies its codec.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
-from struct import Struct
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
-from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Constant, Field, Number
+from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.state.queue_state import QueueState
 
 R = TypeVar("R")
-KIND_BYTES: Final = 1
-COUNT: Final = Struct(">I")
-_refusal: Final = Struct(">IHI")
-"""Item, reason, number of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,74 +35,21 @@ class AnswerCodec(Generic[R]):
     repeat: Callable[[QueueState, bytes], R | Refusal]
 
 
-def table_answer(
-    kind: int, result: Callable[..., R], fields: Sequence[tuple[str, str]]
-) -> AnswerCodec[R]:
-    """Return the codec of a result that consists of numbers and the refused items.
+def table_answer(kind: int, result: Callable[..., R], *fields: Field) -> AnswerCodec[R]:
+    """Return the codec of a result that is kept whole; ``result`` makes it from the fields."""
+    table = FieldTable(result, Constant("B", kind), *fields)
+    return AnswerCodec((kind,), table.write, lambda _state, kept: table.read(kept)[0])
 
-    ``fields``: name and struct code of each number, in order.
+
+def shown_answer(kind: int, show: Callable[..., R | Refusal], *fields: Field) -> AnswerCodec[R]:
+    """Return the codec of a result of which only a reference is kept.
+
+    ``show`` gets the state, and the fields as keywords. It returns the answer as it is now.
     """
-    names = [name for name, _ in fields]
-    record = Struct(">B" + "".join(code for _, code in fields))
-    values_of = attrgetter(*names)
-
-    def write(answer: R) -> bytes:
-        return record.pack(kind, *values_of(answer)) + write_refusals(attrgetter("refused")(answer))
-
-    def repeat(_state: QueueState, kept: bytes) -> R:
-        _, *numbers = record.unpack_from(kept)
-        values = dict(zip(names, numbers, strict=True))
-        return result(**values, refused=read_refusals(kept, record.size))
-
-    return AnswerCodec((kind,), write, repeat)
+    table: FieldTable[dict[str, Any]] = FieldTable(dict, Constant("B", kind), *fields)
+    return AnswerCodec((kind,), table.write, lambda state, kept: show(state, **table.read(kept)[0]))
 
 
-def named_answer(
-    kind: int, name_of: Callable[[R], str], show: Callable[[QueueState, str], R | Refusal]
-) -> AnswerCodec[R]:
-    """Return the codec of a result that is kept by its name and shown as it is when repeated."""
-    prefix = bytes((kind,))
-    return AnswerCodec(
-        (kind,),
-        lambda answer: prefix + name_of(answer).encode(),
-        lambda state, kept: show(state, kept[KIND_BYTES:].decode()),
-    )
-
-
-def write_numbers(numbers: Sequence[int]) -> bytes:
-    """Return unsigned 64-bit numbers, one after the other."""
-    return Struct(f">{len(numbers)}Q").pack(*numbers)
-
-
-def read_numbers(kept: bytes, at: int, count: int) -> tuple[list[int], int]:
-    """Return ``count`` numbers that begin at ``at``, and the position after them."""
-    numbers = Struct(f">{count}Q")
-    return list(numbers.unpack_from(kept, at)), at + numbers.size
-
-
-def write_refusals(refused: Sequence[ItemRefusal]) -> bytes:
-    """Return the refused items with their number in front."""
-    parts = [COUNT.pack(len(refused))]
-    for item in refused:
-        refusal = item.refusal
-        texts = [refusal.message, *(text for pair in refusal.metadata.items() for text in pair)]
-        parts.append(_refusal.pack(item.item, refusal.reason, len(texts)))
-        parts.append(write_texts([text.encode() for text in texts]))
-    return b"".join(parts)
-
-
-def read_refusals(kept: bytes, at: int) -> Sequence[ItemRefusal]:
-    """Return the refused items that begin at ``at``."""
-    (count,) = COUNT.unpack_from(kept, at)
-    at += COUNT.size
-    refused = []
-    for _ in range(count):
-        item, reason, text_count = _refusal.unpack_from(kept, at)
-        texts, at = read_texts(kept, at + _refusal.size, text_count)
-        message, *pairs = (text.decode() for text in texts)
-        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        refused.append(ItemRefusal(item, Refusal(Reason(reason), message, metadata)))
-    return refused
-
-
-COUNT_ANSWER: Final = table_answer(5, CountResult, (("count", "Q"), ("continue_after_id", "Q")))
+COUNT_ANSWER: Final = table_answer(
+    5, CountResult, Number("count", "Q"), Number("continue_after_id", "Q"), REFUSED_ITEMS
+)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from struct import Struct
 from typing import Any, Final, assert_never
 
+from taskraft_service.queue.codecs.fields import Blobs
 from taskraft_service.queue.entities.new_task import TaskReference
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
 from taskraft_service.queue.operations import kick_bury_delete
@@ -17,7 +17,7 @@ from taskraft_service.queue.operations import move as move_module
 from taskraft_service.queue.operations import put as put_module
 from taskraft_service.queue.operations import settle as settle_module
 from taskraft_service.queue.operations import update_tasks as update_module
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec, shown_answer
 from taskraft_service.queue.operations.batch_checks import (
     BATCH_BRANCHES,
     BatchChecks,
@@ -174,31 +174,16 @@ def _growth_bytes(command: ExecuteBatch) -> int:
     return sum([BATCHABLE[type(one)].growth_bytes(one) for one in command.operations])
 
 
-_list: Final = Struct(">BI")
-_length: Final = Struct(">I")
-_BATCH: Final = 31
+def _parts_of(answer: BatchResult) -> Sequence[bytes]:
+    return [_ANSWER_OF[type(one)].write(one) for one in answer.results]
 
 
-def _write_answer(answer: BatchResult) -> bytes:
-    parts = [_list.pack(_BATCH, len(answer.results))]
-    for one in answer.results:
-        part = _ANSWER_OF[type(one)].write(one)
-        parts += (_length.pack(len(part)), part)
-    return b"".join(parts)
-
-
-def _repeat_answer(state: QueueState, kept: bytes) -> BatchResult:
-    _, count = _list.unpack_from(kept)
-    at = _list.size
+def _show(state: QueueState, parts: Sequence[bytes]) -> BatchResult:
     results: list[BatchOutcome] = []
-    for _ in range(count):
-        (length,) = _length.unpack_from(kept, at)
-        at += _length.size
-        part = kept[at : at + length]
+    for part in parts:
         result = _ANSWERS[part[0]].repeat(state, part)
         assert not isinstance(result, Refusal), "a kept batch holds no refusal"
         results.append(result)
-        at += length
     return BatchResult(results)
 
 
@@ -207,7 +192,7 @@ DEFINITION: Final = CommandDefinition(
     execute_batch,
     predict=_predict,
     side=_side,
-    answer=AnswerCodec((_BATCH,), _write_answer, _repeat_answer),
+    answer=shown_answer(31, _show, Blobs("parts", of=_parts_of)),
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
 )

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.group import (
     GroupState,
     GroupTask,
@@ -22,7 +23,7 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.admin import ask_to_stop
-from taskraft_service.queue.operations.answer_codec import named_answer
+from taskraft_service.queue.operations.answer_codec import shown_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.put import Put, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
@@ -278,11 +279,7 @@ def _show(state: QueueState, name: str) -> GroupResult | Refusal:
     return group if isinstance(group, Refusal) else GroupResult(group.view())
 
 
-def _name_of(answer: GroupResult) -> str:
-    return answer.group.name
-
-
-_ANSWER: Final = named_answer(10, _name_of, _show)
+_ANSWER: Final = shown_answer(10, _show, Text("name", of="group.name", to_end=True))
 DEFINITIONS: Final = (
     CommandDefinition(
         CreateGroup, create_group, predict=predict_nothing, side=replicated, answer=_ANSWER

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from struct import Struct
+from operator import itemgetter
 from typing import Final
 
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Constant, Number, Numbers
+from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask, TaskReference
@@ -16,14 +19,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.entities.tube_profiles import suitable_task
-from taskraft_service.queue.operations.answer_codec import (
-    COUNT,
-    AnswerCodec,
-    read_numbers,
-    read_refusals,
-    write_numbers,
-    write_refusals,
-)
+from taskraft_service.queue.operations.answer_codec import AnswerCodec
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     Violation,
@@ -285,33 +281,32 @@ def _growth_bytes(command: Put) -> int:
     return sum(len(task.body) + TASK_BYTES for task in command.tasks)
 
 
-_run: Final = Struct(">BQI")
-_list: Final = Struct(">BI")
-_RUN: Final = 1
-_LIST: Final = 2
+def _dense(first: int, count: int) -> PutResult:
+    return PutResult(range(first, first + count))
+
+
+_DENSE: Final = FieldTable(
+    _dense, Constant("B", 1), Number("first", "Q", of=itemgetter(0)), Number("count", "I", of=len)
+)
+"""Consecutive ids without refusals, the usual answer."""
+_LISTED: Final = FieldTable(
+    PutResult, Constant("B", 2), Numbers("ids", "Q"), Numbers("existing", "Q"), REFUSED_ITEMS
+)
 
 
 def _write_answer(answer: PutResult) -> bytes:
-    """Return consecutive ids as the first id and their number, other answers as lists."""
-    ids, refused, existing = answer.ids, answer.refused, answer.existing
-    if not refused and not existing and ids and len(ids) == ids[-1] - ids[0] + 1:
-        return _run.pack(_RUN, ids[0], len(ids))
-    parts = (_list.pack(_LIST, len(ids)), write_numbers(ids), COUNT.pack(len(existing)))
-    return b"".join((*parts, write_numbers(existing), write_refusals(refused)))
+    ids = answer.ids
+    if not answer.refused and not answer.existing and ids and len(ids) == ids[-1] - ids[0] + 1:
+        return _DENSE.write(ids)
+    return _LISTED.write(answer)
 
 
 def _repeat_answer(_state: QueueState, kept: bytes) -> PutResult:
-    if kept[0] == _RUN:
-        _, first, count = _run.unpack(kept)
-        return PutResult(range(first, first + count))
-    _, count = _list.unpack_from(kept)
-    ids, at = read_numbers(kept, _list.size, count)
-    (count,) = COUNT.unpack_from(kept, at)
-    existing, at = read_numbers(kept, at + COUNT.size, count)
-    return PutResult(ids, read_refusals(kept, at), existing)
+    table = _DENSE if kept[0] == 1 else _LISTED
+    return table.read(kept)[0]
 
 
-ANSWER: Final = AnswerCodec((_RUN, _LIST), _write_answer, _repeat_answer)
+ANSWER: Final = AnswerCodec((1, 2), _write_answer, _repeat_answer)
 DEFINITION: Final = CommandDefinition(
     Put,
     put,

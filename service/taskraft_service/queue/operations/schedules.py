@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -242,11 +243,7 @@ def _show(state: QueueState, name: str) -> ScheduleResult | Refusal:
     return schedule if isinstance(schedule, Refusal) else ScheduleResult(schedule.view())
 
 
-def _name_of(answer: ScheduleResult) -> str:
-    return answer.schedule.name
-
-
-_ANSWER: Final = named_answer(8, _name_of, _show)
+_ANSWER: Final = shown_answer(8, _show, Text("name", of="schedule.name", to_end=True))
 DEFINITIONS: Final = (
     CommandDefinition(
         CreateSchedule, create_schedule, predict=predict_nothing, side=replicated, answer=_ANSWER

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession, SessionView
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, named_answer
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     Idempotent,
@@ -207,17 +208,13 @@ def _show(state: QueueState, session_id: str) -> SessionResult | Refusal:
     return session if isinstance(session, Refusal) else SessionResult(session.view())
 
 
-def _id_of(answer: SessionResult) -> str:
-    return answer.session.session_id
-
-
 DEFINITIONS: Final = (
     CommandDefinition(
         OpenSession,
         open_session,
         predict=predict_nothing,
         side=replicated,
-        answer=named_answer(7, _id_of, _show),
+        answer=shown_answer(7, _show, Text("session_id", of="session.session_id", to_end=True)),
     ),
     CommandDefinition(
         KeepSessions, keep_sessions, predict=predict_nothing, side=replicated, answer=None

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.operations.answer_codec import AnswerCodec
+from taskraft_service.queue.operations.answer_codec import shown_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
@@ -68,15 +68,7 @@ def _renew_session_ttr(state: QueueState) -> None:
             state.sessions.touch(session)
 
 
-_SETTINGS: Final = 9
-
-
-def _write_answer(_answer: SettingsResult) -> bytes:
-    return bytes((_SETTINGS,))
-
-
-def _repeat_answer(state: QueueState, _kept: bytes) -> SettingsResult:
-    """Return the settings as they are now."""
+def _show(state: QueueState) -> SettingsResult:
     return SettingsResult(state.settings)
 
 
@@ -85,5 +77,5 @@ DEFINITION: Final = CommandDefinition(
     configure,
     predict=predict_nothing,
     side=replicated,
-    answer=AnswerCodec((_SETTINGS,), _write_answer, _repeat_answer),
+    answer=shown_answer(9, _show),
 )

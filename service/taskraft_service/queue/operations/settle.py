@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from struct import Struct
 from typing import Final, assert_never
 
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Items, Number
+from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
     NEVER_MS,
@@ -23,11 +25,7 @@ from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
-from taskraft_service.queue.operations.answer_codec import (
-    AnswerCodec,
-    read_refusals,
-    write_refusals,
-)
+from taskraft_service.queue.operations.answer_codec import table_answer
 from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
 from taskraft_service.queue.operations.ready_prediction import (
     ReadyPrediction,
@@ -287,26 +285,13 @@ def _kept_bytes(settlement: Settlement) -> int:
     return content + (len(settlement.result or b"") if isinstance(settlement, Ack) else 0)
 
 
-_list: Final = Struct(">BI")
-_touched: Final = Struct(">QQ?")
-_SETTLED: Final = 4
-
-
-def _write_answer(answer: SettleResult) -> bytes:
-    touched = answer.touched
-    leases = [_touched.pack(one.token, one.lease_until_ms, one.cancel_requested) for one in touched]
-    head = _list.pack(_SETTLED, len(touched))
-    return b"".join((head, *leases, write_refusals(answer.refused)))
-
-
-def _repeat_answer(_state: QueueState, kept: bytes) -> SettleResult:
-    _, count = _list.unpack_from(kept)
-    end = _list.size + count * _touched.size
-    touched = [TouchedLease(*lease) for lease in _touched.iter_unpack(kept[_list.size : end])]
-    return SettleResult(read_refusals(kept, end), touched)
-
-
-ANSWER: Final = AnswerCodec((_SETTLED,), _write_answer, _repeat_answer)
+_TOUCHED: Final = FieldTable(
+    TouchedLease,
+    Number("token", "Q"),
+    Number("lease_until_ms", "Q"),
+    Number("cancel_requested", "?"),
+)
+ANSWER: Final = table_answer(4, SettleResult, Items("touched", _TOUCHED), REFUSED_ITEMS)
 DEFINITION: Final = CommandDefinition(
     Settle,
     settle,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from struct import Struct
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Numbers
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task
@@ -16,7 +16,7 @@ from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY, T
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.operations.answer_codec import AnswerCodec, read_numbers, write_numbers
+from taskraft_service.queue.operations.answer_codec import shown_answer
 from taskraft_service.queue.operations.choosing import choose, choose_living
 from taskraft_service.queue.operations.command_definition import CommandDefinition
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
@@ -229,18 +229,12 @@ def _side(command: Take, side_lookup: SideLookup) -> Side:
     return union_of_sides(side_lookup(tube) for tube in command.tubes)
 
 
-_list: Final = Struct(">BI")
-_TOKENS: Final = 3
+def _tokens_of(answer: TakeResult) -> Sequence[int]:
+    return [task.token for task in answer.tasks]
 
 
-def _write_answer(answer: TakeResult) -> bytes:
-    tokens = [task.token for task in answer.tasks]
-    return _list.pack(_TOKENS, len(tokens)) + write_numbers(tokens)
-
-
-def _repeat_answer(state: QueueState, kept: bytes) -> TakeResult:
+def _show(state: QueueState, tokens: Sequence[int]) -> TakeResult:
     """Return the leases of the first answer that are still valid."""
-    tokens, _ = read_numbers(kept, _list.size, _list.unpack_from(kept)[1])
     tasks = [state.leases[token] for token in tokens if token in state.leases]
     return TakeResult([task.view(state.body(task)) for task in tasks])
 
@@ -250,5 +244,5 @@ DEFINITION: Final = CommandDefinition(
     take,
     predict=predict_nothing,
     side=_side,
-    answer=AnswerCodec((_TOKENS,), _write_answer, _repeat_answer),
+    answer=shown_answer(3, _show, Numbers("tokens", "Q", of=_tokens_of)),
 )

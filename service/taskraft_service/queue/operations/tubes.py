@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from struct import Struct
 from typing import Final
 
+from taskraft_service.queue.codecs.fields import Number, Text
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView, violations
 from taskraft_service.queue.entities.tube_profiles import PROFILES
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec
+from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     replicated,
@@ -231,21 +231,14 @@ def clear_away(state: QueueState, tasks_max: int) -> None:
         tasks_max -= len(tasks)
 
 
-_existed: Final = Struct(">B?")
-_TUBE: Final = 6
+def _show(state: QueueState, name: str, *, existed: bool) -> TubeResult | Refusal:
+    tube = state.tubes.find(name)
+    return tube if isinstance(tube, Refusal) else TubeResult(tube.view(), existed)
 
 
-def _write_answer(answer: TubeResult) -> bytes:
-    return _existed.pack(_TUBE, answer.existed) + answer.tube.name.encode()
-
-
-def _repeat_answer(state: QueueState, kept: bytes) -> TubeResult | Refusal:
-    """Return the tube as it is now."""
-    tube = state.tubes.find(kept[_existed.size :].decode())
-    return tube if isinstance(tube, Refusal) else TubeResult(tube.view(), bool(kept[1]))
-
-
-TUBE_ANSWER: Final = AnswerCodec((_TUBE,), _write_answer, _repeat_answer)
+TUBE_ANSWER: Final = shown_answer(
+    6, _show, Number("existed", "?"), Text("name", of="tube.name", to_end=True)
+)
 DEFINITIONS: Final = (
     CommandDefinition(
         CreateTube, create_tube, predict=predict_nothing, side=replicated, answer=TUBE_ANSWER

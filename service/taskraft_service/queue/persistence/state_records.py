@@ -12,7 +12,8 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.settings_codec import read_settings, write_settings
+from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
+from taskraft_service.queue.codecs.settings_codec import SETTINGS
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import GONE, READY, TAKEN
@@ -20,6 +21,7 @@ from taskraft_service.queue.entities.task_update import Editor, unchanged
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
+from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.task_writes import (
     HOLDER,
@@ -28,6 +30,7 @@ from taskraft_service.queue.persistence.task_writes import (
     delete_tasks,
 )
 from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState
+from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
 from taskraft_service.queue.state.timers import Timers, write_timer
 from taskraft_service.queue.state.tube_codec import read_tube, write_tube
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
@@ -136,7 +139,7 @@ def _meta(state: QueueState) -> bytes:
     )
     parts = (
         state.removals.meta(),
-        write_settings(state.settings),
+        SETTINGS.write(state.settings),
         state.requests.record(),
         state.feed.record(),
         state.groups.meta(),
@@ -211,7 +214,7 @@ def _open_meta(state: QueueState, meta: bytes) -> None:
     ) = META_HEAD.unpack_from(meta)
     at = META_HEAD.size
     at = state.removals.restore_meta(meta, at, state.store, state.limits)
-    state.settings, at = read_settings(meta, at)
+    state.settings, at = SETTINGS.read(meta, at)
     at = state.requests.restore(meta, at)
     at = state.feed.restore(meta, at)
     at = state.groups.restore_meta(meta, at)
@@ -269,12 +272,12 @@ def _parts(state: QueueState) -> Iterator[bytes]:
             yield task.id.to_bytes(8, "big") + write_task(task)
             yield state.body(task)
     for _, session in sorted(state.sessions.items()):
-        yield session.record()
+        yield SESSION_RECORD.write(session)
         yield repr(list(session.held)).encode()
     yield repr(list(state.leases)).encode()
     yield from state.failures.digest_parts()
-    yield from (consumer.record() for consumer in state.consumers)
-    yield from (schedule.record() for schedule in state.schedules)
+    yield from (CONSUMER_RECORD.write(consumer) for consumer in state.consumers)
+    yield from (SCHEDULE_RECORD.write(schedule) for schedule in state.schedules)
     yield from state.groups.digest_parts()
     yield from state.dependents.digest_parts()
     for place, task_id in state.unique_keys.items():

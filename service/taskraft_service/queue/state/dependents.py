@@ -15,16 +15,16 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number, Text
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex
+from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex, set_member
 from taskraft_service.queue.values import value
 
 _meta: Final = Struct(">QQQ")
-_record: Final = Struct(">QBQIQ")
-"""Set, outcome, task id, tube and id of the last dependent that was told; the tube name follows."""
 
 
 @value
@@ -99,7 +99,7 @@ class DependentsIndex:
         if ending is None:
             record = self._store.get(ending_key(self.first))
             assert record is not None, f"there is no ending {self.first}"
-            ending = _read(record)
+            ending, _ = ENDING_RECORD.read(record)
         return ending
 
     def untold(self, ending: TaskEnding, tasks_max: int) -> Sequence[SetMember]:
@@ -126,7 +126,9 @@ class DependentsIndex:
     def collect(self, writes: list[Write]) -> None:
         """Append the changes since the last call to ``writes``."""
         for serial, ending in self._fresh.items():
-            writes.append((ending_key(serial), None if ending is None else _write(ending)))
+            writes.append(
+                (ending_key(serial), None if ending is None else ENDING_RECORD.write(ending))
+            )
         self._fresh.clear()
         self.members.collect(writes)
 
@@ -144,19 +146,20 @@ class DependentsIndex:
         yield self.meta()
         known = dict(self._store.scan(ENDING, prefix_stop(ENDING)))
         known |= {
-            ending_key(serial): b"" if ending is None else _write(ending)
+            ending_key(serial): b"" if ending is None else ENDING_RECORD.write(ending)
             for serial, ending in self._fresh.items()
         }
         yield from (key + record for key, record in sorted(known.items()) if record)
         yield from self.members.keys()
 
 
-def _write(ending: TaskEnding) -> bytes:
-    head = _record.pack(ending.number, ending.outcome, ending.id, *ending.told)
-    return head + ending.tube.encode()
-
-
-def _read(record: bytes) -> TaskEnding:
-    number, outcome, task_id, *told = _record.unpack_from(record)
-    tube = record[_record.size :].decode()
-    return TaskEnding(number, TaskOutcome(outcome), tube, task_id, (told[0], told[1]))
+ENDING_RECORD: Final = FieldTable(
+    TaskEnding,
+    Number("number", "Q"),
+    Number("outcome", "B", TaskOutcome),
+    Number("id", "Q"),
+    Number("told.tube", "I", of="told[0]"),
+    Number("told.task_id", "Q", of="told[1]"),
+    Text("tube", to_end=True),
+    parts={"told": set_member},
+)

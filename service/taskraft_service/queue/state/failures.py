@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number, Size, Text, Texts
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, Failure, TaskView
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -25,11 +26,42 @@ from taskraft_service.queue.store.keys import (
     prefix_stop,
 )
 from taskraft_service.queue.store.store import Store, Write
+from taskraft_service.queue.values import value
 
-_record: Final = Struct(">IQQQIBBH")
-"""Tube, task, instants of put and end, attempts, outcome, fatal, number of parts of the key."""
 _serial: Final = Struct(">Q")
 _range: Final = Struct(">QQ")
+
+
+@value
+class KeptFailure:
+    """The failure of a task that is gone; ``tube`` is the number of its tube."""
+
+    tube: int
+    task_id: int
+    created_ms: int
+    ended_ms: int
+    attempt: int
+    outcome: TaskOutcome
+    fatal: bool
+    type: str
+    message: str
+    key: tuple[str, ...]
+
+
+FAILURE_RECORD: Final = FieldTable(
+    KeptFailure,
+    Number("tube", "I"),
+    Number("task_id", "Q"),
+    Number("created_ms", "Q"),
+    Number("ended_ms", "Q"),
+    Number("attempt", "I"),
+    Number("outcome", "B", TaskOutcome),
+    Number("fatal", "B", bool),
+    Size("H", "key"),
+    Text("type"),
+    Text("message"),
+    Texts("key"),
+)
 
 
 class FailureTable:
@@ -52,7 +84,7 @@ class FailureTable:
         """Keep the failure of a task that leaves; delete the oldest if there are too many."""
         failure, key = task.extras.failure, task.extras.unique_key
         assert failure is not None
-        head = _record.pack(
+        kept = KeptFailure(
             task.tube.number,
             task.id,
             task.created_ms,
@@ -60,13 +92,12 @@ class FailureTable:
             task.attempt,
             outcome,
             failure.fatal,
-            len(key),
+            failure.type,
+            failure.message,
+            key,
         )
-        texts = (failure.type, failure.message, *key)
         serial = _serial.pack(self.following)
-        self._fresh[failure_key(self.following)] = head + write_texts(
-            [text.encode() for text in texts]
-        )
+        self._fresh[failure_key(self.following)] = FAILURE_RECORD.write(kept)
         self._fresh[failed_task_key(task.tube.number, task.id)] = serial
         if key:
             self._fresh[failed_key_key(task.tube.number, key)] = serial
@@ -86,7 +117,7 @@ class FailureTable:
             if self.first == self.following:
                 return
             if self._oldest_ms is None:
-                self._oldest_ms = _record.unpack_from(self._record(self.first))[3]
+                self._oldest_ms = self._kept(self.first).ended_ms
             if self._oldest_ms + limits.failure_retention_ms > now_ms:
                 return
             self._forget_first()
@@ -104,35 +135,32 @@ class FailureTable:
             return self._fresh[key]
         return self._store.get(key)
 
-    def _record(self, serial: int) -> bytes:
+    def _kept(self, serial: int) -> KeptFailure:
         record = self._get(failure_key(serial))
         assert record is not None, f"there is no failure {serial}"
-        return record
+        kept, _ = FAILURE_RECORD.read(record)
+        return kept
 
     def _view(self, tube: QueueTube, serial: bytes | None) -> TaskView | None:
         """Return a failed task as it is shown: without content."""
         if serial is None:
             return None
-        record = self._record(*_serial.unpack(serial))
-        _, task_id, created_ms, ended_ms, attempt, outcome, fatal, _ = _record.unpack_from(record)
-        kind, message, *key = _texts_of(record)
+        kept = self._kept(*_serial.unpack(serial))
         extras = Extras(
-            failure=Failure(kind, message, bool(fatal)),
-            outcome=TaskOutcome(outcome),
-            unique_key=tuple(key),
+            failure=Failure(kept.type, kept.message, kept.fatal),
+            outcome=kept.outcome,
+            unique_key=kept.key,
         )
         return TaskView(
-            tube.name, task_id, b"", State.GONE, 0, 0, attempt, created_ms, ended_ms, 0, 0, "",
-            0, 0, 0, extras,
+            tube.name, kept.task_id, b"", State.GONE, 0, 0, kept.attempt, kept.created_ms,
+            kept.ended_ms, 0, 0, "", 0, 0, 0, extras,
         )  # fmt: skip
 
     def _forget_first(self) -> None:
-        record, serial = self._record(self.first), _serial.pack(self.first)
-        tube, task_id = _record.unpack_from(record)[:2]
-        _, _, *key = _texts_of(record)
+        kept, serial = self._kept(self.first), _serial.pack(self.first)
         self._fresh[failure_key(self.first)] = None
-        self._fresh[failed_task_key(tube, task_id)] = None
-        if key and self._get(place := failed_key_key(tube, tuple(key))) == serial:
+        self._fresh[failed_task_key(kept.tube, kept.task_id)] = None
+        if kept.key and self._get(place := failed_key_key(kept.tube, kept.key)) == serial:
             self._fresh[place] = None
         self.first += 1
         self._oldest_ms = None
@@ -160,10 +188,3 @@ class FailureTable:
         for place, content in sorted((known | self._fresh).items()):
             if content is not None:
                 yield place + content
-
-
-def _texts_of(record: bytes) -> list[str]:
-    """Return the texts of a record: type, message, parts of the key."""
-    parts = _record.unpack_from(record)[-1]
-    texts, _ = read_texts(record, _record.size, 2 + parts)
-    return [text.decode() for text in texts]

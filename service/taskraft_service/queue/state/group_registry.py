@@ -1,4 +1,4 @@
-"""Hold all groups by name, count the outcomes of their tasks, and encode their records."""
+"""Hold all groups by name and count the outcomes of their tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from heapq import heappush
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup, wrong_state
+from taskraft_service.queue.codecs.group_codec import GROUP_RECORD
+from taskraft_service.queue.entities.group import GroupState, TaskGroup, wrong_state
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_state import FINISHED, GONE, OPEN, State, TaskOutcome
@@ -17,78 +16,6 @@ from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_indexes import FIRST, TaskSetIndex
-
-_FLAGS: Final = (
-    (1, "end_task"),
-    (2, "abort_task"),
-    (4, "only_if_processed"),
-    (8, "revoke"),
-    (16, "sweeping"),
-)
-"""Bits of the flags: set if the group has such a task, or if the attribute is true."""
-_HAS_END: Final = 1
-_HAS_ABORT: Final = 2
-_TEXTS: Final = 6
-_head: Final = FieldTable((("number", "Q", int), ("state", "B", GroupState)), "B")
-"""The number and the state, then the flags."""
-_counts: Final = FieldTable(
-    (
-        ("open", "Q", int),
-        ("processed", "Q", int),
-        ("failed", "Q", int),
-        ("cancelled", "Q", int),
-        ("created_ms", "q", int),
-        ("ended_ms", "q", int),
-        ("last_task_id", "Q", int),
-    ),
-    "BHIQ",
-)
-"""The numbers of the group, then the reason of the refusal, its texts, and the cursor."""
-
-
-def write_group(group: TaskGroup) -> bytes:
-    """Return the record of a group."""
-    end, abort, refusal = group.end_task, group.abort_task, group.refusal
-    flags = sum(bit for bit, name in _FLAGS if getattr(group, name))
-    details = [text for pair in refusal.metadata.items() for text in pair] if refusal else []
-    reason = refusal.reason if refusal is not None else 0
-    head = _head.write(group, flags) + _counts.write(group, reason, len(details), *group.cursor)
-    return head + write_texts(
-        (
-            group.name.encode(),
-            end.tube.encode() if end is not None else b"",
-            end.spec if end is not None else b"",
-            abort.tube.encode() if abort is not None else b"",
-            abort.spec if abort is not None else b"",
-            refusal.message.encode() if refusal is not None else b"",
-            *(text.encode() for text in details),
-        )
-    )
-
-
-def read_group(record: bytes) -> TaskGroup:
-    """Return the group of a record."""
-    fields, (flags,) = _head.read(record)
-    counts, (reason, details, tube, task) = _counts.read(record, _head.size)
-    texts, _ = read_texts(record, _head.size + _counts.size, _TEXTS + details)
-    name, end_tube, end_spec, abort_tube, abort_spec, message = texts[:_TEXTS]
-    group = TaskGroup(fields["number"], name.decode(), 0)
-    group.state = fields["state"]
-    for field, count in counts.items():
-        setattr(group, field, count)
-    if flags & _HAS_END:
-        group.end_task = GroupTask(end_tube.decode(), end_spec)
-    if flags & _HAS_ABORT:
-        group.abort_task = GroupTask(abort_tube.decode(), abort_spec)
-    for bit, name_of_flag in _FLAGS[2:]:
-        setattr(group, name_of_flag, bool(flags & bit))
-    group.cursor = (tube, task)
-    if reason:
-        pairs = [text.decode() for text in texts[_TEXTS:]]
-        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        group.refusal = Refusal(Reason(reason), message.decode(), metadata)
-    return group
-
 
 _number: Final = Struct(">Q")
 _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
@@ -215,7 +142,9 @@ class GroupRegistry:
         """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             group = self.by_name.get(name)
-            writes.append((group_key(name), write_group(group) if group is not None else None))
+            writes.append(
+                (group_key(name), GROUP_RECORD.write(group) if group is not None else None)
+            )
         self._dirty.clear()
         self.members.collect(writes)
 
@@ -231,7 +160,7 @@ class GroupRegistry:
     def restore(self, store: Store) -> None:
         """Read all groups."""
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
-            group = read_group(record)
+            group, _ = GROUP_RECORD.read(record)
             self.by_name[group.name] = group
             if group.sweeping:
                 self.sweeps[group.number] = group
@@ -242,5 +171,5 @@ class GroupRegistry:
         """Yield everything that must be equal on all replicas."""
         yield repr((self.number, sorted(self.ended), sorted(self.sweeps))).encode()
         for group in self:
-            yield write_group(group)
+            yield GROUP_RECORD.write(group)
             yield repr(list(self.members.after(group.number, FIRST))).encode()

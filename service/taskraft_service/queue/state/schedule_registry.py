@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from struct import Struct
+from operator import itemgetter
 from typing import Final
 
-from taskraft_service.queue.codecs.extras_codec import read_texts, write_texts
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Blob, Items, Number, Size, Text
+from taskraft_service.queue.codecs.refusal_codec import (
+    kept_refusal,
+    message_of,
+    metadata_of,
+    reason_of,
+)
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.store.keys import SCHEDULE, prefix_stop, schedule_key
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_indexes import SetMember
+from taskraft_service.queue.store.task_indexes import SetMember, set_member
 from taskraft_service.queue.values import value
 
 
@@ -81,8 +88,6 @@ class ScheduleView:
     refusal: Refusal | None = None
 
 
-_record: Final = Struct(">QqqqqQQQQBBBH")
-_TEXTS: Final = 6
 NO_TASK: Final[SetMember] = (0, 0)
 
 
@@ -137,66 +142,51 @@ class TaskSchedule:
             self.refusal,
         )
 
-    def record(self) -> bytes:
-        """Return the record of the schedule."""
-        options, refusal = self.options, self.refusal
-        details = refusal.metadata if refusal is not None else {}
-        head = _record.pack(
-            self.version,
-            self.since_ms,
-            self.done_ms,
-            self.next_ms,
-            self.last_ms,
-            self.last_task_id,
-            *self.last,
-            self.left_out,
-            options.overlap,
-            options.paused,
-            refusal.reason if refusal is not None else 0,
-            len(details),
-        )
-        texts = (
-            self.name,
-            options.tube,
-            options.pattern,
-            refusal.message if refusal is not None else "",
-            *(text for pair in details.items() for text in pair),
-        )
-        return head + write_texts([options.spec, options.body, *(text.encode() for text in texts)])
+
+def _metadata(schedule: TaskSchedule) -> Sequence[tuple[str, str]]:
+    return list(metadata_of(schedule).items())
 
 
-def read_schedule(record: bytes) -> TaskSchedule:
-    """Return the schedule of a record."""
-    (
-        version,
-        since_ms,
-        done_ms,
-        next_ms,
-        last_ms,
-        last_task_id,
-        last_tube_number,
-        last_id,
-        left_out,
-        overlap,
-        paused,
-        reason,
-        details,
-    ) = _record.unpack_from(record)
-    parts, _ = read_texts(record, _record.size, _TEXTS + 2 * details)
-    spec, body = parts[:2]
-    name, tube, pattern, message, *pairs = (part.decode() for part in parts[2:])
-    options = ScheduleSpec(tube, pattern, Overlap(overlap), bool(paused), spec, body)
+def _refusal(reason: int, message: str, metadata: Sequence[tuple[str, str]]) -> Refusal | None:
+    return kept_refusal(reason, message, dict(metadata))
+
+
+def _schedule(
+    name: str, options: ScheduleSpec, since_ms: int, next_ms: int, **others: object
+) -> TaskSchedule:
     schedule = TaskSchedule(name, options, since_ms, next_ms)
-    schedule.version = version
-    schedule.done_ms = done_ms
-    schedule.last_ms = last_ms
-    schedule.last_task_id = last_task_id
-    schedule.last = (last_tube_number, last_id)
-    schedule.left_out = left_out
-    if reason:
-        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        schedule.refusal = Refusal(Reason(reason), message, metadata)
+    for attribute, content in others.items():
+        setattr(schedule, attribute, content)
     return schedule
+
+
+_METADATA: Final = FieldTable(
+    lambda key, text: (key, text), Text("key", of=itemgetter(0)), Text("text", of=itemgetter(1))
+)
+SCHEDULE_RECORD: Final = FieldTable(
+    _schedule,
+    Number("version", "Q"),
+    Number("since_ms", "q"),
+    Number("done_ms", "q"),
+    Number("next_ms", "q"),
+    Number("last_ms", "q"),
+    Number("last_task_id", "Q"),
+    Number("last.tube", "Q", of="last[0]"),
+    Number("last.task_id", "Q", of="last[1]"),
+    Number("left_out", "Q"),
+    Number("options.overlap", "B", Overlap),
+    Number("options.paused", "B", bool),
+    Number("refusal.reason", "B", of=reason_of),
+    Size("H", "refusal.metadata"),
+    Blob("options.spec"),
+    Blob("options.body"),
+    Text("name"),
+    Text("options.tube"),
+    Text("options.pattern"),
+    Text("refusal.message", of=message_of),
+    Items("refusal.metadata", _METADATA, of=_metadata),
+    parts={"options": ScheduleSpec, "last": set_member, "refusal": _refusal},
+)
 
 
 class ScheduleRegistry:
@@ -274,14 +264,14 @@ class ScheduleRegistry:
         """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             schedule = self._by_name.get(name)
-            record = schedule.record() if schedule is not None else None
+            record = SCHEDULE_RECORD.write(schedule) if schedule is not None else None
             writes.append((schedule_key(name), record))
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
         """Read all schedules."""
         for _, record in store.scan(SCHEDULE, prefix_stop(SCHEDULE)):
-            schedule = read_schedule(record)
+            schedule, _ = SCHEDULE_RECORD.read(record)
             self._by_name[schedule.name] = schedule
             if schedule.last != NO_TASK:
                 self._by_last.setdefault(schedule.last, []).append(schedule)

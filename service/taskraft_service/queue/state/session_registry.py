@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.session import QueueSession, read_session
+from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.state.timers import write_timer
 from taskraft_service.queue.store.keys import SESSION, prefix_stop, session_key, timer_key
 from taskraft_service.queue.store.store import Store, Write
@@ -62,7 +63,7 @@ class SessionRegistry(dict[str, QueueSession]):
         for session in self._dirty:
             session.dirty = False
             if session.number in self.by_number:
-                writes.append((session_key(session.number), session.record()))
+                writes.append((session_key(session.number), SESSION_RECORD.write(session)))
                 write_timer(session, writes)
         self._ended.clear()
         self._dirty.clear()
@@ -70,6 +71,6 @@ class SessionRegistry(dict[str, QueueSession]):
     def restore(self, store: Store) -> None:
         """Read all sessions."""
         for _, record in store.scan(SESSION, prefix_stop(SESSION)):
-            session = read_session(record)
+            session, _ = SESSION_RECORD.read(record)
             session.written = timer_key(session.timer) if session.timer is not None else b""
             self.add(session)

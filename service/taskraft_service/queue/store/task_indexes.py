@@ -20,6 +20,11 @@ SetMember: TypeAlias = tuple[int, int]
 FIRST: SetMember = (0, 0)
 
 
+def set_member(tube: int, task_id: int) -> SetMember:
+    """Return a member by the number of its tube and its task id."""
+    return tube, task_id
+
+
 class TaskSetIndex:
     """Hold the members of all sets of one kind, by the number of the set.
 

@@ -7,12 +7,16 @@ from hashlib import sha256
 
 import pytest
 
-from taskraft_service.queue.codecs import extras_codec, settings_codec
-from taskraft_service.queue.entities.session import read_session
+from taskraft_service.queue.codecs.extras_codec import EXTRAS, RETRY
+from taskraft_service.queue.codecs.group_codec import GROUP_RECORD
+from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
+from taskraft_service.queue.codecs.settings_codec import SETTINGS
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.feed.feed_consumers import read_consumer
+from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.state import dependents, group_registry, schedule_registry, tube_codec
+from taskraft_service.queue.state import tube_codec
+from taskraft_service.queue.state.dependents import ENDING_RECORD
+from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
 from tests.service.queue.codecs import drawn_records
 from tests.service.queue.codecs.drawn_records import Draws
 from tests.service.queue.kept_answers import decode, encode
@@ -29,10 +33,6 @@ def read_tube(record):
     return tube_codec.read_tube(record, MemoryStore(), Limits())
 
 
-def from_start(read):
-    return lambda record: read(record, 0)
-
-
 def shown(drawn):
     """Return a drawn value as text, with lists and tuples alike."""
     if isinstance(drawn, QueueTube):
@@ -42,17 +42,21 @@ def shown(drawn):
     return repr(drawn).translate(dict.fromkeys(map(ord, "[](),")))
 
 
+def of_table(table):
+    return table.write, table.read
+
+
 CODECS = {
-    "retry": (extras_codec.write_retry, lambda record: (extras_codec.read_retry(record, 0), 27)),
-    "extras": (extras_codec.write_extras, from_start(extras_codec.read_extras)),
-    "settings": (settings_codec.write_settings, from_start(settings_codec.read_settings)),
-    "options": (tube_codec.write_options, from_start(tube_codec.read_options)),
+    "retry": of_table(RETRY),
+    "extras": of_table(EXTRAS),
+    "settings": of_table(SETTINGS),
+    "options": of_table(tube_codec.OPTIONS),
     "tube": (tube_codec.write_tube, whole(read_tube)),
-    "group": (group_registry.write_group, whole(group_registry.read_group)),
-    "schedule": (lambda drawn: drawn.record(), whole(schedule_registry.read_schedule)),
-    "session": (lambda drawn: drawn.record(), whole(read_session)),
-    "consumer": (lambda drawn: drawn.record(), whole(read_consumer)),
-    "ending": (dependents._write, whole(dependents._read)),
+    "group": of_table(GROUP_RECORD),
+    "schedule": of_table(SCHEDULE_RECORD),
+    "session": of_table(SESSION_RECORD),
+    "consumer": of_table(CONSUMER_RECORD),
+    "ending": of_table(ENDING_RECORD),
     "put_answer": (encode, whole(decode)),
     "settle_answer": (encode, whole(decode)),
     "count_answer": (encode, whole(decode)),
