@@ -17,6 +17,8 @@ from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 AUTHORIZATION_KEY: Final = "authorization"
 PRINCIPAL_KEY: Final = "x-taskraft-principal"
 """Principal of a forwarded call. Accepted on the peer port only."""
+PEER_KEY: Final = "x-taskraft-peer"
+"""Address of the client of a forwarded call, for the audit log. Accepted on the peer port only."""
 _SCHEME: Final = "bearer "
 _CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a known principal"
 
@@ -29,6 +31,9 @@ class CallContext(Protocol):
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """Return the properties of the TLS peer."""
+
+    def peer(self) -> str:
+        """Return the address of the peer."""
 
 
 class Authenticator(Protocol):
@@ -73,7 +78,7 @@ class ClientAuthenticator:
         if found is None:
             raise Unauthenticated(_CREDENTIALS_NEEDED)
         principal, credential = found
-        return AuthenticatedCaller(principal.name, credential, self._current)
+        return AuthenticatedCaller(principal.name, credential, self._current, context.peer())
 
 
 class PeerAuthenticator:
@@ -99,17 +104,18 @@ class PeerAuthenticator:
         """See ``Authenticator``."""
         node = self._node_of(context)
         if not self._is_member(node):
-            return NodeCaller(node)
+            return NodeCaller(node, context.peer())
+        peer = metadata_of(context, PEER_KEY) or context.peer()
         name = metadata_of(context, PRINCIPAL_KEY)
         if name.startswith(NodeCaller.PREFIX):
-            return NodeCaller(name.removeprefix(NodeCaller.PREFIX))
+            return NodeCaller(name.removeprefix(NodeCaller.PREFIX), peer)
         if self._current is None:
             return ANONYMOUS
         if not name:
-            return NodeCaller(node)
+            return NodeCaller(node, peer)
         if self._current.principals.principal(name) is None:
             raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
-        return AuthenticatedCaller(name, "", self._current)
+        return AuthenticatedCaller(name, "", self._current, peer)
 
 
 def metadata_of(context: CallContext, key: str) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import structlog
 from google.protobuf.message import Message
 
 from taskraft.v1 import cluster_service_pb2
+from taskraft_service.access.audit import log_denied, log_managed
 from taskraft_service.access.permission_rules import required_permissions
 from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Verb
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
-
-audit_log: Final = structlog.get_logger("taskraft.audit")
 
 
 class Unauthenticated(Exception):
@@ -48,6 +46,10 @@ class Caller(Protocol):
         """The name of the principal; empty without authentication."""
 
     @property
+    def peer(self) -> str:
+        """The address of the client, such as "ipv4:10.0.0.7:50122"; empty if it is not known."""
+
+    @property
     def is_restricted(self) -> bool:
         """Return whether permissions apply; False on a node without authentication."""
 
@@ -75,14 +77,18 @@ class Caller(Protocol):
             PermissionDenied: the caller lacks a permission.
         """
 
-    def log_managed(self, request: Message, names: Sequence[str]) -> None:
-        """Write to the audit log that a request with the permission to manage was executed."""
+    def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
+        """Write to the audit log that a request with the permission to manage was executed.
+
+        ``index``: index of its log entry, or 0.
+        """
 
 
 class AnonymousCaller:
     """The caller on a node without authentication; has all permissions."""
 
     name = ""
+    peer = ""
     is_restricted = False
     version = 0
 
@@ -104,7 +110,7 @@ class AnonymousCaller:
         del request
         return ()
 
-    def log_managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """See ``Caller``."""
 
 
@@ -118,12 +124,16 @@ class AuthenticatedCaller:
         name: the name of the principal.
         credential: the credential that was used; empty if another node authenticated the caller.
         current: the principals in force.
+        peer: the address of the client.
     """
 
     is_restricted = True
 
-    def __init__(self, name: str, credential: str, current: ReloadedPrincipals) -> None:
+    def __init__(
+        self, name: str, credential: str, current: ReloadedPrincipals, peer: str = ""
+    ) -> None:
         self.name = name
+        self.peer = peer
         self._credential = credential
         self._current = current
 
@@ -154,15 +164,15 @@ class AuthenticatedCaller:
         names: list[str] = []
         for verb, name in required_permissions(request):
             if not self.may(verb, name):
-                _log_denied(self.name, request, verb.value, name)
+                log_denied(self.name, self.peer, request, verb.value, name)
                 raise PermissionDenied(self.name, verb.value, name)
             if verb is Verb.MANAGE:
                 names.append(name)
         return names
 
-    def log_managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """See ``Caller``."""
-        _log_managed(self.name, request, names)
+        log_managed(self.name, self.peer, request, names, index)
 
 
 class NodeCaller:
@@ -173,8 +183,9 @@ class NodeCaller:
     is_restricted = True
     version = 0
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, peer: str = "") -> None:
         self._node = node
+        self.peer = peer
         self.name = self.PREFIX + node
 
     def revalidate(self) -> None:
@@ -195,22 +206,10 @@ class NodeCaller:
             not isinstance(request, cluster_service_pb2.AddMemberRequest)
             or request.name != self._node
         ):
-            _log_denied(self.name, request, Verb.MANAGE.value, ALL_TUBES)
+            log_denied(self.name, self.peer, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
         return (ALL_TUBES,)
 
-    def log_managed(self, request: Message, names: Sequence[str]) -> None:
+    def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """See ``Caller``."""
-        _log_managed(self.name, request, names)
-
-
-def _log_denied(principal: str, request: Message, verb: str, name: str) -> None:
-    audit_log.warning("denied", principal=principal, call=_method(request), verb=verb, name=name)
-
-
-def _log_managed(principal: str, request: Message, names: Sequence[str]) -> None:
-    audit_log.info("managed", principal=principal, call=_method(request), names=names)
-
-
-def _method(request: Message) -> str:
-    return request.DESCRIPTOR.name.removesuffix("Request")
+        log_managed(self.name, self.peer, request, names, index)

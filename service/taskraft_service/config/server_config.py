@@ -195,6 +195,9 @@ class ServerConfig(SecuritySettings):
     chooses `console` if stderr is a terminal."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of the lines in the process log."""
+    audit_log: str = ""
+    """Destination of the audit log (see [security.md](security.md)): the path of a file to append
+    to, or `fd:3` for the open descriptor 3. Empty: the process log."""
     failpoints: str = ""
     """Faults to inject, for tests: `point=action` rules separated by commas (see
     [storage.md](storage.md)). Empty: none."""

@@ -7,11 +7,21 @@ control characters are escaped, because they could hide or imitate lines.
 from __future__ import annotations
 
 import logging
+import logging.handlers
+import os
 import re
+import sys
+import time
 from collections.abc import MutableMapping
 from typing import Any, Final, TextIO
 
 import structlog
+
+from taskraft_service.access.audit import AUDIT_LOGGER
+from taskraft_service.config.addresses import ConfigInvalid
+from taskraft_service.record_budget import RecordBudget
+
+log: Final = structlog.get_logger(__name__)
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -51,14 +61,62 @@ def _escape_for_terminal(
     return record
 
 
-def set_up_logs(log_format: str, log_level: str, node_name: str, stream: TextIO) -> None:
-    """Write all log records to one stream.
+class _AuditFile(logging.handlers.WatchedFileHandler):
+    """Appends to a file, which another program may move away or replace."""
+
+    def __init__(self, path: str) -> None:
+        self._complaints = RecordBudget(1, 1 / 60, time.monotonic)
+        # Created here, because the records are not for everybody on the machine.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640))
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a record; open the file again first if it was moved away."""
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base names it
+        """Tell the process log, at most once per minute, that a record was lost."""
+        lost = self._complaints.take()
+        if lost is not None:
+            log.error(
+                "the audit log cannot be written", reason=repr(sys.exc_info()[1]), lost=1 + lost
+            )
+
+
+def _audit_handler(audit_log: str) -> logging.Handler:
+    """Return the handler of the audit log.
+
+    Raises:
+        ConfigInvalid: the file or the descriptor cannot be written.
+    """
+    kind, _, number = audit_log.partition(":")
+    try:
+        if kind == "fd" and number.isdecimal():
+            os.write(int(number), b"")  # fails if the descriptor is closed or read-only
+            stream = os.fdopen(int(number), "w", encoding="utf-8", closefd=False)
+            return logging.StreamHandler(stream)
+        return _AuditFile(audit_log)
+    except OSError as error:
+        raise ConfigInvalid(f"audit_log: cannot open {audit_log}: {error.strerror}") from error
+
+
+def set_up_logs(
+    log_format: str, log_level: str, node_name: str, stream: TextIO, audit_log: str = ""
+) -> None:
+    """Write all log records to one stream, and those of the audit log to another if wanted.
 
     Args:
         log_format: "json", "console", or "auto": console on a terminal.
         log_level: minimum level.
         node_name: name of the node, contained in each line.
         stream: the real stderr.
+        audit_log: destination of the audit log; see ``ServerConfig``.
+
+    Raises:
+        ConfigInvalid: the destination of the audit log cannot be written.
     """
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -91,5 +149,20 @@ def set_up_logs(log_format: str, log_level: str, node_name: str, stream: TextIO)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[log_level])
+    if audit_log:
+        own = _audit_handler(audit_log)
+        own.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=shared,
+                processors=[
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.processors.JSONRenderer(),
+                ],
+            )
+        )
+        auditor = logging.getLogger(AUDIT_LOGGER)
+        auditor.handlers = [own]
+        auditor.setLevel(logging.INFO)
+        auditor.propagate = False
     # grpc.aio logs each call that a client cancels as an error of the server.
     logging.getLogger("grpc").setLevel(logging.WARNING)

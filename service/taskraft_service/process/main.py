@@ -163,9 +163,13 @@ def run(*, has_lifeline: bool = False) -> int:
     except ConfigInvalid as error:
         return _refuse(error, EXIT_USAGE, sys.stderr)
     with captured_output() as stderr:
-        set_up_logs(config.log_format, config.log_level, config.node_name, stderr)
         try:
+            set_up_logs(
+                config.log_format, config.log_level, config.node_name, stderr, config.audit_log
+            )
             return asyncio.run(serve_until_told(config, stderr, has_lifeline=has_lifeline))
+        except ConfigInvalid as error:
+            return _refuse(error, EXIT_USAGE, stderr)
         except _REFUSALS as error:
             return _refuse(error, EXIT_REFUSED, stderr)
 

@@ -30,6 +30,8 @@ class HttpRequest:
     method: str
     path: str
     headers: Mapping[str, str]
+    peer: str = ""
+    """Address of the client."""
 
 
 Answer: TypeAlias = tuple[int, str, bytes]
@@ -76,9 +78,11 @@ class ProbeServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        address = f"{peer[0]}:{peer[1]}" if peer else ""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                writer.write(await self._answer(await _read_request(reader)))
+                writer.write(await self._answer(await _read_request(reader, address)))
                 await writer.drain()
         except (TimeoutError, OSError, _RequestMalformed):
             # A broken or slow client affects only itself.
@@ -106,7 +110,7 @@ class _RequestMalformed(Exception):
     """The bytes are not a request; the connection is closed."""
 
 
-async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:
+async def _read_request(reader: asyncio.StreamReader, peer: str) -> HttpRequest:
     """Read a request without its body.
 
     Raises:
@@ -124,4 +128,4 @@ async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:
     except ValueError as error:
         raise _RequestMalformed from error
     method, path = words[:2] if len(words) >= 2 else ("", "")
-    return HttpRequest(method, path.partition("?")[0], headers)
+    return HttpRequest(method, path.partition("?")[0], headers, peer)

@@ -7,6 +7,7 @@ import hmac
 from typing import Final
 
 from taskraft_replication.background import Background
+from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.principals import digest_of
 from taskraft_service.access.security import CertificateCollector
 from taskraft_service.leader.node_phases import NodePhase
@@ -108,6 +109,7 @@ class MetricsHandler:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             is_known = hmac.compare_digest(digest_of(token.strip()), self._token_digest)
             if scheme.lower() != "bearer" or not is_known:
+                log_unauthenticated(request.peer, request.path, "no valid token of metrics_token")
                 return plain_answer(401, "the metrics need the bearer token of metrics_token")
         return 200, METRICS_CONTENT_TYPE, await self._page.read()
 

@@ -1,6 +1,7 @@
 """Permissions of callers on a real node: nothing without credentials, otherwise their grants."""
 
 import asyncio
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -19,7 +20,9 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.tls.files import TlsUnusable
+from taskraft_service.access import audit
 from taskraft_service.process.node_server import NodeServer
+from taskraft_service.record_budget import RecordBudget
 from tests.authority import DAY, Authority
 from tests.service.access.secured import (
     GRANTS,
@@ -375,6 +378,7 @@ async def test_refusals_and_administrative_calls_are_logged(node):
     with structlog.testing.capture_logs() as written:
         await refused(put(billing, b"hidden", tube="secret"))
         await root.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="secret"))
+        done = await root.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=INVOICES))
         await put(billing, b"hidden", tube=MAIL)
     said = [line for line in written if line["event"] in {"denied", "managed"}]
     assert [
@@ -383,5 +387,47 @@ async def test_refusals_and_administrative_calls_are_logged(node):
     ] == [
         ("denied", "billing", "PutTasks", "secret"),
         ("managed", "root", "DropTube", ["secret"]),
+        ("managed", "root", "DropTube", [INVOICES]),
     ]
+    assert said[-1]["index"] == done.revision > 0
+    assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in said)
     assert "hidden" not in str(written)
+
+
+async def test_the_audit_log_tells_what_a_call_was_about(node):
+    root = await node.known("root")
+    ids = [(await put(root, b"hidden", tube=MAIL)).task_ids[0] for _ in range(3)]
+    selector = task_pb2.TaskSelector(ids=ids)
+    with structlog.testing.capture_logs() as written:
+        request = pb.DeleteTasksRequest(request_id="r-1", tube=MAIL, selector=selector)
+        done = await root.tasks.DeleteTasks(request)
+    (line,) = [line for line in written if line["event"] == "managed"]
+    assert {key: line[key] for key in ("call", "request_id", "ids", "ids_count", "index")} == {
+        "call": "DeleteTasks",
+        "request_id": "r-1",
+        "ids": ids,
+        "ids_count": 3,
+        "index": done.revision,
+    }
+
+
+async def test_failed_authentications_are_logged_up_to_a_rate(node, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    budget = RecordBudget(2, 1.0, lambda: clock.now)
+    monkeypatch.setattr(audit, "failures", budget)
+    channel = await node.channel()
+    call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
+    with structlog.testing.capture_logs() as written:
+        for _ in range(5):
+            assert await refused(call(b"", metadata=(("authorization", "Bearer x"),)))
+        clock.now += 1
+        stream = channel.stream_stream("/taskraft.v1.TaskService/Subscribe")()
+        assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
+    said = [line for line in written if line["event"] == "unauthenticated"]
+    assert [(line["call"], line.get("suppressed")) for line in said] == [
+        ("ListTubes", None),
+        ("ListTubes", None),
+        ("Subscribe", 3),
+    ]
+    assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in said)
+    assert "Bearer" not in str(written)

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 import grpc.aio
 import pytest
+import structlog
 
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -123,6 +124,19 @@ async def test_a_forwarded_call_has_the_permissions_of_its_caller(three):
     assert await refused(put(await three.follower.known("billing", "wrong"), b"x", tube=MAIL)) == (
         "NO_CREDENTIALS"
     )
+
+
+async def test_the_leader_records_the_address_of_the_client_and_not_of_the_follower(three):
+    channel = three.follower
+    billing, wrong = await channel.known("billing"), await channel.known("billing", "wrong")
+    with structlog.testing.capture_logs() as written:
+        assert await refused(put(wrong, b"x", tube=MAIL)) == "NO_CREDENTIALS"  # by the follower
+        assert await refused(put(billing, b"x", tube="secret")) == "NOT_ALLOWED"  # by the leader
+        stream = await subscribed(billing, MAIL)
+        assert await ended(stream) is grpc.StatusCode.PERMISSION_DENIED
+    said = [line for line in written if line["event"] in {"unauthenticated", "denied"}]
+    assert [line["event"] for line in said] == ["unauthenticated", "denied", "denied"]
+    assert len({line["peer"] for line in said}) == 1
 
 
 async def test_a_relayed_stream_has_the_permissions_of_its_caller(three):

@@ -3,10 +3,13 @@
 import io
 import json
 import logging
+import os
 
 import pytest
 import structlog
 
+from taskraft_service.access.audit import AUDIT_LOGGER
+from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process.logs import one_line, set_up_logs
 
 NASTY = 'a"}\n{"event": "managed", "principal": "root"}\r\x1b[2J\u2028\u202e\x85\ud800\x00'
@@ -18,6 +21,11 @@ def stream():
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers, root.level
     yield io.StringIO()
+    auditor = logging.getLogger(AUDIT_LOGGER)
+    for handler in auditor.handlers:
+        handler.close()
+    auditor.handlers, auditor.propagate = [], True
+    auditor.setLevel(logging.NOTSET)
     root.handlers = handlers
     root.setLevel(level)
     structlog.reset_defaults()
@@ -79,3 +87,58 @@ def test_a_terminal_gets_no_control_characters_and_no_lines_of_strangers(stream)
 )
 def test_a_text_becomes_one_line(text, shown):
     assert one_line(text) == shown
+
+
+def records_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_audit_log_has_a_file_of_its_own(stream, tmp_path):
+    path = tmp_path / "audit.log"
+    path.write_text('{"event": "before"}\n')
+    set_up_logs("console", "error", "n1", stream, str(path))
+    everywhere()
+    written = records_of(path.read_text())
+    assert [record["event"] for record in written] == ["before", "denied", NASTY, NASTY]
+    assert written[1]["node"] == "n1"
+    assert "denied" not in stream.getvalue()
+    moved = path.rename(tmp_path / "audit.1")
+    structlog.get_logger("taskraft.audit").info("managed")
+    assert [record["event"] for record in records_of(path.read_text())] == ["managed"]
+    assert len(records_of(moved.read_text())) == 4
+
+
+def test_a_new_audit_log_is_not_for_everybody(stream, tmp_path):
+    path = tmp_path / "audit.log"
+    set_up_logs("json", "info", "n1", stream, str(path))
+    assert path.stat().st_mode & 0o007 == 0
+
+
+def test_the_audit_log_has_a_descriptor_of_its_own(stream):
+    reading, writing = os.pipe()
+    set_up_logs("json", "info", "n1", stream, f"fd:{writing}")
+    structlog.get_logger("taskraft.audit").info("managed", principal=NASTY)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        (record,) = records_of(pipe.read())
+    assert (record["event"], record["principal"]) == ("managed", NASTY)
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("place", ["/nowhere/audit.log", "/", "fd:987", "fd:0"])
+def test_an_audit_log_that_cannot_be_written_is_refused_at_the_start(stream, place):
+    with pytest.raises(ConfigInvalid, match=f"^audit_log: cannot open {place}: "):
+        set_up_logs("json", "info", "n1", stream, place)
+
+
+def test_lost_audit_records_are_reported_and_fail_no_call(stream, tmp_path):
+    path = tmp_path / "audits" / "audit.log"
+    path.parent.mkdir()
+    set_up_logs("json", "info", "n1", stream, str(path))
+    path.unlink()
+    path.parent.rmdir()
+    for _ in range(3):
+        structlog.get_logger("taskraft.audit").info("managed")
+    (complaint,) = records_of(stream.getvalue())
+    assert complaint["event"] == "the audit log cannot be written"
+    assert "No such file" in complaint["reason"]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
@@ -91,8 +92,11 @@ async def test_the_metrics_count_calls_and_tasks(node):
 async def test_metrics_with_a_token_are_shown_to_those_who_have_it(tmp_path):
     digest = digest_of("s3cret")
     async with running(config_in(tmp_path, metrics_token=digest)) as node:
-        for header in ("", "Bearer wrong", "Basic s3cret", "s3cret", f"Bearer {digest}"):
-            assert (await get(node, "/metrics", authorization=header))[0] == 401, header
+        with structlog.testing.capture_logs() as written:
+            for header in ("", "Bearer wrong", "Basic s3cret", "s3cret", f"Bearer {digest}"):
+                assert (await get(node, "/metrics", authorization=header))[0] == 401, header
+        said = [line["call"] for line in written if line["event"] == "unauthenticated"]
+        assert said == ["/metrics"] * 5
         for header in ("Bearer s3cret", "bearer  s3cret"):
             assert (await get(node, "/metrics", authorization=header))[0] == 200, header
         assert (await get(node, "/readyz"))[0] == 200

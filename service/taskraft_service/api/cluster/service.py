@@ -185,6 +185,7 @@ class ClusterService:
         """Add a member as a learner, or complete a member that was added before its node joined."""
         added = call.request
         member = await self._membership.add(added)
+        call.index = self._raft.status().applied
         removed = pb.Member(
             id=member,
             name=added.name,
@@ -200,6 +201,7 @@ class ClusterService:
     ) -> pb.PromoteMemberResponse:
         """Make a learner a voter if its node has joined and caught up."""
         member = await self._membership.promote(call.request)
+        call.index = self._raft.status().applied
         removed = pb.Member(
             id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True
         )
@@ -210,6 +212,7 @@ class ClusterService:
     ) -> pb.RemoveMemberResponse:
         """Remove a member permanently."""
         await self._membership.remove(call.request)
+        call.index = self._raft.status().applied
         return pb.RemoveMemberResponse()
 
     def _shown(self, member_id: MemberId) -> pb.Member | None:

@@ -19,8 +19,9 @@ import structlog
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader
+from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
-from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -223,7 +224,7 @@ class GrpcEndpoint:
                     raw,
                     deadline,
                     is_idempotent=partial(method.is_idempotent, raw),
-                    principal=caller.name,
+                    caller=caller,
                     trace=trace_context(metadata),
                     arrived_at=arrived_at,
                 )
@@ -290,6 +291,8 @@ class GrpcEndpoint:
             refused = CallRefused(
                 error_pb2.Error.INTERNAL_ERROR, "the server has a bug; see its log"
             )
+        if isinstance(error, Unauthenticated):
+            log_unauthenticated(context.peer(), path.rpartition("/")[2], str(error))
         self.counts.count(path, reason_name(refused.reason))
         metadata = (leader, *status_metadata(refused))
         await context.abort(CODES[refused.reason], refused.message, metadata)

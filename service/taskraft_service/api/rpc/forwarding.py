@@ -17,7 +17,7 @@ import grpc.aio
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_service.access.caller import Caller, Unauthenticated
+from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
 from taskraft_service.api.rpc.calls_at_leader import CallsAtLeader, LeaderLost
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -208,7 +208,7 @@ class Forwarder:
         deadline: float | None,
         *,
         is_idempotent: Callable[[], bool],
-        principal: str = "",
+        caller: Caller = ANONYMOUS,
         trace: TraceContext = (),
         arrived_at: float | None = None,
     ) -> bytes:
@@ -220,7 +220,7 @@ class Forwarder:
             deadline: the deadline of the call, as a time of the event loop.
             is_idempotent: returns whether a retry has no second effect: a read, or a call with a
                 request_id. Called only when the leader is lost during the call.
-            principal: the principal of the caller; empty without authentication.
+            caller: the caller, whom this node has authenticated.
             trace: the trace context of the call.
             arrived_at: when the call arrived, as a time of the event loop; None means now.
 
@@ -237,7 +237,7 @@ class Forwarder:
             start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
-            metadata = (*forwarding_metadata(principal, trace), waited)
+            metadata = (*forwarding_metadata(caller, trace), waited)
             call = start(raw, timeout=left, metadata=metadata)
             try:
                 with self._at_leader.tracked(call, leader):
@@ -297,7 +297,7 @@ class Forwarder:
                     return
                 yield raw
 
-        metadata = forwarding_metadata(caller.name, trace_context(stream.metadata))
+        metadata = forwarding_metadata(caller, trace_context(stream.metadata))
         channel, leader = await self.leader_channel(stream.deadline)
         open_stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
             method

@@ -1,7 +1,8 @@
 """Write and read the gRPC metadata of forwarded calls.
 
-The metadata holds the hop count, the time that the call has already waited, the principal, and the
-W3C trace context. Clients can send these keys too, so a malformed value is treated as absent.
+The metadata holds the hop count, the time that the call has already waited, the principal and the
+address of the client, and the W3C trace context. Clients can send these keys too, so a malformed
+value is treated as absent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from taskraft_service.access.authenticator import PRINCIPAL_KEY
+from taskraft_service.access.authenticator import PEER_KEY, PRINCIPAL_KEY
+from taskraft_service.access.caller import Caller
 
 TraceContext: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata with the W3C trace context of a call; empty if the call has none."""
@@ -24,10 +26,12 @@ _DIGITS_MAX: Final = 15
 """Maximum length of a number in the metadata."""
 
 
-def forwarding_metadata(principal: str, trace: TraceContext) -> TraceContext:
-    """Return the metadata of a forwarded call: its hop count, principal and trace context."""
+def forwarding_metadata(caller: Caller, trace: TraceContext) -> TraceContext:
+    """Return the metadata of a forwarded call: its hop count, caller and trace context."""
     hops = (HOPS_KEY, "1")
-    return (hops, (PRINCIPAL_KEY, principal), *trace) if principal else (hops, *trace)
+    if not caller.name:
+        return (hops, *trace)
+    return (hops, (PRINCIPAL_KEY, caller.name), (PEER_KEY, caller.peer), *trace)
 
 
 def trace_context(metadata: Mapping[str, str | bytes]) -> TraceContext:

@@ -50,6 +50,8 @@ class UnaryCall(Generic[M]):
     deadline: float | None
     caller: Caller
     arrived_at: float
+    index: int = 0
+    """Log index at which the call has taken effect, if the answer does not contain it."""
 
     def wait_seconds(self, wait_ms: int | None) -> float:
         """Return how long the call may still wait; 0 if the time is over.
@@ -91,9 +93,10 @@ class UnaryMethod(Generic[M]):
         """
         request = parse_request(self.request, raw)
         managed = () if caller is ANONYMOUS else caller.authorize(request)
-        answer = await self.handler(UnaryCall(request, raw, deadline, caller, arrived_at))
+        call = UnaryCall(request, raw, deadline, caller, arrived_at)
+        answer = await self.handler(call)
         if managed:
-            caller.log_managed(request, managed)
+            caller.log_managed(request, managed, call.index or getattr(answer, "revision", 0))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     def runs_on_any_node(self, raw: bytes) -> bool:

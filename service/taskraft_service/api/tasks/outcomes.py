@@ -171,7 +171,7 @@ class OutcomeHandlers:
             raw = request.SerializeToString()
             try:
                 found = await self._forwarder.forward(
-                    _WAIT_METHOD, raw, None, is_idempotent=lambda: True, principal=caller.name
+                    _WAIT_METHOD, raw, None, is_idempotent=lambda: True, caller=caller
                 )
             except ThisNodeLeads:
                 try:

@@ -8,8 +8,13 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from taskraft_service.access.authenticator import PRINCIPAL_KEY
-from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller, Unauthenticated
+from taskraft_service.access.authenticator import PEER_KEY, PRINCIPAL_KEY
+from taskraft_service.access.caller import (
+    ANONYMOUS,
+    AnonymousCaller,
+    NodeCaller,
+    Unauthenticated,
+)
 from taskraft_service.api.rpc.calls_at_leader import ANSWER_GRACE_SECONDS, LeaderLost
 from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import (
@@ -121,10 +126,12 @@ async def test_only_the_trace_of_the_callers_metadata_reaches_the_leader(
     bench.leads(LEADER)
     sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
     trace = trace_context(sent)
+    caller = NodeCaller("p", "ipv4:10.0.0.7:50122")
     await bench.forwarder.forward(
-        METHOD, b"raw", None, is_idempotent=lambda: False, principal="p", trace=trace
+        METHOD, b"raw", None, is_idempotent=lambda: False, caller=caller, trace=trace
     )
     ((_, metadata),) = bench.upstream.calls
+    assert (metadata[PRINCIPAL_KEY], metadata[PEER_KEY]) == ("node/p", "ipv4:10.0.0.7:50122")
     assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
         "traceparent": "00-aa-bb-01",
         "tracestate": "x=1",
