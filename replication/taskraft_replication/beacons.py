@@ -20,7 +20,7 @@ class Beacons(Protocol):
         """Return the beacon to send now, at most ``BEACON_BYTES_MAX`` bytes; empty: none."""
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
-        """Process a beacon of another member; empty if that member attaches none.
+        """Process a beacon of another member; empty if that member makes none.
 
         Raises:
             MessageMalformed: no member can have sent this beacon.

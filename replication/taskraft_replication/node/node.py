@@ -245,6 +245,11 @@ class Node:
         return status_of(self.config.group_id, self._driver, self._machine)
 
     @property
+    def membership(self) -> ConfState:
+        """The membership, as far as changes are applied here."""
+        return self._driver.membership
+
+    @property
     def roster(self) -> Roster:
         """Names and addresses of the members, as far as changes are applied here."""
         return self._driver.membership.roster

@@ -36,6 +36,7 @@ from taskraft_service.command_codecs.sessions import (
     KEEP_SESSIONS,
     NOTE_CALLS,
     OPEN_SESSION,
+    SET_WALL_OFFSET,
     STARTUP,
     TRIM_FEED,
 )
@@ -85,6 +86,7 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     STARTUP.number: STARTUP.decode,
     TRIM_FEED.number: TRIM_FEED.decode,
     NOTE_CALLS.number: NOTE_CALLS.decode,
+    SET_WALL_OFFSET.number: SET_WALL_OFFSET.decode,
     COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
 """Decoders by field number; each takes the bytes and the request hash."""

@@ -1,4 +1,4 @@
-"""Decode the commands on sessions, leaderships, the feed and counted calls."""
+"""Decode the commands on sessions, leaderships, the feed, counted calls and the wall offset."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from taskraft_service.queue.operations.sessions import (
     KeepSessions,
     OpenSession,
 )
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 
 
 def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> OpenSession:
@@ -67,6 +68,10 @@ def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> NoteCall
     )
 
 
+def _set_wall_offset(message: log_pb2.SetWallOffset, _raw: bytes, _hash: int) -> SetWallOffset:
+    return SetWallOffset(message.wall_offset_ms)
+
+
 OPEN_SESSION: Final = CommandCodec(
     LOG_FIELDS.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session
 )
@@ -82,3 +87,6 @@ ATTACH_SESSION: Final = CommandCodec(
 STARTUP: Final = CommandCodec(LOG_FIELDS.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
 TRIM_FEED: Final = CommandCodec(LOG_FIELDS.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
 NOTE_CALLS: Final = CommandCodec(LOG_FIELDS.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)
+SET_WALL_OFFSET: Final = CommandCodec(
+    LOG_FIELDS.SET_WALL_OFFSET_FIELD_NUMBER, log_pb2.SetWallOffset, _set_wall_offset
+)

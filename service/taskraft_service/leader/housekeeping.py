@@ -58,7 +58,7 @@ class Housekeeping:
         """Delete events of the change feed beyond the maximum age or size."""
         queue = self._machine.queue
         low_seq = queue.feed.retention_due(
-            queue.now_ms,
+            queue.now_ms + queue.wall_offset_ms,
             self._in_force.feed_retention_ms,
             self._in_force.feed_bytes_max,
             queue.held_back(),

@@ -96,6 +96,11 @@ class LeadershipTracker:
         return self._leader, self._term
 
     @property
+    def lead_term(self) -> Term:
+        """Term in which this node leads; 0 if it does not lead."""
+        return self._term if self.is_leader else Term(0)
+
+    @property
     def is_leader(self) -> bool:
         """Return whether this node leads, whether it serves already or not."""
         return self._leader == self._member_id

@@ -12,6 +12,7 @@ from taskraft_replication.core.types import MemberId, Term
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import NodePhase
@@ -46,7 +47,7 @@ class ClientStreams(Protocol):
 class LeaderLifecycle:
     """Starts and stops the leader-only work; satisfies ``leadership.LeadershipCallbacks``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is one part of the leader-only work
         self,
         settings: LeaderSettings,
         proposer: Proposer,
@@ -55,6 +56,7 @@ class LeaderLifecycle:
         waits: Sequence[LeaderOnlyWaits],
         streams: ClientStreams,
         housekeeping: Housekeeping,
+        clock_keeper: ClockKeeper,
     ) -> None:
         self._settings = settings
         self._proposer = proposer
@@ -63,12 +65,14 @@ class LeaderLifecycle:
         self._waits = waits
         self._streams = streams
         self._housekeeping = housekeeping
+        self._clock_keeper = clock_keeper
 
     async def begin(self, term: Term) -> None:
-        """Commit and apply the Startup command, then start the temporary tubes.
+        """Know the cluster time, commit and apply the Startup command, start the temporary tubes.
 
         The Startup command of the first leader creates the change feed.
         """
+        await self._clock_keeper.start_clock()
         feed_id = self._machine.queue.feed.feed_id or str(uuid.uuid4())
         startup = log_pb2.Startup(
             member_id=self._settings.member_id,

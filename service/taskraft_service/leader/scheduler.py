@@ -52,7 +52,7 @@ class Scheduler:
     Args:
         queue: returns the queue; installing a snapshot replaces it.
         submitter: the proposer.
-        now_ms: reads cluster time.
+        now_ms: reads wall time, which may be corrected in both directions.
         has_room: returns whether the disk has space for new tasks. Otherwise due schedules wait;
             times that are missed meanwhile are handled by ``catch_up``, as after an outage.
     """

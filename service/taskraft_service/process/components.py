@@ -14,19 +14,22 @@ from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
+from taskraft_service.clock.group_clock import GroupClock
+from taskraft_service.clock.sources import monotonic_ms, wall_ms
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
-from taskraft_service.leader.clock import ClusterClock, monotonic_ms, wall_ms
+from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.lifecycle import LeaderLifecycle, LeaderSettings
-from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
+from taskraft_service.leader.node_phases import PhaseMachine
 from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposer import Proposer
+from taskraft_service.leader.raft_group import RaftGroup
 from taskraft_service.leader.scheduler import Scheduler
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
@@ -69,14 +72,23 @@ class NodeComponents:
         self.distributions = EntryDistributions(
             EntryHistograms(self.registry), node.status().group_id
         )
-        self.clock = ClusterClock(wall_ms, monotonic_ms)
+        member_id = MemberId(identity.member.member_id)
+        self.clock = GroupClock(
+            member_id,
+            RaftGroup(
+                lambda: node.membership, lambda: self.leadership.lead_term, lambda: machine.queue
+            ),
+            wall_ms,
+            monotonic_ms,
+        )
+        node.beacons = self.clock
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
         self.streams = SubscriptionRegistry()
         self.apply_notifier = ApplyNotifier()
         self._make_waits()
-        self._make_leadership(MemberId(identity.member.member_id))
+        self._make_leadership(member_id)
         self.endpoint = GrpcEndpoint(self.forwarder, defect_met)
         self.health = Health()
         self._listen()
@@ -107,7 +119,7 @@ class NodeComponents:
         self.scheduler = Scheduler(
             lambda: machine.queue,
             self.proposer,
-            self.clock.now_ms,
+            self.wall_now_ms,
             has_room=lambda: not self.disk.is_low,
         )
         self.outcomes = OutcomeWaits(self.queues)
@@ -120,6 +132,13 @@ class NodeComponents:
         self.housekeeping = Housekeeping(
             self.router, self.machine, self.unlogged_calls, self.settings
         )
+        self.clock_keeper = ClockKeeper(
+            self.clock,
+            self.node,
+            self.router,
+            lambda: self.machine.queue.wall_offset_ms,
+            monotonic_ms,
+        )
         self.lifecycle = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
@@ -128,6 +147,7 @@ class NodeComponents:
             (WaitingTakes(self.waiters), self.outcomes, self.capacity_waiters),
             self.streams,
             self.housekeeping,
+            self.clock_keeper,
         )
         self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.lifecycle)
         # Election timeouts are drawn up to twice the minimum.
@@ -149,19 +169,15 @@ class NodeComponents:
         self.phases.listen(self.scheduler.phase_changed)
 
     def _entries_applied(self, now_ms: int) -> None:
-        self._observe_timestamp(now_ms)
+        self.clock.cluster.applied(now_ms)
         if self.apply_notifier.is_awaited:
             self.apply_notifier.applied(now_ms)
         if self.capacity_waiters.count:
             self.capacity_waiters.applied(now_ms)
 
-    def _observe_timestamp(self, now_ms: int) -> None:
-        # Entries that are replayed to catch up have old timestamps. A clock set from them would
-        # make all deadlines late if this node led before a new timestamp arrives.
-        phase = self.phases.phase
-        if phase is not NodePhase.RUNNING:  # a leader applies its own timestamps
-            is_news = phase is NodePhase.WAITING and self.leadership.is_caught_up
-            self.clock.observe(now_ms, live=is_news)
+    def wall_now_ms(self) -> int:
+        """Return the wall time of the cluster, in ms since the Unix epoch."""
+        return self.clock.now_ms() + self.machine.queue.wall_offset_ms
 
     def _serve_woken(self, _now_ms: int) -> None:
         """Serve consumers with tasks that became ready as a consequence of other tasks."""

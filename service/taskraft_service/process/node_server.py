@@ -118,6 +118,7 @@ class NodeServer:
         await components.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
         self._background.start(components.housekeeping.run_periodically(components.leadership))
+        self._background.start(components.clock_keeper.run_periodically(components.leadership))
         self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer

@@ -66,7 +66,9 @@ class Queue(QueueReaders):
         assert index > state.index, f"entry {index} after {state.index}"
         state.index = index
         stamp = state.stamp
-        stamp.revision, stamp.at_ms, stamp.place = index, now_ms, 0
+        stamp.revision, stamp.place = index, 0
+        stamp.at_ms = at_ms = max(now_ms + state.wall_offset_ms, state.event_floor_ms)
+        stamp.ahead_ms = at_ms - now_ms
         groups, dependents = state.groups, state.dependents
         dependents_max = state.limits.dependents_per_entry_max
         surplus_max = state.limits.removals_per_entry_max

@@ -42,6 +42,7 @@ from taskraft_service.command_codecs.sessions import (
     KEEP_SESSIONS,
     NOTE_CALLS,
     OPEN_SESSION,
+    SET_WALL_OFFSET,
     STARTUP,
     TRIM_FEED,
 )
@@ -93,6 +94,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from tests.service.command_codecs.examples import (
     BY_IDS,
@@ -468,6 +470,11 @@ CASES = {
             "t", TubeOptions(higher_first=True, ttl_ms=0), ["higher_first", "ttl_ms"],
             ["ttr_ms"], "r", HASH,
         ),
+    ),
+    "a wall offset": (
+        SET_WALL_OFFSET,
+        log_pb2.SetWallOffset(wall_offset_ms=-5),
+        SetWallOffset(-5),
     ),
 }  # fmt: skip
 

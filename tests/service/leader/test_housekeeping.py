@@ -32,7 +32,9 @@ class Feed:
 
 class Machine:
     def __init__(self):
-        self.queue = SimpleNamespace(now_ms=7, feed=Feed(), held_back=lambda: {0: 3})
+        self.queue = SimpleNamespace(
+            now_ms=7, wall_offset_ms=500, feed=Feed(), held_back=lambda: {0: 3}
+        )
 
 
 class Settings:
@@ -134,7 +136,7 @@ async def test_old_events_are_trimmed_and_nothing_is_proposed_without_any(bench)
     await bench.keeping.trim_feed()
     assert not bench.proposed
     feed = bench.machine.queue.feed
-    assert feed.limits == (7, 1_000, 2_000, {0: 3})
+    assert feed.limits == (507, 1_000, 2_000, {0: 3})
     feed.due = {0: 5}
     try:
         await bench.keeping.trim_feed()

@@ -8,11 +8,9 @@ import pytest
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_replication.errors import ReadUnconfirmed, Stopped
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.leader.clock import ClusterClock
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.process import driver_listener
-from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.driver_listener import DriverListener
 
 ME, LEADER, OTHER = MemberId(1), MemberId(2), MemberId(3)
@@ -34,7 +32,6 @@ class Bench:
     def __init__(self):
         self.phases, self.node = PhaseMachine(), Node()
         self.leadership = LeadershipTracker(self.phases, ME, MEMBERS, SimpleNamespace())
-        self.clock = ClusterClock(lambda: 1_000_000, lambda: 0)
         self.listener = DriverListener(self, lambda: None)
 
     async def hears_of(self, leader, term):
@@ -47,10 +44,6 @@ class Bench:
         else:
             self.node.reads[-1].set_exception(error)
         await turn()
-
-    def applies(self, timestamp_ms):
-        NodeComponents._observe_timestamp(self, timestamp_ms)
-        return self.clock.now_ms()
 
 
 async def turn():
@@ -72,15 +65,6 @@ async def test_a_node_is_waiting_once_it_applied_all_entries_committed_before_it
     await bench.is_answered()
     assert bench.phases.phase is NodePhase.WAITING
     assert len(bench.node.reads) == 1
-
-
-async def test_replayed_entries_do_not_set_the_clock_back(bench):
-    """If the node led before a newer entry arrives, all deadlines would be late."""
-    await bench.hears_of(LEADER, 1)
-    assert bench.applies(400_000) == 1_000_000
-    await bench.is_answered()
-    assert bench.applies(999_000) == 1_000_000, "time is never given out twice"
-    assert bench.clock._offset_ms == 999_000
 
 
 @pytest.mark.parametrize(("leader", "term"), [(LEADER, 1), (LEADER, 2), (OTHER, 2)])

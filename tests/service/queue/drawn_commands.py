@@ -61,6 +61,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 PASSED = st.sampled_from((0, 0, 0, 1, 5, 10, 20, 70))
@@ -224,6 +225,7 @@ FILTERS = st.one_of(
     st.none(),
     st.builds(StateIs, st.sampled_from((State.READY, State.TAKEN, State.BURIED, State.DONE))),
     st.builds(NumberIs, st.just(NumberField.ATTEMPT), st.just(Relation.ABOVE), st.integers(0, 1)),
+    st.builds(NumberIs, st.just(NumberField.CREATED), st.just(Relation.ABOVE), st.integers(0, 300)),
     st.builds(AgeIs, st.just(AgeField.AGE), st.just(Relation.AT_LEAST), st.sampled_from((1, 20))),
 )
 SELECTORS = st.one_of(
@@ -308,6 +310,7 @@ COMMANDS = st.one_of(
     st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
     st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
     st.builds(lambda tube: NoteCalls([NotedCalls(tube, 1, 2, 3)]), TUBES),
+    st.builds(SetWallOffset, st.sampled_from((0, 1, 25, 100, -25, -100))),
 )
 
 

@@ -62,6 +62,7 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen
@@ -282,6 +283,8 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         case "note":
             counts = (int(found.get(name, 0)) for name in ("timeouts", "peeks", "metas"))
             return NoteCalls([NotedCalls(target, *counts)])
+        case "wall":
+            return SetWallOffset(int(target))
         case "configure" | "update-tube":
             return changing.command(word, target, found)
         case _:

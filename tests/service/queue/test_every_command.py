@@ -27,6 +27,7 @@ from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import Settle, Settlement
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.schedule_registry import ScheduleSpec
 from tests.service.queue.entities.test_life_cycle import COMMANDS, SESSION, Stage
 
@@ -47,6 +48,7 @@ LEAVING = (
     DeleteSchedule("daily"),
     TrimFeed({0: 0}),
     NoteCalls([NotedCalls("tube", 1, 1, 1)]),
+    SetWallOffset(-1),
     CommitCursor("reader", "", {0: 0}, 1_000),
     Startup(2, 60_000),
 )

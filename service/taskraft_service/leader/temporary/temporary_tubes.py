@@ -25,6 +25,7 @@ from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.temporary_tubes import NOWHERE, Side
 
 TIMER_MAX_MS: Final = 60_000
@@ -229,7 +230,10 @@ class TemporaryTubes:
         memory = self._memory
         assert memory is not None
         queue, now_ms = memory.queue, self._clock.now_ms()
+        offset_ms = self._queues.replicated.wall_offset_ms
         try:
+            if offset_ms != queue.wall_offset_ms:
+                memory.apply(now_ms, (SetWallOffset(offset_ms),))
             fed = queue.could_be_ready(commands, now_ms) if len(self._waiters) else ()
             results = memory.apply(now_ms, commands)
         except Exception as error:

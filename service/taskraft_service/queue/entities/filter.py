@@ -42,6 +42,18 @@ class NumberField(Enum):
     LEASE_UNTIL = "lease_until_ms"
 
 
+INSTANTS: Final = frozenset(
+    {
+        NumberField.CREATED,
+        NumberField.SINCE,
+        NumberField.VISIBLE_AT,
+        NumberField.EXPIRE_AT,
+        NumberField.LEASE_UNTIL,
+    }
+)
+"""Fields that a filter compares with an instant in wall time; a task has it in cluster time."""
+
+
 class AgeField(Enum):
     """Durations from an instant of a task until now."""
 
@@ -185,28 +197,33 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
 }
 
 
-def matcher(chosen: Filter | None, now_ms: int) -> Predicate:
-    """Return a predicate that evaluates a filter at an instant; None matches every task."""
+def matcher(chosen: Filter | None, now_ms: int, wall_offset_ms: int) -> Predicate:
+    """Return a predicate that evaluates a filter at an instant; None matches every task.
+
+    The filter names instants in wall time, which is ``wall_offset_ms`` ahead of cluster time.
+    """
     match chosen:
         case None:
             return lambda _task: True
         case Negation(of):
-            inner = matcher(of, now_ms)
+            inner = matcher(of, now_ms, wall_offset_ms)
             return lambda task: not inner(task)
         case Conjunction(of):
-            every = [matcher(one, now_ms) for one in of]
+            every = [matcher(one, now_ms, wall_offset_ms) for one in of]
             return lambda task: all(one(task) for one in every)
         case Disjunction(of):
-            some = [matcher(one, now_ms) for one in of]
+            some = [matcher(one, now_ms, wall_offset_ms) for one in of]
             return lambda task: any(one(task) for one in some)
         case _:
-            return _comparer(chosen, now_ms)
+            return _comparer(chosen, now_ms, wall_offset_ms)
 
 
-def _comparer(comparison: Comparison, now_ms: int) -> Predicate:
+def _comparer(comparison: Comparison, now_ms: int, wall_offset_ms: int) -> Predicate:
     match comparison:
         case NumberIs(field, relation, number):
             number_of, compare = attrgetter(field.value), _COMPARE[relation]
+            if field in INSTANTS:
+                number -= wall_offset_ms
             return lambda task: compare(number_of(task), number)
         case AgeIs(field, relation, age_ms):
             instant_of, compare = attrgetter(field.value), _COMPARE[relation]

@@ -221,8 +221,13 @@ class EffectiveTaskOptions(NamedTuple):
     expire_at_ms: int
 
 
-def effective_options(tube: TubeLimits, task: NewTask, now_ms: int) -> EffectiveTaskOptions:
+def effective_options(
+    tube: TubeLimits, task: NewTask, now_ms: int, wall_ms: int
+) -> EffectiveTaskOptions:
     """Return the attributes of a task that is put now.
+
+    ``wall_ms`` is the same instant in wall time. ``visible_at_ms`` becomes a delay from now, so a
+    later correction of the wall offset does not change when the task becomes READY.
 
     A delay extends the time to live, as in tarantool/queue. The position FRONT or BACK of a delayed
     task is ignored.
@@ -231,7 +236,7 @@ def effective_options(tube: TubeLimits, task: NewTask, now_ms: int) -> Effective
     priority = options.priority if task.priority is None else task.priority
     delay_ms = options.delay_ms if task.delay_ms is None else task.delay_ms
     if task.visible_at_ms is not None:
-        delay_ms = max(delay_ms, task.visible_at_ms - now_ms)
+        delay_ms = max(delay_ms, task.visible_at_ms - wall_ms)
     ttl_ms = options.ttl_ms if task.ttl_ms is None else task.ttl_ms
     if delay_ms > 0 or not 0 <= ttl_ms <= FOREVER_MS:
         ttl_ms = lengthened(ttl_ms, delay_ms)

@@ -27,15 +27,17 @@ class EntryStamp:
 
     Attributes:
         revision: index of the entry.
-        at_ms: timestamp of the entry.
+        at_ms: timestamp of the events, in wall time.
+        ahead_ms: ``at_ms`` minus cluster time; turns the instants of a task into wall time.
         place: number of events that the entry has made; the next event gets this place.
     """
 
-    __slots__ = ("at_ms", "place", "revision")
+    __slots__ = ("ahead_ms", "at_ms", "place", "revision")
 
     def __init__(self, revision: int, at_ms: int) -> None:
         self.revision = revision
         self.at_ms = at_ms
+        self.ahead_ms = 0
         self.place = 0
 
 
@@ -94,6 +96,7 @@ class ChangeFeed:
         tube = tasks[0].tube
         name, salt = tube.name, tube.number * TUBE_STRIDE
         revision, place, at_ms = stamp.revision, stamp.place, stamp.at_ms
+        ahead_ms = stamp.ahead_ms
         appends = self.appends
         partitions = len(appends)
         for task in tasks:
@@ -110,8 +113,8 @@ class ChangeFeed:
                     to_state,
                     task.attempt,
                     task.priority,
-                    task.created_ms,
-                    task.since_ms,
+                    task.created_ms + ahead_ms,
+                    task.since_ms + ahead_ms,
                     task.subqueue,
                     session.label if session is not None else "",
                     reason,

@@ -43,7 +43,7 @@ def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
     A buried task becomes READY or DELAYED, and its attempts start again at 0.
     """
     leave_order(task)
-    terms = effective_options(task.tube, new, state.now_ms)
+    terms = effective_options(task.tube, new, state.now_ms, state.wall_ms)
     replace_body(state, task, Edited(new.body, new.payload_bytes))
     task.type, task.subqueue = new.type, new.subqueue
     task.order = (terms.lane, terms.rank, task.id)
@@ -53,7 +53,7 @@ def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
         task.extras = replace(task.extras, retry=new.retry)
     if task.extras.waiting is not None:
         before = task.extras.waiting
-        waiting = waiting_of(task, new, before.open, before.on_failure)
+        waiting = waiting_of(state, task, new, before.open, before.on_failure)
         task.extras = replace(task.extras, waiting=waiting)
     if task.state is BURIED:
         task.attempt = 0

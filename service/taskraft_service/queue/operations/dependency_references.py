@@ -115,18 +115,23 @@ def join_dependents(
         still_open.append(Awaited(number, reference.tube, reference.id))
     if not still_open:
         return None
-    return waiting_of(task, new, tuple(still_open), new.dependencies.on_failure)
+    return waiting_of(state, task, new, tuple(still_open), new.dependencies.on_failure)
 
 
 def waiting_of(
-    task: QueueTask, new: NewTask, still_open: tuple[Awaited, ...], on_failure: OnDependencyFailure
+    state: QueueState,
+    task: QueueTask,
+    new: NewTask,
+    still_open: tuple[Awaited, ...],
+    on_failure: OnDependencyFailure,
 ) -> Waiting:
     """Return the open dependencies of a task; its delay starts after the last of them ends.
 
     An absolute time of the producer stays the earliest time at which the task can be taken.
     """
     delay_ms = task.tube.options.delay_ms if new.delay_ms is None else new.delay_ms
-    task.visible_at_ms = NEVER_MS if new.visible_at_ms is None else new.visible_at_ms
+    named_ms = new.visible_at_ms
+    task.visible_at_ms = NEVER_MS if named_ms is None else named_ms - state.wall_offset_ms
     return Waiting(still_open, on_failure, max(delay_ms, 0))
 
 

@@ -213,7 +213,7 @@ def _store(
     if sets_attributes:
         _store_with_attributes(state, tube, new_tasks, restarting)
     else:
-        terms = effective_options(tube, NO_ATTRIBUTES, now_ms)
+        terms = effective_options(tube, NO_ATTRIBUTES, now_ms, now_ms)
         made = [
             QueueTask(
                 tube, task_id, terms, now_ms, new.body, new.payload_bytes, new.type, new.subqueue
@@ -233,11 +233,11 @@ def _store_with_attributes(
     restarting: Collection[TaskReference],
 ) -> None:
     """Create tasks that set attributes of their own, in runs that become READY, DELAYED or HELD."""
-    now_ms = state.now_ms
+    now_ms, wall_ms = state.now_ms, state.wall_ms
     run: list[QueueTask] = []
     operation = PUT
     for new in new_tasks:
-        terms = effective_options(tube, new, now_ms)
+        terms = effective_options(tube, new, now_ms, wall_ms)
         body, size = new.body, new.payload_bytes
         task = QueueTask(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
         tube.next_id += 1

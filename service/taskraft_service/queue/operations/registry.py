@@ -27,6 +27,7 @@ from taskraft_service.queue.operations import (
     tubes,
     update_tasks,
     update_tube,
+    wall_offset,
 )
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
 from taskraft_service.queue.operations.answer_codec import AnswerCodec
@@ -65,6 +66,7 @@ from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.queue_state import QueueState
 
 ChosenTasks: TypeAlias = (
@@ -91,9 +93,10 @@ Administration: TypeAlias = (
     | Startup
     | TrimFeed
     | NoteCalls
+    | SetWallOffset
     | CommitCursor
 )
-"""Commands on tubes, groups, schedules, sessions, settings and the change feed."""
+"""Commands on tubes, groups, schedules, sessions, settings, the change feed and the clock."""
 
 Command: TypeAlias = (
     Put | Take | Settle | ChosenTasks | ExecuteBatch | SessionCommand | Administration
@@ -137,6 +140,7 @@ DEFINITIONS: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
         *groups.DEFINITIONS,
         *schedules.DEFINITIONS,
         *leadership.DEFINITIONS,
+        wall_offset.DEFINITION,
         *feed.DEFINITIONS,
     )
 }

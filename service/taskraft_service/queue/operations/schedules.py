@@ -125,7 +125,7 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
     refusal = _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal
-    schedule = TaskSchedule(command.name, command.options, state.now_ms, command.next_ms)
+    schedule = TaskSchedule(command.name, command.options, state.wall_ms, command.next_ms)
     schedules.set(schedule)
     return ScheduleResult(schedule.view())
 
@@ -141,10 +141,10 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     before, schedule.options = schedule.options, command.options
     schedule.version += 1
     if before.pattern != command.options.pattern:
-        schedule.since_ms = schedule.done_ms = state.now_ms
+        schedule.since_ms = schedule.done_ms = state.wall_ms
         schedule.next_ms = command.next_ms
     elif before.paused and not command.options.paused:
-        schedule.since_ms = state.now_ms
+        schedule.since_ms = state.wall_ms
     state.schedules.set(schedule)
     return ScheduleResult(schedule.view())
 

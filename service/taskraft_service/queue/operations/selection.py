@@ -109,7 +109,7 @@ def change_each(
     """
     continue_after_id = 0
     if isinstance(selector, ByFilter):
-        is_match = matcher(selector.filter, state.now_ms)
+        is_match = matcher(selector.filter, state.now_ms, state.wall_offset_ms)
         found = scan(
             state,
             tube,

@@ -43,6 +43,12 @@ FORMAT: Final = 12
 META_HEAD: Final = Struct(">BQqQIQ")
 """Format, applied index, clock in ms, last lease token, last tube number, last session number."""
 
+META_WALL: Final = Struct(">qq")
+"""Wall offset and lowest timestamp of the next event, in ms.
+
+The end of the meta record; absent while both are 0, as in stores of earlier releases.
+"""
+
 
 def collect(state: QueueState) -> list[Write]:
     """Return the current values of the keys changed since the last call, and the meta record."""
@@ -146,7 +152,8 @@ def _meta(state: QueueState) -> bytes:
         state.failures.meta(),
         state.dependents.meta(),
     )
-    return b"".join((head, *parts))
+    wall = (state.wall_offset_ms, state.event_floor_ms)
+    return b"".join((head, *parts, META_WALL.pack(*wall) if any(wall) else b""))
 
 
 class UnknownFormatError(Exception):
@@ -220,6 +227,9 @@ def _open_meta(state: QueueState, meta: bytes) -> None:
     at = state.groups.restore_meta(meta, at)
     at = state.failures.restore_meta(meta, at)
     at = state.dependents.restore_meta(meta, at)
+    if at < len(meta):
+        state.wall_offset_ms, state.event_floor_ms = META_WALL.unpack_from(meta, at)
+        at += META_WALL.size
     assert at == len(meta)
 
 
@@ -259,6 +269,7 @@ def digest_of(state: QueueState) -> bytes:
 def _parts(state: QueueState) -> Iterator[bytes]:
     numbers = (state.index, state.now_ms, state.token, state.tubes.number)
     yield repr((numbers, state.sessions.number, state.feed.feed_id)).encode()
+    yield repr((state.wall_offset_ms, state.event_floor_ms)).encode()
     yield repr(low_and_high(state.feed)).encode()
     for number, (tube, next_id) in state.removals.items():
         yield repr((number, tube.name, next_id)).encode()

@@ -46,6 +46,11 @@ class QueueReaders(LeaderReaders):
         return self._state.settings
 
     @property
+    def wall_offset_ms(self) -> int:
+        """Return wall time minus cluster time; add it to an instant to show it to a caller."""
+        return self._state.wall_offset_ms
+
+    @property
     def feed(self) -> ChangeFeed:
         """Return the change feed."""
         return self._state.feed

@@ -85,7 +85,7 @@ def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: P
     """Return the next tasks after a place, in the order of takes, and the rest."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
-    is_match = matcher(listing.chosen, listing.now_ms)
+    is_match = matcher(listing.chosen, listing.now_ms, state.wall_offset_ms)
     tasks: list[TaskView] = []
     for looked_at, entry in enumerate(tube.ready.ordered(place)):
         is_full = len(tasks) >= listing.tasks_max or (bytes_left <= 0 and tasks)
@@ -105,7 +105,7 @@ def _scan_window(state: QueueState, tube: QueueTube, listing: Listing, window: W
     """Return the next tasks of a window, in the order of the list, and the rest."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max
-    is_match = matcher(listing.chosen, listing.now_ms)
+    is_match = matcher(listing.chosen, listing.now_ms, state.wall_offset_ms)
     tasks: list[TaskView] = []
     walk = state.tasks_back(tube, last_id) if descending else state.tasks(tube, after_id)
     for looked_at, task in enumerate(walk):

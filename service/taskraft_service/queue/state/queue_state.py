@@ -93,7 +93,8 @@ BEGINNING: Final = CounterOrigin()
 class QueueState(WorkingSet):
     """The mutable state that all operations share.
 
-    ``index`` and ``now_ms`` are those of the entry that is being applied.
+    ``index`` and ``now_ms`` are those of the entry that is being applied. All instants are in
+    cluster time, except the times of schedules, which are in wall time.
     """
 
     def __init__(
@@ -114,6 +115,10 @@ class QueueState(WorkingSet):
         self.editor = editor
         self.index = 0
         self.now_ms = 0
+        self.wall_offset_ms = 0
+        """Wall time minus cluster time."""
+        self.event_floor_ms = 0
+        """No later event gets a lower timestamp; above wall time after a correction backwards."""
         self.stamp = EntryStamp(0, 0)
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}
@@ -133,6 +138,11 @@ class QueueState(WorkingSet):
         self.failures = FailureTable(store)
         self.signals = LeaderSignals()
         self.watch = TaskWatch(self.body)
+
+    @property
+    def wall_ms(self) -> int:
+        """Return the wall time of the entry that is being applied."""
+        return self.now_ms + self.wall_offset_ms
 
     @property
     def watcher(self) -> Callable[[QueueTask, TaskOutcome], None] | None:

@@ -113,13 +113,13 @@ class TaskSchedule:
         "version",
     )
 
-    def __init__(self, name: str, options: ScheduleSpec, now_ms: int, next_ms: int) -> None:
-        """Make a schedule that has put nothing yet."""
+    def __init__(self, name: str, options: ScheduleSpec, wall_ms: int, next_ms: int) -> None:
+        """Make a schedule that has put nothing yet; all its times are in wall time."""
         self.name = name
         self.options = options
         self.version = 1
-        self.since_ms = now_ms
-        self.done_ms = now_ms
+        self.since_ms = wall_ms
+        self.done_ms = wall_ms
         self.next_ms = next_ms
         self.last_ms = 0
         self.last_task_id = 0

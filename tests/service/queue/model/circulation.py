@@ -70,6 +70,8 @@ class NaiveCirculation:
                 return task["state"] is state
             case NumberIs(NumberField.ATTEMPT, Relation.ABOVE, number):
                 return task["attempt"] > number
+            case NumberIs(NumberField.CREATED, Relation.ABOVE, number):
+                return task["created"] + self.wall_offset > number
             case AgeIs(AgeField.AGE, Relation.AT_LEAST, age):
                 return self.now - task["created"] >= age
             case Negation(of):

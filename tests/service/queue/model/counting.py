@@ -10,6 +10,7 @@ from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.leadership import NoteCalls
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 
 FINISHED = (State.DONE, State.ZOMBIE)
 
@@ -65,6 +66,11 @@ class NaiveCounting:
 
     def note(self, task, call):
         task["tube"]["counts"].calls[call] += 1
+
+    def do_setwalloffset(self, command: SetWallOffset):
+        changed = command.wall_offset_ms != self.wall_offset
+        self.wall_offset = command.wall_offset_ms
+        return CountResult(int(changed))
 
     def do_notecalls(self, command: NoteCalls):
         known = [(one, tube) for one in command.tubes if (tube := self.tube(one.tube))]

@@ -54,7 +54,9 @@ class NaiveDependencies:
         """Say from when on a task that waits may be taken: its delay begins later."""
         delay = task["tube"]["view"].options.delay_ms if new.delay_ms is None else new.delay_ms
         task["waits"]["delay"] = max(delay, 0)
-        task["visible_at"] = NEVER if new.visible_at_ms is None else new.visible_at_ms
+        task["visible_at"] = (
+            NEVER if new.visible_at_ms is None else new.visible_at_ms - self.wall_offset
+        )
 
     def restarting(self, tube, ids, met):
         """Return the tasks that begin anew with a put if they are finished."""

@@ -93,7 +93,8 @@ class NaivePutting:
         options = tube["view"].options
         priority = options.priority if new.priority is None else new.priority
         delay = options.delay_ms if new.delay_ms is None else new.delay_ms
-        delay = max(delay, (new.visible_at_ms or 0) - self.now)
+        if new.visible_at_ms is not None:
+            delay = max(delay, new.visible_at_ms - self.wall)
         ttl = longer(options.ttl_ms if new.ttl_ms is None else new.ttl_ms, max(delay, 0))
         lane = 0
         if delay <= 0 and new.position is not Position.IN_ORDER:

@@ -61,6 +61,7 @@ class NaiveQueue(
         self.removals_beside = limits.removals_beside_max
         self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
+        self.wall_offset = self.stamped = 0
         self.claimed = []
         self.settings = ReplicatedSettings()
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
@@ -176,10 +177,11 @@ class NaiveQueue(
         self.note_end(task, outcome)
         if state is State.GONE:
             self.leave_group(task, kind, outcome)
+        ahead = self.stamped - self.now
         self.events.append(
             (
                 self.index,
-                self.now,
+                self.stamped,
                 task["tube"]["name"],
                 task["id"],
                 kind,
@@ -187,14 +189,18 @@ class NaiveQueue(
                 state,
                 task["attempt"],
                 task["priority"],
-                task["created"],
-                task["since"],
+                task["created"] + ahead,
+                task["since"] + ahead,
                 label,
                 reason,
                 task["type"],
                 outcome,
             )
         )
+
+    @property
+    def wall(self):
+        return self.now + self.wall_offset
 
     def outcome(self, task, kind, state, reason):
         """Tell how a task ends by an event, or that it is buried."""
@@ -217,6 +223,7 @@ class NaiveQueue(
 
     def apply(self, index, now, commands):
         self.index, self.now = index, now
+        self.stamped = max(self.stamped, now + self.wall_offset)
         fired = 0
         while fired < self.deadlines_max:
             due = [line for line in self.deadlines() if line[0] <= now]

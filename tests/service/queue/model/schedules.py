@@ -45,7 +45,7 @@ class NaiveSchedules:
         if wrong := self.unfit_stored(command.options.tube, command.options.spec):
             return wrong
         one = {"name": command.name, "options": command.options, "next": command.next_ms}
-        one.update(version=1, since=self.now, done=self.now, left_out=0, refusal=None)
+        one.update(version=1, since=self.wall, done=self.wall, left_out=0, refusal=None)
         one.update(last=None, last_slot=0, last_id=0)
         self.schedules.append(one)
         return ScheduleResult(self.schedule_view(one))
@@ -59,9 +59,9 @@ class NaiveSchedules:
         before = one["options"]
         one.update(options=command.options, version=one["version"] + 1)
         if before.pattern != command.options.pattern:
-            one.update(since=self.now, done=self.now, next=command.next_ms)
+            one.update(since=self.wall, done=self.wall, next=command.next_ms)
         elif before.paused and not command.options.paused:
-            one["since"] = self.now
+            one["since"] = self.wall
         return ScheduleResult(self.schedule_view(one))
 
     def do_deleteschedule(self, command: DeleteSchedule):

@@ -20,6 +20,7 @@ from taskraft_service.queue.operations.settlements import Release, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
@@ -54,6 +55,7 @@ CHANGES = [
     CreateTube("more", TubeKind.FIFO, TubeOptions()),
     TruncateTube("mail"),
     NoteCalls([NotedCalls("mail", 1, 0, 0)]),
+    SetWallOffset(-7),
 ]
 
 

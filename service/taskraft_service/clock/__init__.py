@@ -1,0 +1,1 @@
+"""Cluster time, and its offset to the wall clocks."""

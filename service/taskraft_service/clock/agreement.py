@@ -1,0 +1,40 @@
+"""Decide what the clocks of the members say together.
+
+Pure. One wrong wall clock among three, or two among five, never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from taskraft_replication.core.types import MemberId
+
+WALL_TOLERANCE_MS: Final = 1_000
+"""Maximum difference between wall clocks that agree. Synchronised clocks differ by much less."""
+
+HasQuorum: TypeAlias = Callable[[Collection[MemberId]], bool]
+"""Tells whether members include a majority of the voters, of both halves if it is joint."""
+
+
+def agreed_value(values: Mapping[MemberId, int], has_quorum: HasQuorum) -> int | None:
+    """Return the median of the values that agree, if these are from a quorum; otherwise None.
+
+    Values agree if they differ by at most ``WALL_TOLERANCE_MS``. The largest such group counts.
+    """
+    ordered = sorted((value, member) for member, value in values.items())
+    best: list[tuple[int, MemberId]] = []
+    for place, (first, _) in enumerate(ordered):
+        close = [each for each in ordered[place:] if each[0] - first <= WALL_TOLERANCE_MS]
+        if len(close) > len(best) and has_quorum([member for _, member in close]):
+            best = close
+    return best[(len(best) - 1) // 2][0] if best else None
+
+
+def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
+    """Return the least guess that is not below the floor; the floor if there is none.
+
+    Used while the members' guesses disagree. A cluster time that is too low makes deadlines late. A
+    cluster time that is too high would end leases and delete tasks before their time.
+    """
+    return min((guess for guess in guesses if guess >= floor_ms), default=floor_ms)

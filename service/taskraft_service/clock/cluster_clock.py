@@ -1,0 +1,87 @@
+"""Estimate the cluster time on this node.
+
+Cluster time advances with the monotonic clock of the leader. No wall clock moves it. A follower
+hears the leader's cluster time with each heartbeat and continues it with its own monotonic clock,
+so it can go on from there when it becomes leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+DRIFT_PER_MILLE: Final = 1
+"""Maximum difference between the rates of two monotonic clocks, in ms per second."""
+
+
+class ClusterClock:
+    """Cluster time as this node knows it, in milliseconds.
+
+    Args:
+        monotonic_ms: reads a clock that never goes back.
+    """
+
+    # Invariants: at _since_ms of the monotonic clock, the cluster time was at least
+    # _ahead_ms + _since_ms. _floor_ms is the greatest timestamp that was applied or returned.
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._ahead_ms: int | None = None
+        self._since_ms = 0
+        self._leads = False
+        """Whether the cluster time is by definition what this clock shows."""
+        self._floor_ms = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether this process has heard, or has chosen, the cluster time."""
+        return self._ahead_ms is not None
+
+    def estimate_ms(self) -> int | None:
+        """Return a lower bound of the cluster time; None: unknown since the process started.
+
+        A follower subtracts the drift that is possible since the bound was known.
+        """
+        if self._ahead_ms is None:
+            return None
+        monotonic_ms = self._monotonic_ms()
+        estimate_ms = self._ahead_ms + monotonic_ms
+        if not self._leads:
+            estimate_ms -= (monotonic_ms - self._since_ms) * DRIFT_PER_MILLE // 1_000
+        return estimate_ms
+
+    def now_ms(self) -> int:
+        """Return the next timestamp; never lower than one that was returned or applied before.
+
+        While the cluster time is unknown, this is the greatest timestamp that was applied.
+        """
+        estimate_ms = self.estimate_ms()
+        if estimate_ms is not None and estimate_ms > self._floor_ms:
+            self._floor_ms = estimate_ms
+        return self._floor_ms
+
+    def applied(self, stamp_ms: int) -> None:
+        """Record the timestamp of an applied entry, which may be an old one."""
+        self._floor_ms = max(self._floor_ms, stamp_ms)
+        if self.is_known:
+            self._raise_to(stamp_ms)
+
+    def heard(self, cluster_ms: int) -> None:
+        """Follow a leader that has just sent its cluster time.
+
+        The message was under way for an unknown time, so the cluster time is at least this. An
+        estimate that is greater stays, because it is a lower bound too.
+        """
+        self._raise_to(cluster_ms)
+        self._leads = False
+
+    def lead(self, at_least_ms: int = 0) -> None:
+        """Define the cluster time from now on; it is at least the estimate and ``at_least_ms``."""
+        self._raise_to(max(at_least_ms, self.now_ms()))
+        self._leads = True
+
+    def _raise_to(self, cluster_ms: int) -> None:
+        estimate_ms = self.estimate_ms()
+        if estimate_ms is None or cluster_ms >= estimate_ms:
+            self._since_ms = self._monotonic_ms()
+            self._ahead_ms = cluster_ms - self._since_ms

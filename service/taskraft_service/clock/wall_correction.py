@@ -1,0 +1,52 @@
+"""Decide how the leader corrects the wall offset, step by step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
+
+SLEW_PER_MILLE: Final = 5
+"""The wall offset is slewed by at most 5 ms per second."""
+SLEW_INTERVAL_MS_MAX: Final = 10_000
+"""Longest time whose slew is made up in one correction, so that no correction exceeds 50 ms."""
+UNCORRECTED_MS: Final = 20
+"""Errors up to this one stay: delays in the network and on the event loop cause them."""
+STEP_AFTER_MS: Final = 60_000
+"""A greater error than ``WALL_TOLERANCE_MS`` is corrected in one step after the wall clocks of a
+majority have agreed on it for this long."""
+
+
+class WallCorrection:
+    """The state of the correction during one leadership."""
+
+    def __init__(self, monotonic_ms: int) -> None:
+        self._slewed_at_ms = monotonic_ms
+        self._against_ms: int | None = None
+        """Offset on which a majority agrees although it is far from the one in force."""
+        self._against_since_ms = 0
+
+    def next_offset(self, in_force_ms: int, agreed_ms: int | None, monotonic_ms: int) -> int | None:
+        """Return the wall offset to set now, or None to leave it.
+
+        Args:
+            in_force_ms: wall offset in force.
+            agreed_ms: wall offset on which a majority of the voters agrees; None: there is none.
+            monotonic_ms: a clock that never goes back.
+        """
+        elapsed_ms = min(monotonic_ms - self._slewed_at_ms, SLEW_INTERVAL_MS_MAX)
+        self._slewed_at_ms = monotonic_ms
+        error_ms = 0 if agreed_ms is None else agreed_ms - in_force_ms
+        if agreed_ms is None or abs(error_ms) <= WALL_TOLERANCE_MS:
+            self._against_ms = None
+            if abs(error_ms) <= UNCORRECTED_MS:
+                return None
+            slew_ms = elapsed_ms * SLEW_PER_MILLE // 1_000
+            return in_force_ms + max(-slew_ms, min(slew_ms, error_ms)) if slew_ms else None
+        against_ms = self._against_ms
+        if against_ms is None or abs(agreed_ms - against_ms) > WALL_TOLERANCE_MS:
+            self._against_ms, self._against_since_ms = agreed_ms, monotonic_ms
+        elif monotonic_ms - self._against_since_ms >= STEP_AFTER_MS:
+            self._against_ms = None
+            return agreed_ms
+        return None

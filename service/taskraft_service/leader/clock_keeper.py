@@ -1,0 +1,236 @@
+"""Keep the clocks of the cluster: start a leader's clock, correct the wall offset, and report.
+
+A leader whose own wall clock is wrong transfers the leadership to a voter whose wall clock is
+right. Cluster time does not depend on any wall clock, so nothing is lost while it still leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from taskraft_replication.core.types import LogIndex, MemberId, Term
+from taskraft_replication.errors import ReadUnconfirmed, ReplicationError, Stopped
+from taskraft_replication.node.status import NodeStatus
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
+from taskraft_service.clock.group_clock import GroupClock
+from taskraft_service.clock.wall_correction import WallCorrection
+from taskraft_service.command_codecs.sessions import SET_WALL_OFFSET
+from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.leader.command_submitter import (
+    CommandSubmitter,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
+from taskraft_service.leader.leadership import LeadershipTracker
+
+log: Final = structlog.get_logger(__name__)
+
+CHECK_MS: Final = 1_000
+"""Interval in which the wall clocks are compared."""
+ALL_VOTERS_MS_MAX: Final = 2_000
+"""Maximum wait of a new leader for further voters while the wall clocks of a majority disagree.
+
+After a start of all nodes, the others come up within this time; a voter that is down does not.
+"""
+REPORT_AFTER_MS: Final = 1_000
+"""A new leader that waits for longer than this writes it to its log."""
+RETRY_MS: Final = 100
+TRANSFER_AFTER_CHECKS: Final = 10
+"""Number of checks in a row that find the wall clock wrong before the leadership is transferred."""
+TRANSFER_RETRY_CHECKS: Final = 30
+"""Number of checks between two attempts to transfer the leadership."""
+
+
+WRONG: Final = "the wall clock of this node differs from those of a majority; set the clock"
+DISAGREE: Final = "no majority of the voters has wall clocks that agree; set the clocks"
+AGAINST: Final = "the wall clocks of a majority differ from the wall time of the cluster"
+RIGHT: Final = "the wall clock of this node agrees with those of a majority"
+STEPPED: Final = "corrects the wall time of the cluster by a step"
+
+
+class Member(Protocol):
+    """What the keeper needs of the Raft member."""
+
+    def status(self) -> NodeStatus:
+        """Return a copy of the member's state."""
+
+    async def read_index(self) -> LogIndex:
+        """Wait until everything is applied that was committed before the call.
+
+        Raises:
+            ReadUnconfirmed: no quorum answered in time.
+            Stopped: the node is stopping.
+        """
+
+    async def transfer_leadership(self, to: MemberId | None = None) -> None:
+        """Transfer the leadership."""
+
+
+class ClockKeeper:
+    """Starts the clock of a leader, and looks after the wall clocks on every node.
+
+    Args:
+        clock: the clocks of this node and of the other members.
+        member: the Raft member.
+        submitter: proposes commands.
+        leadership: leader and term.
+        wall_offset_ms: reads the wall offset in the applied state.
+        monotonic_ms: reads a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        clock: GroupClock,
+        member: Member,
+        submitter: CommandSubmitter,
+        wall_offset_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._member = member
+        self._submitter = submitter
+        self._wall_offset_ms = wall_offset_ms
+        self._monotonic_ms = monotonic_ms
+        self._beacon = asyncio.Event()
+        clock.on_beacon = self._beacon.set
+        self.awaited_voters: frozenset[MemberId] = frozenset()
+        """Voters whose clocks this new leader waits for; empty if it does not wait."""
+        self._correction = WallCorrection(monotonic_ms())
+        self._correction_term = Term(0)
+        self._told = RIGHT
+        self._wrong_checks = 0
+
+    # ------------------------------------------------------------------------- a new leader
+
+    async def start_clock(self) -> None:
+        """Wait until this new leader knows the cluster time.
+
+        Does not wait if this process has heard the previous leader. It waits without a limit for a
+        majority of the voters, because without them no cluster time is safe.
+
+        Raises:
+            NotProposed: the node is stopping.
+        """
+        if not self._clock.cluster.is_known:
+            await self._apply_log()
+        began_ms = self._monotonic_ms()
+        is_told = False
+        try:
+            while not self._clock.try_start(
+                waits_for_all=(waited_ms := self._monotonic_ms() - began_ms) < ALL_VOTERS_MS_MAX
+            ):
+                self.awaited_voters = frozenset(self._clock.unheard_voters())
+                if waited_ms >= REPORT_AFTER_MS and not is_told:
+                    is_told = True
+                    log.warning(
+                        "does not serve yet: waits for the clocks of other voters",
+                        voters=sorted(self.awaited_voters),
+                    )
+                await self._next_beacon()
+        finally:
+            self.awaited_voters = frozenset()
+
+    async def _apply_log(self) -> None:
+        """Wait until the log is applied, which tells the greatest timestamp and the wall offset."""
+        while True:
+            try:
+                await self._member.read_index()
+            except ReadUnconfirmed:
+                await asyncio.sleep(RETRY_MS / 1_000)
+            except Stopped as error:
+                raise NotProposed(str(error)) from error
+            else:
+                return
+
+    async def _next_beacon(self) -> None:
+        """Wait for the next beacon, or for ``RETRY_MS``."""
+        self._beacon.clear()
+        try:
+            async with asyncio.timeout(RETRY_MS / 1_000):
+                await self._beacon.wait()
+        except TimeoutError:
+            pass
+
+    # ------------------------------------------------------------------------- wall clocks
+
+    async def run_periodically(self, leadership: LeadershipTracker) -> None:
+        """Compare the wall clocks every second, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_MS / 1_000)
+            await self.check(leadership)
+
+    async def check(self, leadership: LeadershipTracker) -> None:
+        """Compare the wall clocks; a leader corrects the wall offset, or transfers leadership."""
+        self._clock.compare()
+        self._tell(serves=leadership.serves)
+        if not leadership.serves:
+            self._wrong_checks = 0
+            return
+        await self._correct(leadership.leader_and_term[1])
+        self._wrong_checks = self._wrong_checks + 1 if self._clock.deviates else 0
+        is_due = self._wrong_checks % TRANSFER_RETRY_CHECKS == TRANSFER_AFTER_CHECKS
+        if is_due and (successor := self._successor()) is not None:
+            await self._transfer(leadership, successor)
+
+    def _tell(self, *, serves: bool) -> None:
+        """Log the state of the wall clocks when it changes."""
+        state = self._state_of_wall_clocks(serves=serves)
+        if state == self._told:
+            return
+        self._told = state
+        clock = self._clock
+        tell = {WRONG: log.error, RIGHT: log.info}.get(state, log.warning)
+        tell(state, ahead_ms=clock.wall_deviation_ms, offsets_ms=clock.wall_offsets())
+
+    def _state_of_wall_clocks(self, *, serves: bool) -> str:
+        agreed_ms = self._clock.agreed_offset_ms
+        if self._clock.deviates:
+            return WRONG
+        if agreed_ms is None:
+            # A follower does not hear the others, and may have lost the leader.
+            return DISAGREE if serves else self._told
+        is_against = abs(agreed_ms - self._wall_offset_ms()) > WALL_TOLERANCE_MS
+        return AGAINST if is_against else RIGHT
+
+    async def _correct(self, term: Term) -> None:
+        """Propose the next correction of the wall offset, if one is due."""
+        if term != self._correction_term:
+            self._correction = WallCorrection(self._monotonic_ms())
+            self._correction_term = term
+        in_force_ms = self._wall_offset_ms()
+        offset_ms = self._correction.next_offset(
+            in_force_ms, self._clock.agreed_offset_ms, self._monotonic_ms()
+        )
+        if offset_ms is None:
+            return
+        if abs(offset_ms - in_force_ms) > WALL_TOLERANCE_MS:
+            log.warning(STEPPED, step_ms=offset_ms - in_force_ms)
+        message = log_pb2.SetWallOffset(wall_offset_ms=offset_ms)
+        try:
+            await self._submitter.submit(encode_leader_command(SET_WALL_OFFSET, message))
+        except (NotProposed, LeaderOverloaded, OutcomeUnknown) as error:
+            log.info("correction of the wall offset postponed", reason=str(error))
+
+    def _successor(self) -> MemberId | None:
+        """Return the active voter with a right wall clock and the longest log, or None."""
+        status = self._member.status()
+        right = self._clock.right_members() - {status.member_id}
+        candidates = [
+            (peer.match, member)
+            for member, peer in status.peers.items()
+            if member in right and peer.is_active and not peer.is_learner
+        ]
+        return max(candidates)[1] if candidates else None
+
+    async def _transfer(self, leadership: LeadershipTracker, successor: MemberId) -> None:
+        log.warning("transfers the leadership because its wall clock is wrong", to=successor)
+        try:
+            await leadership.transfer(lambda: self._member.transfer_leadership(successor))
+        except ReplicationError as error:
+            log.warning("leadership not transferred", reason=str(error))

@@ -1,0 +1,72 @@
+"""Set the clocks of node processes, also while they run; no setting of a node can do this.
+
+Python imports ``sitecustomize`` before a program. The one written here adds to each reading of a
+clock what a file says, which the test writes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+
+from tools.local_cluster import Node
+
+HOUR_MS = 3_600_000
+
+_SHIFTS = Struct("<qq")
+_CODE = """
+import mmap, os, struct, time
+
+_file = open(os.environ["TEST_CLOCK_SHIFTS"], "rb")
+_shifts = mmap.mmap(_file.fileno(), 0, access=mmap.ACCESS_READ)
+_wall_ns, _clock_ns = time.time_ns, time.clock_gettime_ns
+
+
+def _time_ns():
+    return _wall_ns() + struct.unpack_from("<q", _shifts, 0)[0] * 1_000_000
+
+
+def _clock_gettime_ns(clock):
+    shift_ms = struct.unpack_from("<q", _shifts, 8)[0] if clock == time.CLOCK_BOOTTIME else 0
+    return _clock_ns(clock) + shift_ms * 1_000_000
+
+
+time.time_ns, time.clock_gettime_ns = _time_ns, _clock_gettime_ns
+"""
+
+
+class NodeClocks:
+    """The clocks of one node; make it before the node starts."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        folder = node.folder / "clocks"
+        folder.mkdir(parents=True)
+        (folder / "sitecustomize.py").write_text(_CODE)
+        self._file = folder / "shifts"
+        self._wall_ms = self._slept_ms = 0
+        self._write()
+        path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
+        clocks = {"PYTHONPATH": path, "TEST_CLOCK_SHIFTS": str(self._file)}
+        node.environment = {**node.environment, **clocks}
+
+    def set_wall(self, ahead_ms: int) -> None:
+        """Let the wall clock differ from that of the machine: it jumps if the node runs."""
+        self._wall_ms = ahead_ms
+        self._write()
+
+    def let_pass(self, slept_ms: int) -> None:
+        """Let time pass on all clocks, as if the machine had slept."""
+        self._slept_ms += slept_ms
+        self._wall_ms += slept_ms
+        self._write()
+
+    def _write(self) -> None:
+        """Change the file in place: the node has it mapped."""
+        shifts = _SHIFTS.pack(self._wall_ms, self._slept_ms)
+        if not self._file.exists():
+            Path(self._file).write_bytes(shifts)
+            return
+        with self._file.open("r+b") as file:
+            file.write(shifts)

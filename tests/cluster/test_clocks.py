@@ -1,0 +1,44 @@
+"""Wrong wall clocks of real nodes end no lease and delete no task."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskraft import Client
+from tests.cluster.node_clocks import HOUR_MS, NodeClocks
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+TASKS = 10
+TAKEN = 2
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with LocalCluster(3, tmp_path, {"TASKRAFT_AUTO_CREATE_TUBES": "true"}) as cluster:
+        yield cluster
+
+
+def restart(cluster, *clocks):
+    """Restart nodes with the wall clocks that were set meanwhile."""
+    for each in clocks:
+        each.node.stop()
+    for each in clocks:
+        each.node.start()
+    cluster.wait_ready()
+
+
+@pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
+def test_a_node_whose_wall_clock_is_wrong_may_lead(nodes, ahead_ms):
+    with Client(nodes.target) as client:
+        tube = client.tube("work")
+        tube.put_many([str(n) for n in range(TASKS)], ttl="1h", ttr="10m")
+        taken = tube.take_many(TAKEN, wait=0)
+        follower = NodeClocks(next(node for node in nodes.nodes if node is not nodes.leader()))
+        follower.set_wall(ahead_ms)
+        restart(nodes, follower)
+        client.transfer_leadership(follower.node.name)
+        tasks = tube.stats().tasks
+        assert (tasks.total, tasks.taken) == (TASKS, TAKEN)
+        client.settle([task.token for task in taken])

@@ -1,0 +1,52 @@
+"""A majority of clocks that agree decides; a minority never does."""
+
+import pytest
+
+from taskraft_service.clock.agreement import (
+    WALL_TOLERANCE_MS,
+    agreed_value,
+    least_plausible,
+)
+
+HOUR_MS = 3_600_000
+
+
+def majority_of(voters):
+    return lambda members: 2 * len({*members} & {*range(1, voters + 1)}) > voters
+
+
+@pytest.mark.parametrize(
+    ("values", "agreed"),
+    [
+        ((0, 10, 20), 10),
+        ((0, 10, HOUR_MS), 0),
+        ((0, 10, -HOUR_MS), 0),
+        ((0, HOUR_MS, -HOUR_MS), None),
+        ((0, HOUR_MS, HOUR_MS + 9), HOUR_MS),
+        ((0, WALL_TOLERANCE_MS), 0),
+        ((0, WALL_TOLERANCE_MS + 1), None),
+        ((5,), 5),
+        ((), None),
+        ((0, 1, 2, HOUR_MS, HOUR_MS), 1),
+        ((0, 600, 1_200, 1_800, 2_400), None),
+        ((0, 500, 1_000, 1_500, 2_400), 500),
+        ((0, 500, 1_000, 1_100, 1_200), 1_000),
+    ],
+)
+def test_the_median_of_those_that_agree_counts_if_they_are_a_majority(values, agreed):
+    numbered = dict(enumerate(values, 1))
+    assert agreed_value(numbered, majority_of(len(values))) == agreed
+
+
+def test_only_voters_make_a_majority():
+    values = {1: 0, 2: HOUR_MS, 8: 0, 9: 0}
+    assert agreed_value(values, majority_of(3)) is None
+    assert agreed_value({**values, 3: 5}, majority_of(3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("guesses", "chosen"),
+    [((500, 300), 300), ((500, 50), 500), ((50, 60), 100), ((100, 200), 100), ((), 100)],
+)
+def test_of_guesses_that_disagree_the_least_above_the_floor_counts(guesses, chosen):
+    assert least_plausible(guesses, 100) == chosen

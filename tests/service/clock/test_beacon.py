@@ -1,0 +1,37 @@
+"""The clocks of a node survive the way to another, and bad ones are refused."""
+
+import pytest
+
+from taskraft_replication.beacons import BEACON_BYTES_MAX
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.stubs.log.v1 import beacon_pb2
+from taskraft_service.clock.beacon import ClockBeacon, decode_beacon
+
+LONGEST = ClockBeacon((1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1, -(1 << 63))
+
+
+@pytest.mark.parametrize(
+    "beacon", [ClockBeacon(0, None, 1), ClockBeacon(7, 0, 5, 0), ClockBeacon(7, 3, 5, -9), LONGEST]
+)
+def test_the_clocks_arrive_as_they_left(beacon):
+    assert decode_beacon(beacon.encode()) == beacon
+    assert len(beacon.encode()) <= BEACON_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"wall_ms": -1},
+        {"wall_ms": 1, "lead_term": -1},
+        {"wall_ms": 1, "cluster_ms": -1},
+    ],
+)
+def test_clocks_that_no_node_has_are_refused(fields):
+    with pytest.raises(MessageMalformed, match="a clock in a beacon is missing or negative"):
+        decode_beacon(beacon_pb2.ClockBeacon(**fields).SerializeToString())
+
+
+def test_other_bytes_are_refused():
+    with pytest.raises(MessageMalformed, match="are not a beacon of clocks"):
+        decode_beacon(b"\xff")
