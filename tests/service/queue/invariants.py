@@ -1,4 +1,4 @@
-"""Check what holds of every task in memory after each operation."""
+"""Check the invariants of all tasks in memory after each operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskraft_service.queue.entities.task_state import State
 
 
 def check_tasks(state):
-    """Assert the invariants of the tasks in memory, and that the leases are theirs."""
+    """Assert the invariants of the tasks in memory and of the lease index."""
     taken = 0
     for tube in state.tubes.values():
         for task_id, task in tube.tasks.items():

@@ -1,4 +1,4 @@
-"""A store in memory for tests: a dictionary with its keys in order."""
+"""Provide a store in memory for tests: a dictionary with sorted keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MemoryStore:
     """An ordered map of bytes."""
 
     def __init__(self, pairs: dict[bytes, bytes] | None = None) -> None:
-        """Begin with some pairs."""
+        """Start with some pairs."""
         self.pairs = dict(pairs or {})
         self._keys: list[bytes] | None = None
 
@@ -26,11 +26,11 @@ class MemoryStore:
         return self.pairs.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return values, each or None."""
+        """Return the value of each key, or None."""
         return [self.pairs.get(key) for key in keys]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield pairs in order; a scan that outlives a write is a mistake of the caller."""
+        """Yield pairs in order; a write during the scan is a bug of the caller."""
         if self._keys is None:
             self._keys = sorted(self.pairs)
         keys = self._keys
@@ -39,11 +39,11 @@ class MemoryStore:
             yield keys[place], self.pairs[keys[place]]
 
     def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs of ``scan``, the last one first."""
+        """Yield the pairs of ``scan`` in reverse order."""
         yield from reversed(list(self.scan(start, stop)))
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Do writes in order."""
+        """Apply writes in order."""
         self._keys = None
         for write in writes:
             if isinstance(write, RangeDeletion):
@@ -55,5 +55,5 @@ class MemoryStore:
                 self.pairs[write[0]] = write[1]
 
     def copy(self) -> MemoryStore:
-        """Return a copy that goes its own way: what a crash leaves, or a snapshot takes."""
+        """Return an independent copy, as a crash leaves it or a snapshot takes it."""
         return MemoryStore(self.pairs)

@@ -1,22 +1,25 @@
-"""Play scenario files: text in, what the queue says out.
+"""Play scenario files: commands in, answers of the queue out.
 
-A file is a row of blocks. A block is lines of commands, a line ``----`` and the answers, ended by
-an empty line; lines that begin with ``#`` are for people. Commands of a block that follow each
-other are one entry of the log:
+A file is a sequence of blocks. A block consists of lines of commands, a line ``----`` and the
+answers, and ends with an empty line. Lines that begin with ``#`` are comments. Consecutive commands
+of a block form one log entry::
 
-    at +20                       the block's time, from the block before; without it no time passes
+
+    at +20                       advances the clock from the previous block, in ms; default +0
     create mail kind=fifottl ttr=30
     put mail body=a,b pri=1      one task per body; also delay, ttl, ttr, at, type, front, back
     take mail,news by=anna max=2
     ack 1,2                      tokens; also release, reject, bury-taken, touch; several with ";"
     open anna ttr=100            also keep, attach, detach, close
 
-Policies and changes of tasks: see ``scenario_policies.py``; what is done to chosen tasks:
-``scenario_chosen.py``.
 
-Words after the time that ask and change nothing: ``show TUBE``, ``oldest TUBE`` (since when its
-oldest ready task has been ready), ``moves TUBE``, ``task TUBE ID``, ``sessions``, ``events`` (since
-they were last asked for), ``deadline``. They are answered in their place.
+``scenario_policies.py`` describes policies and changes of tasks. ``scenario_selection.py``
+describes operations on selected tasks.
+
+
+Queries change nothing and are answered at their position: ``show TUBE``, ``oldest TUBE`` (since
+when its oldest ready task has been ready), ``moves TUBE``, ``task TUBE ID``, ``sessions``,
+``events`` (since the previous ``events``), ``deadline``.
 """
 
 from __future__ import annotations
@@ -63,10 +66,10 @@ from taskraft_service.queue.operations.settlements import (
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
 from taskraft_service.queue.operations.wall_offset import SetWallOffset
-from tests.service.queue import scenario_above as above
-from tests.service.queue import scenario_changing as changing
-from tests.service.queue import scenario_chosen as chosen
-from tests.service.queue.scenario_above import EPOCH_MS
+from tests.service.queue import scenario_groups as groups
+from tests.service.queue import scenario_selection as selection
+from tests.service.queue import scenario_settings as settings_changes
+from tests.service.queue.scenario_groups import EPOCH_MS
 from tests.service.queue.scenario_policies import (
     ack,
     dependencies,
@@ -85,8 +88,8 @@ QUESTIONS = (
     "sessions",
     "events",
     "deadline",
-    *above.QUESTIONS,
-    *chosen.QUESTIONS,
+    *groups.QUESTIONS,
+    *selection.QUESTIONS,
 )
 FLAGS = (
     "front",
@@ -99,8 +102,8 @@ FLAGS = (
     "if_not_exists",
     "as_settings",
     "chain",
-    *above.FLAGS,
-    *chosen.FLAGS,
+    *groups.FLAGS,
+    *selection.FLAGS,
 )
 
 
@@ -115,7 +118,7 @@ class Player:
         self.between = between
         self.index = 1
         self.now_ms = EPOCH_MS
-        self.told = 0
+        self.events_shown = 0
         self.queue.apply(1, EPOCH_MS, [Startup(1, 0, "feed", 3)])
 
     def play(self, lines):
@@ -131,7 +134,7 @@ class Player:
                 answers += [answer for line in run for answer in self.ask(line)]
             else:
                 for result in self.apply([command(line) for line in run]):
-                    answers += told(result)
+                    answers += answer_to(result)
         self.queue = self.between(self.queue)
         return answers
 
@@ -140,7 +143,7 @@ class Player:
         return self.queue.apply(self.index, self.now_ms, commands)
 
     def ask(self, line):
-        """Answer a question."""
+        """Answer a query."""
         word, *rest = line.split()
         if word == "deadline":
             due = self.queue.next_deadline_ms()
@@ -161,17 +164,17 @@ class Player:
             (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
             return ["gone" if view is None else whole(view)]
         if word == "failed":
-            return chosen.failed(self.queue, rest[0], options(rest[1:]))
-        if word in chosen.QUESTIONS:
-            line, where = chosen.cut(line)
-            return chosen.ask(self.queue, rest[0], options(line.split()[2:]), where)
-        if word in above.QUESTIONS:
-            return above.ask(self.queue, word, rest)
+            return selection.failed(self.queue, rest[0], options(rest[1:]))
+        if word in selection.QUESTIONS:
+            line, where = selection.cut(line)
+            return selection.ask(self.queue, rest[0], options(line.split()[2:]), where)
+        if word in groups.QUESTIONS:
+            return groups.ask(self.queue, word, rest)
         assert word == "events", line
         return self.events()
 
     def events(self):
-        """Answer with the events since the last question."""
+        """Answer with the events since the last query."""
         feed = self.queue.feed
         rows = [
             event
@@ -179,7 +182,7 @@ class Player:
             for _, event in feed.events(part.partition, part.low_seq, part.high_seq)
         ]
         rows.sort(key=lambda event: (event.revision, event.place))
-        fresh, self.told = rows[self.told :], len(rows)
+        fresh, self.events_shown = rows[self.events_shown :], len(rows)
         return [
             f"{EventKind(event.kind).name} {event.tube}/{event.task_id}"
             f" {State(event.from_state).name} > {State(event.to_state).name}"
@@ -202,7 +205,7 @@ def called(calls):
 
 
 def transition(move):
-    """Return a transition in the letters of xqueue: X is nothing, S another tube."""
+    """Return a transition in the letters of xqueue: X means no state, S another tube."""
     void = "S" if move.crossing else "X"
     places = [
         void if state is State.GONE else state.name for state in (move.from_state, move.to_state)
@@ -211,12 +214,12 @@ def transition(move):
 
 
 def asks(line):
-    """Tell whether a line changes nothing."""
+    """Return whether a line is a query."""
     return line.split()[0] in QUESTIONS
 
 
 def options(parts):
-    """Read ``name=value`` and flags."""
+    """Parse ``name=value`` and flags."""
     found = {}
     for part in parts:
         name, _, text = part.partition("=")
@@ -244,8 +247,8 @@ def position(found):
 
 
 def command(line):  # noqa: PLR0912, C901 - one line per command
-    """Read a command."""
-    line, where = chosen.cut(line)
+    """Parse a command."""
+    line, where = selection.cut(line)
     word, *rest = line.split()
     if word == "batch":
         return ExecuteBatch([command(part.strip()) for part in line.removeprefix(word).split("|")])
@@ -254,8 +257,8 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))
     target = rest.pop(0) if rest and "=" not in rest[0] else ""
     found = options(rest)
-    if word in chosen.WORDS:
-        return chosen.command(word, target, found, where)
+    if word in selection.WORDS:
+        return selection.command(word, target, found, where)
     match word:
         case "create":
             return create(target, found)
@@ -286,9 +289,9 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         case "wall":
             return SetWallOffset(int(target))
         case "configure" | "update-tube":
-            return changing.command(word, target, found)
+            return settings_changes.command(word, target, found)
         case _:
-            return above.command(word, target, found)
+            return groups.command(word, target, found)
 
 
 def create(name, found):
@@ -310,7 +313,7 @@ def create(name, found):
 
 
 def weights(text):
-    """Read ``name:weight,name:weight``."""
+    """Parse ``name:weight,name:weight``."""
     pairs = (part.split(":") for part in text.split(",") if part)
     return tuple(sorted((name, int(weight)) for name, weight in pairs))
 
@@ -331,14 +334,14 @@ def tasks(found):
             position=position(found),
             retry=retry(found),
             dependencies=dependencies(found, item),
-            **chosen.key(found),
+            **selection.key(found),
         )
         for item, body in enumerate(found["body"].split(","))
     ]
 
 
 def take(target, found):
-    """Read a take; ``a:3,b:1`` are tubes with weights."""
+    """Parse a take; ``a:3,b:1`` are tubes with weights."""
     parts = [part.partition(":") for part in target.split(",")]
     weights = tuple(int(weight) for _, _, weight in parts if weight)
     return Take(
@@ -427,7 +430,7 @@ def refusal(refused):
     return f"{refused.reason.name}{details}"
 
 
-def told(result):  # noqa: C901 - one line per answer
+def answer_to(result):  # noqa: C901 - one line per kind of answer
     """Return the answer to a command as lines."""
     items = [
         f"  item {item.item} {refusal(item.refusal)}" for item in getattr(result, "refused", ())
@@ -436,7 +439,7 @@ def told(result):  # noqa: C901 - one line per answer
         case Refusal():
             return [refusal(result)]
         case BatchResult(results):
-            return [f"  {line}" for one in results for line in told(one)]
+            return [f"  {line}" for one in results for line in answer_to(one)]
         case PutResult(ids, _, existing):
             there = f", there before: {' '.join(map(str, existing))}" if existing else ""
             return ["put " + " ".join(str(task_id) for task_id in ids) + there, *items]
@@ -451,7 +454,7 @@ def told(result):  # noqa: C901 - one line per answer
             ]
             return ["settled", *items, *ends]
         case CountResult() | CancelResult():
-            return [chosen.told(result), *items]
+            return [selection.answer_to(result), *items]
         case TubeResult(tube, existed):
             return [f"{'existing' if existed else 'created'} {tube.name} {tube.kind.name.lower()}"]
         case SessionResult(view):
@@ -459,11 +462,11 @@ def told(result):  # noqa: C901 - one line per answer
         case KeepResult(views):
             return [session(view) for view in views] + items or ["no session"]
         case SettingsResult(settings):
-            return [changing.told(settings)]
+            return [settings_changes.answer_to(settings)]
         case StartupResult(released):
             return [f"released {released}"]
         case _:
-            return above.told(result)
+            return groups.answer_to(result)
 
 
 def blocks(text):
@@ -478,7 +481,7 @@ def blocks(text):
 
 
 def rewritten(text, queue, between):
-    """Return the text with the answers that the queue gives."""
+    """Return the text with the actual answers of the queue."""
     player = Player(queue, between)
     parts = []
     for lines, _ in blocks(text):

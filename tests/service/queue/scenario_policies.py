@@ -1,6 +1,7 @@
-"""Read and show the policies of scenario files.
+"""Parse and show the policies of scenario files.
 
-Options of a tube, beside those of ``scenario.py``:
+Options of a tube, besides those in ``scenario.py``:
+
 
     on_ack=retain retain=50          also keep, remove
     capacity=3 capacity_bytes=10 buried=2 concurrency=1 rate=10 burst=2 pri=0..255
@@ -8,9 +9,10 @@ Options of a tube, beside those of ``scenario.py``:
     scope=all policy=keep_deadline   of the time to live
     durability=temporary
 
-The retry policy is one for tasks too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
-new_ttr=5``. What a new task depends on: ``after=etl/1,#0 else=run``, tasks by tube and id, items of
-the put or batch by number; ``chain``: on the item before it.
+
+A task may have a retry policy too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
+new_ttr=5``. Dependencies of a new task: ``after=etl/1,#0 else=run``, tasks by tube and id, items of
+the put or batch by number; ``chain`` means the item before it.
 """
 
 from __future__ import annotations
@@ -56,12 +58,12 @@ CHANGES = {
 
 
 def replaced(_body, changes):
-    """Take the changes for the new content."""
+    """Apply the changes to the content."""
     return Edited(changes, len(changes))
 
 
 def policies(found):
-    """Return the tube's options that a line names, as keywords."""
+    """Return the tube options that a line names, as keywords."""
     named = {}
     if ".." in found.get("pri", ""):
         low, high = found.pop("pri").split("..")
@@ -101,7 +103,7 @@ def update(found):
 
 
 def ack(tokens, found):
-    """Read an acknowledgement."""
+    """Parse an acknowledgement."""
     return Ack(
         tokens,
         found["result"].encode() if "result" in found else None,
@@ -120,7 +122,7 @@ def progress(found):
 
 
 def dependencies(found, item):
-    """Return what the task of an item of a put depends on, or None."""
+    """Return the dependencies of an item of a put, or None."""
     named = [reference(text) for text in found.get("after", "").split(",") if text]
     if "chain" in found and item > 0:
         named.append(ItemReference(item - 1))
@@ -129,7 +131,7 @@ def dependencies(found, item):
 
 
 def reference(text):
-    """Read ``tube/id`` or ``#item``."""
+    """Parse ``tube/id`` or ``#item``."""
     if text.startswith("#"):
         return ItemReference(int(text[1:]))
     tube, _, task_id = text.partition("/")
@@ -137,7 +139,7 @@ def reference(text):
 
 
 def shown(extras, instant):
-    """Yield what is to say of a task's extras."""
+    """Yield the parts of a task's extras to show."""
     if extras.waiting:
         yield "waits for " + " ".join(f"{one.tube}/{one.id}" for one in extras.waiting.open)
     if extras.failure:

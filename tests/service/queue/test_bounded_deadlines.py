@@ -1,4 +1,4 @@
-"""When more deadlines are due than one entry lets fire, nothing is given out too late or early."""
+"""When more deadlines are due than one entry fires, no expired task is taken."""
 
 import pytest
 
@@ -47,7 +47,7 @@ class Node:
     ],
     ids=["one tube", "two tubes", "by weight", "by type"],
 )
-def test_what_has_outlived_its_time_is_not_given_out_though_its_deadline_waits(take):
+def test_an_expired_task_is_not_taken_although_its_deadline_has_not_fired(take):
     node = Node(deadlines_per_entry_max=1)
     node.put(3, ttl_ms=10, type="a")
     node.put(1, type="a")
@@ -56,7 +56,7 @@ def test_what_has_outlived_its_time_is_not_given_out_though_its_deadline_waits(t
     assert node.counts() == {State.TAKEN: 1}
 
 
-def test_a_chosen_task_that_has_outlived_its_time_is_gone():
+def test_an_expired_task_cannot_be_taken_by_id():
     node = Node(deadlines_per_entry_max=1)
     node.put(3, ttl_ms=10)
     (refusal,) = node.do(10, Take(["mail"], task_id=3))
@@ -64,7 +64,7 @@ def test_a_chosen_task_that_has_outlived_its_time_is_gone():
     assert node.counts() == {State.READY: 1}
 
 
-def test_so_many_fire_in_one_entry_and_the_rest_at_once_after_it():
+def test_an_entry_fires_a_limited_number_and_the_next_entry_the_rest():
     node = Node(deadlines_per_entry_max=2)
     node.put(5, delay_ms=10)
     for ready in (2, 4, 5):
@@ -74,7 +74,7 @@ def test_so_many_fire_in_one_entry_and_the_rest_at_once_after_it():
     assert node.queue.next_deadline_ms() is None
 
 
-def test_the_end_of_a_session_is_as_much_work_as_the_tasks_that_it_held():
+def test_the_end_of_a_session_counts_as_many_deadlines_as_it_held_tasks():
     node = Node(deadlines_per_entry_max=3)
     node.put(2)
     node.do(0, OpenSession("anna", "", 10), Take(["mail"], "anna", tasks_max=2))
@@ -85,7 +85,7 @@ def test_the_end_of_a_session_is_as_much_work_as_the_tasks_that_it_held():
     assert node.counts() == {State.READY: 4}
 
 
-def test_deadlines_of_a_dropped_tube_cost_little_but_not_nothing():
+def test_deadlines_of_a_dropped_tube_use_a_small_part_of_the_limit():
     node = Node(deadlines_per_entry_max=1, removals_per_entry_max=1, removals_beside_max=1)
     node.put(20, "old", delay_ms=10)
     node.put(1, delay_ms=11)
@@ -96,7 +96,7 @@ def test_deadlines_of_a_dropped_tube_cost_little_but_not_nothing():
     assert node.counts() == {State.READY: 1}
 
 
-def test_nothing_is_left_of_what_is_gone():
+def test_removed_tasks_leave_no_keys():
     node = Node()
     node.do(0, Put("mail", [NewTask(b"x", 1, unique_key=("a", "b"), ttl_ms=50, delay_ms=5)] * 1))
     node.put(1, unique_key=("c",))

@@ -1,4 +1,4 @@
-"""Groups, dependencies, schedules, batches, drivers and moves behave together as the naive ones."""
+"""Groups, dependencies, schedules, batches, drivers and moves together equal the naive ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
-from tests.service.queue.drawn_compositions import composed_circulation, composed_command
+from tests.service.queue.random_combinations import common_composed_command, composed_command
 from tests.service.queue.test_queue_properties import (
     ENTRIES_MIN,
     LIMITS,
@@ -63,10 +63,10 @@ class ComposedMachine(QueueMachine):
         group_retention_ms=60,
     )
 
-    commands = entries(composed_circulation(), composed_command())
+    commands = entries(common_composed_command(), composed_command())
 
     @invariant()
-    def remembers_who_waits_for_whom_and_who_is_in_a_group(self):
+    def dependents_and_members_match_the_model(self):
         state, model = self.queue._state, self.model
         there = [*model.tasks, *model.ruins]
         waits = sum(len(task["waits"]["on"]) for task in there if task["waits"])
@@ -77,5 +77,5 @@ class ComposedMachine(QueueMachine):
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_everything_together_behaves_as_the_naive_queue(part):
+def test_all_features_together_behave_like_the_naive_queue(part):
     assert run_part(ComposedMachine, part) >= ENTRIES_MIN

@@ -1,4 +1,4 @@
-"""Every command there is meets a task in every state: by the life-cycle table, or as said here."""
+"""Every command meets a task in every state: by the life-cycle table, or as tested here."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ LEAVING = (
     CommitCursor("reader", "", {0: 0}, 1_000),
     Startup(2, 60_000),
 )
-"""Commands that are about no task that is there."""
+"""Commands that concern no existing task."""
 WALKED_HERE = {DropTube, CancelGroup}
 OF_OTHERS = {Put, ExecuteBatch}
-"""What makes a task (``test_put_follows_the_table``), and what is made of other commands."""
+"""Commands that create tasks (``test_a_put_follows_the_table``) or consist of other commands."""
 
 
-def test_there_is_no_command_that_is_not_walked():
+def test_every_command_is_tested():
     by_table = {type(command) for command in COMMANDS.values()}
     walked = by_table | {type(command) for command in LEAVING} | WALKED_HERE | OF_OTHERS
     assert set(get_args(Command)) == walked
 
 
-def test_there_is_no_settlement_that_is_not_walked():
+def test_every_settlement_is_tested():
     settles = [command for command in COMMANDS.values() if isinstance(command, Settle)]
     walked = {type(settlement) for settle in settles for settlement in settle.settlements}
     assert set(get_args(Settlement)) == walked
 
 
 @STATES
-def test_what_is_about_no_task_leaves_it_as_it_is(state):
+def test_commands_about_no_task_leave_a_task_unchanged(state):
     stage = Stage(state)
     before = stage.queue.get_tasks("tube", [1])
     for command in LEAVING:
@@ -82,7 +82,7 @@ def test_what_is_about_no_task_leaves_it_as_it_is(state):
 
 @STATES
 @pytest.mark.parametrize("force", [False, True])
-def test_a_tube_goes_with_its_tasks_unless_one_is_taken(state, force):
+def test_a_drop_removes_the_tasks_unless_one_is_taken(state, force):
     stage = Stage(state)
     (result,) = stage.do(DropTube("tube", force=force))
     if state is State.TAKEN and not force:
@@ -94,14 +94,12 @@ def test_a_tube_goes_with_its_tasks_unless_one_is_taken(state, force):
 
 
 OPEN = (State.HELD, State.READY, State.DELAYED)
-"""States of members that wait; a task that has ended, or is buried, has ended its group."""
+"""States of waiting members; a member that is BURIED or has ended has ended its group here."""
 
 
 @STATES
 @pytest.mark.parametrize("revoke", [False, True])
-def test_a_cancelled_group_removes_its_members_that_wait_and_taken_ones_if_it_revokes(
-    state, revoke
-):
+def test_a_cancelled_group_removes_waiting_members_and_with_revoke_taken_ones(state, revoke):
     if state is State.GONE:
         stage = Stage(state)
         stage.do(CreateGroup("group"), StartGroup("group"))

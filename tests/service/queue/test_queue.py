@@ -1,4 +1,4 @@
-"""What the shell may rely on: totality, bounds, readiness, and memory that follows the work."""
+"""Guarantees to the leader: no exceptions, limits, readiness, and memory that follows the work."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ ANY = st.one_of(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.lists(ANY, max_size=6)), max_size=6))
 def test_apply_never_raises(entries):
-    """Whatever the numbers and names are: a mistake is an answer, and all of it can be written."""
+    """Any numbers and names: a mistake gets an answer, and the state can be written."""
     store = MemoryStore()
     queue = Queue(store, Limits(head_entries_max=2), editor=replaced)
     policed = TubeOptions(
@@ -242,12 +242,12 @@ def test_clock_and_index_never_go_back():
         node.queue.apply(2, 1_000, [])
 
 
-def test_store_of_another_format_is_refused():
+def test_a_store_of_another_format_is_refused():
     with pytest.raises(UnknownFormatError, match="format 255"):
         Queue(MemoryStore({META: b"\xff"}), Limits())
 
 
-def test_task_that_comes_and_goes_between_two_collections_never_touches_the_store():
+def test_a_task_removed_between_two_collections_is_never_written():
     node = Node()
     node.collect()
     node.put(100, ttl_ms=5_000)
@@ -271,7 +271,7 @@ def test_each_key_is_written_at_most_once():
     assert Queue(node.store, node.limits).digest() == node.queue.digest()
 
 
-def test_memory_follows_the_work_and_not_the_backlog():
+def test_memory_grows_with_the_tasks_in_use_and_not_with_the_backlog():
     node = Node(Limits(head_entries_max=50))
     for _ in range(20):
         node.put(100)
@@ -288,7 +288,7 @@ def test_memory_follows_the_work_and_not_the_backlog():
     assert node.resident() <= 50
 
 
-def test_content_in_memory_is_bounded():
+def test_payloads_in_memory_are_limited():
     node = Node(Limits(resident_bytes_max=1_000))
     body = b"x" * 2_000
     node.do(Put("mail", [NewTask(body, len(body)) for _ in range(50)]))
@@ -331,7 +331,7 @@ def test_opening_does_not_read_the_backlog():
     assert store.reads < 30
 
 
-def test_deadlines_fire_in_bounded_steps():
+def test_deadlines_fire_in_limited_steps():
     """The leader proposes entries as long as the next deadline is in the past."""
     node = Node(Limits(deadlines_per_entry_max=10))
     node.put(25, delay_ms=5)
@@ -362,7 +362,7 @@ def test_deadlines_fire_in_order_of_time_then_kind_then_id():
     ]
 
 
-def test_session_holds_at_most_its_limit():
+def test_a_session_holds_at_most_its_limit():
     node = Node(Limits(session_taken_max=3))
     node.put(5)
     node.do(OpenSession("s"))
@@ -375,7 +375,7 @@ def test_session_holds_at_most_its_limit():
     assert chosen.tasks == []
 
 
-def test_tubes_and_sessions_are_bounded():
+def test_tubes_and_sessions_are_limited():
     node = Node(Limits(tubes_max=1, sessions_max=1))
     results = node.do(
         CreateTube("b", TubeKind.FIFO, TubeOptions()), OpenSession("s"), OpenSession("t")
@@ -384,7 +384,7 @@ def test_tubes_and_sessions_are_bounded():
     assert reasons == [Reason.LIMIT_REACHED, None, Reason.LIMIT_REACHED]
 
 
-def test_ready_tubes_are_those_that_feed_a_take():
+def test_ready_tubes_are_those_with_takeable_tasks():
     node = Node()
     paused = TubeOptions(take_paused=True)
     node.do(CreateTube("still", TubeKind.FIFO, paused), Put("still", [NewTask(b"", 0)]))
@@ -396,7 +396,7 @@ def test_ready_tubes_are_those_that_feed_a_take():
     assert node.queue.ready_tubes() == []
 
 
-def test_commands_name_the_tubes_that_they_may_feed():
+def test_commands_name_the_tubes_that_they_may_make_ready():
     node = Node()
     node.do(CreateTube("news", TubeKind.FIFOTTL, TubeOptions()), OpenSession("s", ttr_ms=500))
     node.put(2)
@@ -419,7 +419,7 @@ def test_commands_name_the_tubes_that_they_may_feed():
 
 
 def test_equal_entries_give_equal_states_whenever_writes_are_collected():
-    """Guarantee 7: the digest does not know what is in memory."""
+    """Guarantee 7: the digest does not depend on the tasks in memory."""
     small = Limits(head_entries_max=2, resident_bytes_max=1)
     stores = [MemoryStore(), MemoryStore(), MemoryStore()]
     queues = [Queue(stores[0], Limits()), Queue(stores[1], small), Queue(stores[2], small)]
@@ -440,7 +440,7 @@ def test_equal_entries_give_equal_states_whenever_writes_are_collected():
         assert len({queue.digest() for queue in queues}) == 1
 
 
-def test_digest_tells_states_apart():
+def test_different_states_have_different_digests():
     digests = set()
     for entry in ([], [Put("mail", [NewTask(b"", 0)])], [Put("mail", [NewTask(b"a", 0)])]):
         node = Node()
@@ -449,8 +449,8 @@ def test_digest_tells_states_apart():
     assert len(digests) == 3
 
 
-def test_negative_times_count_as_none():
-    """The servicer refuses them; what comes through must still be stored, and end at once."""
+def test_negative_times_count_as_zero():
+    """The API refuses them; if one gets through, it must be stored and end at once."""
     node = Node()
     node.put(1, delay_ms=-5, ttr_ms=-5)
     node.put(1, ttl_ms=-5)

@@ -1,4 +1,4 @@
-"""The queue behaves as the naive one, whatever is in memory and whenever it is written."""
+"""The queue equals the naive one, whatever is in memory and whenever it is written."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from taskraft_service.queue.store.keys import (
     typed_prefix,
     waiting_key,
 )
-from tests.service.queue.aim import aimed
-from tests.service.queue.drawn_commands import PASSED, any_command, circulation
 from tests.service.queue.entities.test_tube_driver import Newest
 from tests.service.queue.invariants import checking_after_each_operation
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.model.counting import shown
 from tests.service.queue.model.queue import NaiveQueue
+from tests.service.queue.random_commands import PASSED, any_command, common_command
+from tests.service.queue.targeting import targeted
 
 LIMITS = Limits(
     head_entries_max=3,
@@ -74,7 +74,7 @@ LIMITS = Limits(
 )
 
 INTERRUPTIONS = st.sampled_from(("", "", "", "collect", "read_ahead", "restore", "crash"))
-"""What happens between two entries."""
+"""Actions between two entries."""
 NEWEST = Newest()
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -117,13 +117,13 @@ OPENING = (
 PROFILE = attrgetter("profile")
 
 
-def entries(circulation, other):
-    """Return how entries are drawn: most of what brings tasks round, some of everything."""
-    return st.lists(st.one_of(circulation, circulation, other), max_size=4)
+def entries(common_command, other):
+    """Return a strategy of entries: mostly puts, takes and settlements, some of everything."""
+    return st.lists(st.one_of(common_command, common_command, other), max_size=4)
 
 
 def opened_as(profile, command):
-    """Return the creation of a tube with what a profile says where the tube itself does not."""
+    """Return the creation of a tube with the defaults of its profile."""
     if not isinstance(command, CreateTube):
         return command
     rules, own = PROFILES[profile], command.options
@@ -139,7 +139,7 @@ def opened_as(profile, command):
 
 
 def anonymous(view):
-    """Return a task as it is shown, without the numbers by which the queue knows what it is in."""
+    """Return a task as it is shown, without the internal numbers of group and key."""
     extras, waiting = view.extras, view.extras.waiting
     if waiting:
         waiting = replace(waiting, open=tuple(replace(one, number=0) for one in waiting.open))
@@ -147,13 +147,13 @@ def anonymous(view):
 
 
 def reasoned(view):
-    """Return a group or a schedule as it is shown, its refusal cut down to the reason."""
+    """Return a group or schedule as it is shown, with its refusal reduced to the reason."""
     refusal = view.refusal
     return replace(view, refusal=refusal.reason if isinstance(refusal, Refusal) else refusal)
 
 
 def plain(result):
-    """Return a result with refusals cut down to what the model says of them."""
+    """Return a result with refusals reduced to the part that the model has."""
     match result:
         case Refusal():
             return result.reason
@@ -180,16 +180,16 @@ def plain(result):
 
 
 def answers(commands, results):
-    """Return what commands were answered; of a batch that was refused, that it was."""
-    told = [plain(result) for result in results]
+    """Return the answers of commands; of a refused batch only that it was refused."""
+    plain_results = [plain(result) for result in results]
     return [
         "refused" if isinstance(command, ExecuteBatch) and isinstance(one, Reason) else one
-        for command, one in zip(commands, told, strict=True)
+        for command, one in zip(commands, plain_results, strict=True)
     ]
 
 
 def stored_task(spec):
-    """Return the task of a spec that a group or a schedule keeps: its words say what it wishes."""
+    """Return the task of a spec that a group or schedule stores; the words are its options."""
     words = spec.rstrip(b"!").split()
     return NewTask(
         spec,
@@ -202,7 +202,7 @@ def stored_task(spec):
 
 
 def replaced(_body, changes):
-    """Take the changes for the new content: to the queue, content is bytes."""
+    """Apply the changes to the content, which the queue treats as bytes."""
     return Edited(changes, len(changes))
 
 
@@ -217,14 +217,14 @@ def indexes(tube):
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Both queues get the same entries; the real one is collected and reopened at random points."""
+    """Both queues get the same entries; the real one is collected and reopened at random."""
 
     profile = ""
-    """Profile of all tubes that are made at the start."""
+    """Profile of all tubes that are created at the start."""
     limits = LIMITS
     opening = OPENING
     applied = 0
-    """How many all machines of the class have applied."""
+    """Number of entries applied by all machines of the class."""
 
     def __init__(self):
         super().__init__()
@@ -234,10 +234,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.index = 0
         self.now = 0
         self.unwritten = []
-        """Entries of which the store knows nothing."""
+        """Entries that the store does not contain yet."""
 
     def opened(self):
-        """Return a queue that knows what the store does."""
+        """Return a queue opened from the store."""
         drivers = {NEWEST.name: NEWEST}
         return Queue(self.store, self.limits, stored_task, replaced, drivers)
 
@@ -245,11 +245,11 @@ class QueueMachine(RuleBasedStateMachine):
     def open(self):
         self.apply(5, [opened_as(self.profile, command) for command in self.opening])
 
-    commands = entries(circulation(), any_command())
+    commands = entries(common_command(), any_command())
 
     @rule(data=st.data(), passed=PASSED, then=INTERRUPTIONS)
     def entry(self, data, passed, then):
-        self.apply(passed, aimed(self.model, data.draw(self.commands)))
+        self.apply(passed, targeted(self.model, data.draw(self.commands)))
         if then:
             getattr(self, then)()
 
@@ -264,7 +264,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert answers(commands, results) == answers(commands, expected)
 
     def collect(self):
-        """After it, the indexes remember nothing of what the store did not know."""
+        """Collect: afterwards the indexes contain no entry that the store lacks."""
         self.store.write(self.queue.collect_writes())
         self.unwritten = []
         state = self.queue._state
@@ -281,10 +281,11 @@ class QueueMachine(RuleBasedStateMachine):
             self.check_places(tube)
 
     def check_places(self, tube):
-        """In the store is one place of each ready task, and one by type of each that has one."""
+        """Check that the store has one position of each READY task, and one of its type."""
         ready = [task for task in self.queue._state.tasks(tube) if task.state is State.READY]
-        # With sub-queues or takes by type, also what cold ones or types offer may have been read;
-        # with deadlines, also tasks whose deadlines come next.
+        # With sub-queues or takes by type, tasks of sub-queues or types in the store may be read
+        # too;
+        # with deadlines, also tasks with the next deadlines.
         if not tube.has_subqueues and not tube.ready.types.has_any:
             resident = [tube.tasks[task.id] for task in ready if task.id in tube.tasks]
             assert all(task.timer or tube.ready.is_head(task) for task in resident)
@@ -306,11 +307,11 @@ class QueueMachine(RuleBasedStateMachine):
         return [key for key in self.store.pairs if key[:1] in prefixes]
 
     def read_ahead(self):
-        """It may happen at any time, and changes nothing."""
+        """Read ahead, which may happen at any time and changes nothing."""
         self.queue.read_ahead()
 
     def restore(self):
-        """What is in the store after a collection is the whole state: a snapshot takes it along."""
+        """Reopen after a collection: the store has the whole state, like a snapshot."""
         digest = self.queue.digest()
         self.collect()
         assert self.queue.digest() == digest
@@ -319,7 +320,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.digest() == digest
 
     def crash(self):
-        """What was not written is lost, and comes again from the log."""
+        """Crash: unwritten changes are lost, and the entries are replayed."""
         digest = self.queue.digest()
         self.store = self.store.copy()
         self.queue = self.opened()
@@ -328,7 +329,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.digest() == digest
 
     @invariant()
-    def shows_the_same(self):
+    def shown_state_is_equal(self):
         for tube in self.model.tubes:
             name = tube["name"]
             tasks = sorted(
@@ -353,7 +354,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.sessions() == views
 
     @invariant()
-    def has_the_same_deadline(self):
+    def the_next_deadline_is_equal(self):
         deadlines = self.model.deadlines()
         expected = deadlines[0][0] if deadlines else None
         model = self.model
@@ -364,7 +365,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.queue.next_deadline_ms() == expected
 
     @invariant()
-    def knows_the_same_groups_and_schedules(self):
+    def groups_and_schedules_are_equal(self):
         model = self.model
         groups = sorted(map(model.group_view, model.groups), key=lambda view: view.name)
         assert list(map(reasoned, self.queue.groups())) == groups
@@ -372,7 +373,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert list(map(reasoned, self.queue.schedules())) == schedules
 
     @invariant()
-    def tells_the_same_events(self):
+    def events_are_equal(self):
         found = []
         for part in self.queue.feed.views():
             seqs = []
@@ -381,7 +382,7 @@ class QueueMachine(RuleBasedStateMachine):
                 found.append(event)
             assert seqs == list(range(part.high_seq))
         found.sort(key=lambda event: (event.revision, event.place))
-        told = [
+        real_events = [
             (
                 event.revision,
                 event.at_ms,
@@ -401,7 +402,7 @@ class QueueMachine(RuleBasedStateMachine):
             )
             for event in found
         ]
-        assert told == self.model.events
+        assert real_events == self.model.events
 
     @invariant()
     def memory_follows_the_work(self):
@@ -420,13 +421,13 @@ SETTINGS = settings(
 
 
 ENTRIES_MIN = 100
-"""So many entries a part applies at least: far more, as a rule."""
+"""Minimum number of entries that one part applies; usually there are far more."""
 
 
 def run_part(machine, part):
     """Run a machine ten times; return how many entries it applied.
 
-    Of more runs in one go, Hypothesis makes five in six out of others.
+    In longer runs Hypothesis derives five of six examples from earlier ones.
 
     The name of the part is what CI draws by; with ``--hypothesis-seed``, all parts draw the same.
     """
@@ -460,12 +461,12 @@ class RsqueueMachine(QueueMachine):
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_the_queue_behaves_as_the_naive_one(part):
+def test_the_queue_behaves_like_the_naive_one(part):
     assert run_part(QueueMachine, part) >= ENTRIES_MIN
 
 
 @pytest.mark.parametrize(
     "machine", [TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine], ids=PROFILE
 )
-def test_a_profile_behaves_as_the_naive_one(machine):
+def test_a_profile_behaves_like_the_naive_one(machine):
     assert run_part(machine, machine.profile) >= ENTRIES_MIN

@@ -1,4 +1,4 @@
-"""Content of dropped and truncated tubes is out of reach at once, and cleared away in steps."""
+"""Tasks of dropped and truncated tubes are unreachable at once, and removed in steps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.service.queue.test_queue import Node
 
 
 @pytest.mark.parametrize("collected", ["never", "after the drop", "before and after"])
-def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
-    """Out of reach at once; the events of its end come over the next entries."""
+def test_dropped_tasks_are_removed_in_limited_steps(collected):
+    """The tasks are unreachable at once; their events follow in later entries."""
     node = Node(Limits(removals_per_entry_max=10, removals_beside_max=10))
     node.put(25, ttl_ms=10)
     node.do(Take(["mail"], tasks_max=3))
@@ -48,8 +48,8 @@ def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
 
 
 @pytest.mark.parametrize("collected", [False, True])
-def test_what_was_gone_before_its_tube_is_not_cleared_away_again(collected):
-    """Whenever a node writes: replicas that differ in that tell the same events."""
+def test_tasks_removed_before_their_tube_have_no_second_event(collected):
+    """Replicas write at different times, and must have the same events."""
     node = Node(Limits(removals_per_entry_max=1, removals_beside_max=1))
     node.put(5)
     node.collect()
@@ -61,13 +61,13 @@ def test_what_was_gone_before_its_tube_is_not_cleared_away_again(collected):
         node.queue = Queue(node.store, node.limits)
     while node.queue.next_deadline_ms() is not None:
         node.do()
-    assert [event.task_id for event in told(node, 8)] == [3]
-    assert [event.task_id for event in told(node, 14)] == [1, 2, 4, 5]
+    assert [event.task_id for event in events_of_kind(node, 8)] == [3]
+    assert [event.task_id for event in events_of_kind(node, 14)] == [1, 2, 4, 5]
 
 
 @pytest.mark.parametrize("end", [DropTube("mail"), TruncateTube("mail")])
-def test_a_tube_that_has_become_empty_leaves_nothing_in_the_store(end):
-    """Its last tasks had gone before, but what the store had of them was not deleted yet."""
+def test_an_emptied_tube_leaves_nothing_in_the_store(end):
+    """Its last tasks were removed before, but not yet deleted from the store."""
     node = Node()
     node.put(5, ttl_ms=10_000)
     node.collect()
@@ -76,35 +76,35 @@ def test_a_tube_that_has_become_empty_leaves_nothing_in_the_store(end):
     assert not any(key[:1] in INSIDE_TUBES + OUTSIDE_TUBES for key in node.store.pairs)
 
 
-def test_entries_with_commands_clear_away_less_than_those_without():
-    """Clients wait for their entries; nobody waits for one without commands."""
+def test_entries_with_commands_remove_less_than_those_without():
+    """Clients wait for entries with commands."""
     node = Node(Limits(removals_per_entry_max=10, removals_beside_max=2))
     node.put(25)
     node.collect()
     node.do(TruncateTube("mail"))
-    assert len(told(node, 14)) == 2
+    assert len(events_of_kind(node, 14)) == 2
     node.put(1)
-    assert len(told(node, 14)) == 4
+    assert len(events_of_kind(node, 14)) == 4
     node.do()
-    assert len(told(node, 14)) == 14
+    assert len(events_of_kind(node, 14)) == 14
     node.do()
     node.do()
-    assert len(told(node, 14)) == 25
+    assert len(events_of_kind(node, 14)) == 25
     assert node.queue.next_deadline_ms() is None
 
 
-def told(node, kind):
+def events_of_kind(node, kind):
     events = node.queue.feed.events(0, 0, 999)
     return [event for _, event in events if event.kind == kind]
 
 
 @pytest.mark.parametrize("is_reopened", [False, True])
-def test_tasks_buried_beyond_a_lower_bound_go_in_steps(is_reopened):
+def test_buried_tasks_above_a_lowered_limit_are_removed_in_steps(is_reopened):
     node = Node(Limits(removals_per_entry_max=3))
     node.put(9)
     node.do(Bury("mail", ByIds(list(range(1, 10)))))
     node.do(UpdateTube("mail", TubeOptions(buried_max=1), ["buried_max"]))
-    assert len(told(node, 8)) == 3
+    assert len(events_of_kind(node, 8)) == 3
     assert node.queue.next_deadline_ms() == node.queue.now_ms
     if is_reopened:
         node.collect()
@@ -112,10 +112,10 @@ def test_tasks_buried_beyond_a_lower_bound_go_in_steps(is_reopened):
         assert node.queue.next_deadline_ms() == node.queue.now_ms
     node.do()
     node.do()
-    assert [event.task_id for event in told(node, 8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [event.task_id for event in events_of_kind(node, 8)] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert node.queue.next_deadline_ms() is None
     node.do(UpdateTube("mail", TubeOptions(buried_max=0), ["buried_max"]))
-    assert len(told(node, 8)) == 8, "0 is no bound"
+    assert len(events_of_kind(node, 8)) == 8, "0 is no bound"
 
 
 def test_a_dropped_tube_has_no_buried_tasks_to_remove():
@@ -125,4 +125,4 @@ def test_a_dropped_tube_has_no_buried_tasks_to_remove():
     node.do(UpdateTube("mail", TubeOptions(buried_max=1), ["buried_max"]), DropTube("mail"))
     while node.queue.next_deadline_ms() is not None:
         node.do()
-    assert len(told(node, 8)) == 3
+    assert len(events_of_kind(node, 8)) == 3

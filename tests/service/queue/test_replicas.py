@@ -1,9 +1,8 @@
-"""Equal entries give equal states, whatever is in memory, whenever it is written, after any crash.
+"""Equal entries give equal states, with any memory limits, batches of writes and crashes.
 
 Three replicas of one queue get the same entries. The first keeps everything in memory and never
-writes; the second has hardly any memory and writes when it pleases; the third moreover crashes
-between writes and is opened again. No model is needed to see that they differ, so every command
-takes part.
+writes. The second has a small memory and writes at random. The third also crashes between writes
+and is reopened. Differences show without a model, so every command can take part.
 """
 
 from __future__ import annotations
@@ -41,7 +40,10 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
-from tests.service.queue.drawn_commands import (
+from tests.service.queue.entities.test_tube_driver import Newest
+from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.orders.test_subqueue_properties import PLAIN_TASKS
+from tests.service.queue.random_commands import (
     IDS,
     NEW_TASKS,
     PASSED,
@@ -50,9 +52,6 @@ from tests.service.queue.drawn_commands import (
     UPDATES,
     any_command,
 )
-from tests.service.queue.entities.test_tube_driver import Newest
-from tests.service.queue.memory_store import MemoryStore
-from tests.service.queue.orders.test_subqueue_properties import PLAIN_TASKS
 from tests.service.queue.scenario_policies import replaced
 from tests.service.queue.test_queue_properties import LIMITS
 
@@ -65,7 +64,7 @@ ROOMY = replace(
     resident_bytes_max=DEFAULTS.resident_bytes_max,
     feed_chunk_rows_max=DEFAULTS.feed_chunk_rows_max,
 )
-"""The same bounds of what an entry does, and other ones of what is in memory."""
+"""The same limits of an entry, with smaller limits of memory."""
 POLICED = ("mail", "tried", "slow", "few")
 GROUPS = st.sampled_from(("g", "h"))
 OPTIONS = st.sampled_from(
@@ -104,7 +103,7 @@ BATCHES = st.builds(
         max_size=3,
     ),
 )
-"""Most of them are refused; that what is checked can be done is asserted by the queue itself."""
+"""Commands that are mostly refused; the queue itself asserts that checked commands succeed."""
 SCHEDULES = st.sampled_from(("nightly", "weekly"))
 PLANS = st.builds(
     ScheduleSpec,
@@ -195,7 +194,7 @@ OPENING = (
 
 @st.composite
 def any_of_all(draw):
-    """Draw a command, now and then one that repeats or contradicts another's request_id."""
+    """Draw a command, sometimes one that repeats or contradicts an earlier request_id."""
     command = draw(st.one_of(any_command(), any_command(), OTHERS))
     request_id = draw(st.sampled_from(("", "", "", "one", "two")))
     if not request_id or isinstance(command, Idempotent):
@@ -212,7 +211,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.queues = [self.open(0), self.open(1), self.open(2)]
         self.index = self.now = 0
         self.unwritten = []
-        """Entries that the third replica loses with a crash."""
+        """Entries that the third replica loses in a crash."""
 
     def open(self, place):
         limits = LIMITS if place else ROOMY
@@ -241,7 +240,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_and_reopen(self):
-        """The replica loses what it has not written, and is told the entries again."""
+        """Crash the replica: unwritten changes are lost, and the entries are applied again."""
         self.stores[2] = self.stores[2].copy()
         self.queues[2] = self.open(2)
         for index, now_ms, commands in self.unwritten:

@@ -1,4 +1,4 @@
-"""The scenario files say what the queue does; each is played in memory, flushed, and reopened."""
+"""The queue gives the answers of the scenario files, in memory, flushed, and reopened."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def never(_store):
 
 
 def collected(store):
-    """Write after each block, all that is new and only that."""
+    """Write all changes after each block, and only changes."""
 
     def between(queue):
         store.write(queue.collect_writes())
@@ -45,7 +45,7 @@ def collected(store):
 
 
 def reopened(store):
-    """Write and open anew after each block: what is in the store is the whole state."""
+    """Write and reopen after each block: the store has the whole state."""
 
     def between(queue):
         digest = queue.digest()
@@ -61,7 +61,7 @@ def reopened(store):
 @pytest.mark.parametrize("between", [never, collected, reopened], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path, between, request):
-    """`pytest --rewrite` writes what the queue says; the reviewer reads the difference."""
+    """`pytest --rewrite` writes the actual answers; the reviewer reads the diff."""
     store = MemoryStore()
     text = path.read_text()
     actual = rewritten(text, Queue(store, SMALL, editor=replaced), between(store))
@@ -70,5 +70,5 @@ def test_scenario(path, between, request):
     assert actual == path.read_text()
 
 
-def test_there_are_scenarios():
+def test_scenarios_exist():
     assert len(FILES) > 10

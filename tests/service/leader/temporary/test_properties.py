@@ -41,8 +41,8 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
-from tests.service.queue.drawn_commands import PASSED, any_command
-from tests.service.queue.drawn_compositions import CIRCULATION, composed_command
+from tests.service.queue.random_combinations import COMMON, composed_command
+from tests.service.queue.random_commands import PASSED, any_command
 from tests.service.queue.test_composed_properties import OPENING as COMPOSED_OPENING
 from tests.service.queue.test_queue_properties import LIMITS as SMALL
 from tests.service.queue.test_queue_properties import NEWEST, OPENING, plain
@@ -219,7 +219,7 @@ def is_about_tubes(command):
 
 
 COMPOSED_STEPS = st.lists(
-    st.tuples(PASSED, (CIRCULATION | composed_command()).filter(is_about_tubes).map(alone)),
+    st.tuples(PASSED, (COMMON | composed_command()).filter(is_about_tubes).map(alone)),
     max_size=30,
 )
 COMPOSED_BEGINNING = [

@@ -1,4 +1,4 @@
-"""Texts with wildcards match as they read: pieces in order, with anything or nothing between."""
+"""Text patterns: their parts match in order, with any text between them."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from taskraft_service.queue.entities.filter import consists_of
         ("*a*b", ["ab", "aab", "xaxb"], ["ba", "b"]),
     ],
 )
-def test_a_pattern_matches_what_it_reads_like(pattern, matching, others):
+def test_a_pattern_matches_its_parts_in_order(pattern, matching, others):
     pieces = pattern.split("*")
     assert [text for text in matching if not consists_of(text, pieces)] == []
     assert [text for text in others if consists_of(text, pieces)] == []

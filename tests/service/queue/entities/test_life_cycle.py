@@ -1,4 +1,4 @@
-"""Every operation in every state does what the life-cycle table says, and nothing else."""
+"""Every operation in every state follows the life-cycle table."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ WISHES = {
     Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT},
 }
 EVENTS = {Operation.MOVE: 2, Operation.MOVE_CHOSEN: 2}
-"""Operations with more than one event: a move has one in each tube."""
+"""Number of events of operations with more than one: a move has one in each tube."""
 REPLACEMENTS = {Operation.REPLACE: 0, Operation.REPLACE_DELAYED: 10}
 CLOCK = {
     Operation.DELAY_END: "delay_ms",
@@ -104,7 +104,7 @@ CLOCK = {
 
 
 class Stage:
-    """A queue with one tube and, at most, one task in a chosen state."""
+    """A queue with one tube and at most one task, in a given state."""
 
     def __init__(self, state, scope=TtlScope.UNTAKEN, **wishes):
         self.queue = Queue(MemoryStore(), Limits())
@@ -148,8 +148,8 @@ class Stage:
         return State.GONE if task is None else task.state
 
 
-def test_table_has_no_states_that_are_not_implemented():
-    """What the contract has beyond them comes with its own operations."""
+def test_the_table_uses_only_implemented_states():
+    """Further states of the contract need their own operations."""
     for (state, _), to_state in LIFE_CYCLE.items():
         assert state in IMPLEMENTED
         assert to_state in IMPLEMENTED
@@ -157,8 +157,8 @@ def test_table_has_no_states_that_are_not_implemented():
 
 @pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
-def test_operation_follows_the_table(state, operation):
-    """What the table does not list is refused, or finds nothing, and changes nothing."""
+def test_an_operation_follows_the_table(state, operation):
+    """An operation that the table does not list is refused or finds no task."""
     stage = Stage(state, **WISHES.get(operation, {}))
     before = stage.queue.feed.views()[0].high_seq
     (result,) = stage.do(COMMANDS[operation])
@@ -173,7 +173,7 @@ def test_operation_follows_the_table(state, operation):
 
 
 def reasons(result):
-    """Return why an operation did nothing; None: there was nothing to do it to."""
+    """Return the reasons of refusals; None stands for an operation without a matching task."""
     if isinstance(result, Refusal):
         return [result.reason]
     refused = [item.refusal.reason for item in getattr(result, "refused", ())]
@@ -190,11 +190,11 @@ ALREADY = {
     (State.BURIED, Operation.SWITCH_BURIED),
     (State.DONE, Operation.SWITCH_DONE),
 }
-"""Where the task is as it is wanted: nothing is done, and nothing is wrong."""
+"""Operations on a task that is already in the wanted state; they change nothing."""
 
 
 def reason_why_not(state, operation):
-    """Return what is said of a task in a state that an operation is not for."""
+    """Return the expected reason for an operation that a state does not allow."""
     command = COMMANDS[operation]
     if isinstance(command, Settle):
         return Reason.LEASE_STALE
@@ -218,8 +218,8 @@ CLOCK_WALK = [
 
 
 @pytest.mark.parametrize(("state", "operation"), CLOCK_WALK)
-def test_clock_follows_the_table(state, operation):
-    """Each deadline ends only the states that it is for, and not a millisecond early."""
+def test_deadlines_follow_the_table(state, operation):
+    """Each deadline ends only the states that it applies to, and no millisecond early."""
     stage = Stage(state, **{CLOCK[operation]: 50})
     stage.do(now_ms=1_049)
     assert stage.state() is state
@@ -229,8 +229,8 @@ def test_clock_follows_the_table(state, operation):
 
 @pytest.mark.parametrize("scope", TtlScope, ids=lambda scope: scope.name)
 @pytest.mark.parametrize("state", IMPLEMENTED[1:], ids=lambda state: state.name)
-def test_time_to_live_ends_the_states_of_its_scope(state, scope):
-    """Every state in every scope; a delay that does not prolong the life ends with it."""
+def test_a_ttl_ends_the_states_of_its_scope(state, scope):
+    """Every state in every scope; a delay that does not extend the TTL ends with it."""
     stage = Stage(State.TAKEN if state is State.DELAYED else state, scope, ttl_ms=50)
     if state is State.DELAYED:
         release = Release([TOKEN], delay_ms=500, ttl_policy=TtlPolicy.KEEP_DEADLINE)
@@ -245,8 +245,8 @@ def test_time_to_live_ends_the_states_of_its_scope(state, scope):
 
 @pytest.mark.parametrize("operation", REPLACEMENTS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
-def test_replacement_follows_the_table(state, operation):
-    """A put with the key of a task changes it where the table says so, and else never."""
+def test_a_replacement_follows_the_table(state, operation):
+    """A put with the key of a task replaces its content only where the table allows it."""
     stage = Stage(state, unique_key=("key",))
     new = NewTask(
         b"new",
@@ -279,17 +279,17 @@ ENDING_LEASES = [
 ]
 
 
-def told_of(queue, command, do):
-    """Return the tubes that consumers hear of: before the entry, or right after it."""
-    told = queue.could_be_ready([command], 1_000)
+def signalled_tubes(queue, command, do):
+    """Return the tubes that are signalled to consumers, before the entry or right after it."""
+    signalled = queue.could_be_ready([command], 1_000)
     do(command)
-    return told | set(queue.woken_tubes())
+    return signalled | set(queue.woken_tubes())
 
 
 @pytest.mark.parametrize(("state", "operation"), MAKING_READY)
-def test_consumers_hear_of_all_that_makes_a_task_ready(state, operation):
+def test_an_operation_that_makes_a_task_ready_signals_its_tube(state, operation):
     stage = Stage(state)
-    assert "tube" in told_of(stage.queue, COMMANDS[operation], stage.do)
+    assert "tube" in signalled_tubes(stage.queue, COMMANDS[operation], stage.do)
     assert stage.state() is State.READY
 
 
@@ -297,22 +297,22 @@ def test_consumers_hear_of_all_that_makes_a_task_ready(state, operation):
 @pytest.mark.parametrize(
     "wrapped", [lambda command: command, lambda command: ExecuteBatch([command])]
 )
-def test_consumers_hear_of_all_that_lets_another_task_be_taken(operation, wrapped):
-    """In a tube that gives one task at a time: whatever ends the lease makes way for the next."""
+def test_an_operation_that_frees_another_task_signals_its_tube(operation, wrapped):
+    """In a tube with a concurrency of 1, the end of the lease frees the next task."""
     stage = Stage(State.TAKEN, concurrency=1, **WISHES.get(operation, {}))
     stage.do(Put("tube", [NewTask(b"", 0)]))
     assert not stage.queue.has_ready("tube")
     command = COMMANDS[operation]
     if type(command) in (Settle, Bury, Delete):
         command = wrapped(command)
-    told = told_of(stage.queue, command, stage.do)
-    assert "tube" in told or operation is Operation.TRUNCATE
-    assert ("other" in told) is (operation is Operation.MOVE)
+    signalled = signalled_tubes(stage.queue, command, stage.do)
+    assert "tube" in signalled or operation is Operation.TRUNCATE
+    assert ("other" in signalled) is (operation is Operation.MOVE)
 
 
 @pytest.mark.parametrize(("state", "operation"), CLOCK_WALK[:1] + CLOCK_WALK[2:3])
-def test_consumers_hear_of_deadlines_that_nobody_foresaw(state, operation):
-    """The shell looks ahead at what is in memory, and not past entries on their way."""
+def test_a_deadline_that_was_not_predicted_signals_its_tube(state, operation):
+    """The leader predicts from tasks in memory, and does not see entries in flight."""
     stage = Stage(state, **{CLOCK[operation]: 50})
     stage.do(now_ms=1_049)
     assert set(stage.queue.woken_tubes()) == set()
@@ -320,22 +320,22 @@ def test_consumers_hear_of_deadlines_that_nobody_foresaw(state, operation):
     assert set(stage.queue.woken_tubes()) == {"tube"}
 
 
-def test_consumers_hear_of_a_session_that_held_more_than_was_known():
+def test_the_end_of_a_session_signals_the_tubes_of_its_tasks():
     stage = Stage(State.TAKEN)
     stage.do(CloseSession(SESSION))
     assert set(stage.queue.woken_tubes()) == {"tube"}
 
 
-def test_consumers_hear_of_a_revoked_group():
+def test_a_revoked_group_signals_the_tubes_of_its_tasks():
     stage = Stage(State.HELD, concurrency=1)
     stage.do(StartGroup("group"), Take(["tube"], SESSION), Put("tube", [NewTask(b"", 0)]))
-    assert told_of(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, "by the start"
+    assert signalled_tubes(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, "by the start"
     assert not stage.queue.has_ready("tube")
-    assert told_of(stage.queue, CancelGroup("group", revoke=True), stage.do) == {"tube"}
+    assert signalled_tubes(stage.queue, CancelGroup("group", revoke=True), stage.do) == {"tube"}
     assert stage.queue.has_ready("tube")
 
 
-def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
+def test_starting_a_group_delays_a_task_whose_delay_is_not_over():
     stage = Stage(State.HELD, delay_ms=50)
     stage.do(StartGroup("group"), now_ms=1_049)
     assert stage.state() is LIFE_CYCLE[State.HELD, Operation.GROUP_START_DELAYED]
@@ -352,7 +352,7 @@ def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
     ],
 )
 def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
-    """Only a task that is held waits for others; consumers hear of it when it does so no more."""
+    """A HELD task waits for others; its tube is signalled when the task becomes READY."""
     stage = Stage(State.GONE)
     after = Dependencies((TaskReference("other", 1),))
     held = NewTask(b"", 0, delay_ms=delay_ms, dependencies=after)
@@ -360,12 +360,12 @@ def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
     assert stage.state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
     foreseen = stage.queue.could_be_ready([end], 1_000)
     assert ("tube" in foreseen) is isinstance(end, Settle), "so that it is taken in the same entry"
-    told = told_of(stage.queue, end, stage.do)
+    signalled = signalled_tubes(stage.queue, end, stage.do)
     assert stage.state() is LIFE_CYCLE[State.HELD, operation]
-    assert ("tube" in told) is (operation is not Operation.DEPENDENCY_FAILED)
+    assert ("tube" in signalled) is (operation is not Operation.DEPENDENCY_FAILED)
 
 
-def test_lease_ends_with_the_time_to_live():
+def test_a_lease_ends_with_the_ttl():
     """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
     stage = Stage(State.TAKEN, ttl_ms=50)
     stage.do(now_ms=1_050)
@@ -374,8 +374,8 @@ def test_lease_ends_with_the_time_to_live():
     assert kinds == [EventKind.PUT, EventKind.TAKE, EventKind.TTR_EXPIRED, EventKind.TTL_EXPIRED]
 
 
-def test_delayed_task_outlives_its_time_to_live():
-    """A delay prolongs the life, so that the two never meet."""
+def test_a_delayed_task_outlives_its_ttl():
+    """A delay extends the TTL, so the TTL never ends during the delay."""
     stage = Stage(State.DELAYED, ttl_ms=10)
     stage.do(now_ms=1_050)
     assert stage.state() is State.READY
@@ -386,19 +386,19 @@ def test_delayed_task_outlives_its_time_to_live():
 @pytest.mark.parametrize(
     ("delay_ms", "operation"), [(0, Operation.PUT), (10, Operation.PUT_DELAYED)]
 )
-def test_put_follows_the_table(delay_ms, operation):
-    """A put makes a task that was not there."""
+def test_a_put_follows_the_table(delay_ms, operation):
+    """A put creates a task."""
     stage = Stage(State.GONE)
     stage.do(Put("tube", [NewTask(b"", 0, delay_ms=delay_ms)]))
     assert stage.state() is LIFE_CYCLE[State.GONE, operation]
 
 
-def test_a_put_into_a_group_that_was_not_started_is_held():
+def test_a_put_into_a_group_that_has_not_started_is_held():
     assert Stage(State.HELD).state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
 
 
-def test_every_operation_is_walked():
-    """No operation was forgotten here."""
+def test_every_operation_is_tested_here():
+    """No operation is missing in this module."""
     walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
     walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED, *REPLACEMENTS}
     walked |= {
@@ -411,8 +411,8 @@ def test_every_operation_is_walked():
     assert STATES[State.HELD] is State.HELD
 
 
-def test_wrong_state_is_named():
-    """A refusal says what state the task is in."""
+def test_a_refusal_names_the_wrong_state():
+    """The refusal contains the state of the task."""
     stage = Stage(State.TAKEN)
     (result,) = stage.do(Bury("tube", ByIds([1])))
     (item,) = result.refused
@@ -427,22 +427,22 @@ BACKED_OFF = [
 
 
 @pytest.mark.parametrize(("operation", "wishes", "commands", "now_ms"), BACKED_OFF)
-def test_a_lost_lease_with_a_back_off_delays_the_task(operation, wishes, commands, now_ms):
+def test_a_lost_lease_delays_the_task_by_its_backoff(operation, wishes, commands, now_ms):
     retry = RetryPolicy(attempts_max=5, backoff_ms=1_000)
     stage = Stage(State.TAKEN, retry=retry, **wishes)
     stage.do(*commands, now_ms=now_ms)
     assert stage.state() is LIFE_CYCLE[State.TAKEN, operation]
 
 
-def test_a_release_ends_a_task_whose_cancellation_was_requested():
+def test_a_release_ends_a_task_with_a_cancel_request():
     stage = Stage(State.TAKEN)
     stage.do(Cancel("tube", ByIds([1])), Settle([Release([TOKEN])]))
     assert stage.state() is LIFE_CYCLE[State.TAKEN, Operation.CANCEL_RETURNED]
 
 
 @pytest.mark.parametrize("state", [State.TAKEN, State.DONE], ids=lambda state: state.name)
-def test_a_put_does_not_replace_a_task_that_an_earlier_item_only_met(state):
-    """The earlier item is answered with the task; the later one finds it as busy as it is."""
+def test_a_put_does_not_replace_a_busy_task_that_an_earlier_item_returned(state):
+    """The earlier item returns the existing task; the later one finds it in the same state."""
     stage = Stage(state, unique_key=("key",))
     among = UniqueAmong((State.READY, State.TAKEN, State.DONE))
     items = [

@@ -1,4 +1,4 @@
-"""A bucket keeps to its rate and burst; the buckets of sub-queues are kept while they matter."""
+"""A token bucket keeps its rate and burst; buckets of sub-queues are kept until they are full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskraft_service.queue.store.keys import SUBQUEUE_RATE
 from tests.service.queue.memory_store import MemoryStore
 
 
-def test_full_bucket_lets_a_burst_through_and_then_waits():
+def test_a_full_bucket_allows_a_burst_and_then_waits():
     bucket = TokenBucket(2, 3, 1_000)
     assert bucket.left(1_000) == 3
     assert bucket.due_ms() is None
@@ -30,13 +30,13 @@ def test_full_bucket_lets_a_burst_through_and_then_waits():
     assert bucket.left(1_500) == 1
 
 
-def test_bucket_does_not_fill_over_its_burst():
+def test_a_bucket_fills_up_to_its_burst_only():
     bucket = TokenBucket(10, 2, 0)
     bucket.use(2, 0)
     assert bucket.left(3_600_000) == 2
 
 
-def test_changed_rate_goes_on_with_what_is_left():
+def test_a_changed_rate_keeps_the_remaining_tokens():
     bucket = TokenBucket(10, 10, 0)
     bucket.use(4, 0)
     bucket.change(1, 3, 0)
@@ -52,8 +52,8 @@ def test_changed_rate_goes_on_with_what_is_left():
     st.integers(1, 50),
     st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 60)), max_size=40),
 )
-def test_bucket_keeps_its_rate(per_second, burst, steps):
-    """In any span no more than the burst and what came meanwhile; and it is due when it says."""
+def test_a_bucket_never_exceeds_its_rate(per_second, burst, steps):
+    """A span allows its burst plus the refilled tokens, and the due time is exact."""
     bucket = TokenBucket(per_second, burst, 0)
     now = taken = 0
     for passed, wanted in steps:
@@ -92,7 +92,7 @@ def collected(store, rates):
     return len(writes)
 
 
-def test_a_sub_queue_is_barred_until_it_is_readmitted_however_late_that_is(rates):
+def test_a_sub_queue_is_barred_until_it_is_readmitted_even_if_late(rates):
     rates.use("a", 1_000)
     assert rates.allows("a")
     assert rates.due_ms() is None
@@ -106,7 +106,7 @@ def test_a_sub_queue_is_barred_until_it_is_readmitted_however_late_that_is(rates
     assert rates.allows("a")
 
 
-def test_those_whose_time_has_come_first_are_first(rates):
+def test_sub_queues_are_due_in_order_of_time(rates):
     for at_ms, name in ((0, "late"), (0, "a"), (0, "b"), (10, "late")):
         rates.use(name, at_ms)
     rates.use("b", 5)
@@ -115,7 +115,7 @@ def test_those_whose_time_has_come_first_are_first(rates):
     assert rates.due(10_000, 2) == ["late"]
 
 
-def test_full_buckets_are_forgotten_in_memory_and_in_the_store(store, rates):
+def test_full_buckets_are_removed_from_memory_and_store(store, rates):
     for number in range(100):
         rates.use(f"s{number}", 1_000)
     collected(store, rates)
@@ -127,8 +127,8 @@ def test_full_buckets_are_forgotten_in_memory_and_in_the_store(store, rates):
     assert len(rates._buckets) == 1
 
 
-def test_a_barred_bucket_is_never_forgotten(store):
-    """By the clock it is full again, but nobody has readmitted it."""
+def test_a_barred_bucket_is_never_removed(store):
+    """By the clock it is full again, but it was not readmitted yet."""
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
     rates = SubqueueRates(NUMBER, store, options)
     rates.use("a", 0)
@@ -142,7 +142,7 @@ def test_nothing_is_written_twice(store, rates):
     assert collected(store, rates) == 0
 
 
-def test_what_the_store_has_is_taken_over(store, rates):
+def test_stored_buckets_are_loaded(store, rates):
     for name, at_ms in (("b", 0), ("a", 30), ("a", 40), ("", 50)):
         rates.use(name, at_ms)
     collected(store, rates)
@@ -153,13 +153,13 @@ def test_what_the_store_has_is_taken_over(store, rates):
     assert list(again._buckets) == ["b", "a", ""], "the one not used for longest first"
 
 
-def test_a_bucket_that_is_full_is_as_one_that_is_not_known(rates):
+def test_a_full_bucket_equals_a_missing_one(rates):
     rates.use("a", 0)
     assert list(rates.digest_parts(99)) != []
     assert list(rates.digest_parts(100)) == []
 
 
-def test_tubes_of_the_same_store_are_told_apart(store, rates):
+def test_tubes_in_the_same_store_are_separate(store, rates):
     rates.use("a", 0)
     collected(store, rates)
     other = SubqueueRates(NUMBER + 1, store, OPTIONS)
@@ -167,8 +167,8 @@ def test_tubes_of_the_same_store_are_told_apart(store, rates):
     assert list(other.digest_parts(0)) == []
 
 
-def test_readmitted_sub_queues_come_in_steps_without_a_scan():
-    """Very many are barred until one time, and each entry deals with so many of them."""
+def test_readmitted_sub_queues_are_returned_in_steps_without_a_scan():
+    """Many sub-queues are barred until the same time; each entry readmits some of them."""
     queue = Queue(MemoryStore(), Limits(deadlines_per_entry_max=1_000))
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
     tasks = [NewTask(b"", 0, subqueue=str(number % 2_500)) for number in range(5_000)]
@@ -188,7 +188,7 @@ def test_readmitted_sub_queues_come_in_steps_without_a_scan():
     assert queue.next_deadline_ms() is None
 
 
-def test_a_truncated_tube_goes_on_with_what_is_left_and_its_records_move_along():
+def test_a_truncated_tube_keeps_its_rates_and_moves_their_records():
     store = MemoryStore()
     queue = Queue(store, Limits())
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
@@ -207,8 +207,8 @@ def test_a_truncated_tube_goes_on_with_what_is_left_and_its_records_move_along()
     assert queue.has_ready("t")
 
 
-def test_a_barred_sub_queue_that_gets_its_tasks_back_after_a_restart_goes_on_when_it_may():
-    """Nothing asks for its first task before the next batch of writes: that is not to say no."""
+def test_a_sub_queue_barred_before_a_restart_is_readmitted_at_its_time():
+    """Its first task is read only with the next batch of writes, which must not count as empty."""
     store = MemoryStore()
     queue = Queue(store, Limits())
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
@@ -224,10 +224,10 @@ def test_a_barred_sub_queue_that_gets_its_tasks_back_after_a_restart_goes_on_whe
     assert [task.attempt for task in taken.tasks] == [2]
 
 
-def test_a_full_bucket_behaves_like_a_forgotten_one_when_the_rates_change(store, rates):
-    """Replicas forget full buckets at different moments; their states must stay equal."""
+def test_a_full_bucket_behaves_like_a_removed_one_when_the_rates_change(store, rates):
+    """Replicas remove full buckets at different times; their states must stay equal."""
     rates.use("known", 0)
-    other = SubqueueRates(NUMBER, store, OPTIONS)  # a replica that has forgotten the full bucket
+    other = SubqueueRates(NUMBER, store, OPTIONS)  # a replica that has removed the full bucket
     larger = TubeOptions(subqueue_rate_per_second=10, subqueue_rate_burst=5)
     for each in (rates, other):
         each.configure(larger, 10_000)

@@ -1,4 +1,4 @@
-"""The age of the oldest ready task: exact for young ones, near enough for old ones, and small."""
+"""The age of the oldest READY task: exact for young tasks, approximate for old ones."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ STEPS = st.lists(
 
 
 class Ready:
-    """What ``ReadyAgeHistogram`` is compared with: each ready task by itself."""
+    """The reference for ``ReadyAgeHistogram``: each READY task is kept separately."""
 
     def __init__(self):
         self.ages = ReadyAgeHistogram()
@@ -37,7 +37,7 @@ class Ready:
         self.ages.remove_all([self.since.pop(which)])
 
     def error(self):
-        """Return by how much the age that is told is too great, and the age."""
+        """Return the error of the histogram's age, and the age."""
         return self.since[0] - self.ages.oldest_ms, self.now_ms - self.since[0]
 
     def slots(self):
@@ -45,7 +45,7 @@ class Ready:
 
 
 @given(STEPS)
-def test_ages_are_exact_while_no_slots_are_joined(steps):
+def test_ages_are_exact_while_no_slots_are_merged(steps):
     ready = Ready()
     for later_ms, tasks, leaving in steps:
         ready.came(later_ms, tasks)
@@ -60,7 +60,7 @@ def backlog(ready, tasks, later_ms):
         ready.came(later_ms)
 
 
-def test_the_age_of_the_oldest_of_a_long_backlog_is_near_whichever_it_is():
+def test_the_oldest_age_of_a_long_backlog_is_approximated_for_any_task():
     ready = Ready()
     backlog(ready, 4_000, 500)
     inexact = 0
@@ -82,7 +82,7 @@ def test_a_backlog_of_days_takes_few_slots():
     assert ready.slots() < 3 * FRESH_SLOTS_MAX
 
 
-def test_ages_are_read_as_they_were_written():
+def test_ages_are_decoded_as_they_were_encoded():
     ready = Ready()
     backlog(ready, 1_000, 7)
     record = b"head" + ready.ages.record() + b"tail"

@@ -1,4 +1,4 @@
-"""A session is read back as it was written."""
+"""A session is stored and read back unchanged."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.service.queue.memory_store import MemoryStore
 
 @pytest.mark.parametrize("owner", ["", "billing", "b" * 64])
 @pytest.mark.parametrize("name", ["", "näme"])
-def test_a_session_keeps_its_name_and_owner_through_the_store(owner, name):
+def test_a_session_keeps_its_name_and_owner_in_the_store(owner, name):
     store = MemoryStore()
     queue = Queue(store, Limits())
     queue.apply(1, 5, [OpenSession("id", name, 60_000, owner=owner)])
@@ -21,7 +21,7 @@ def test_a_session_keeps_its_name_and_owner_through_the_store(owner, name):
     assert again.digest() == queue.digest()
 
 
-def test_the_owner_of_a_session_is_part_of_the_state():
+def test_the_owner_of_a_session_is_part_of_the_digest():
     queues = [Queue(MemoryStore(), Limits()) for _ in range(2)]
     for queue, owner in zip(queues, ("a", "b"), strict=True):
         queue.apply(1, 5, [OpenSession("id", owner=owner)])

@@ -1,4 +1,4 @@
-"""Tubes whose order somebody else's driver decides."""
+"""Tubes whose order is decided by an installed driver."""
 
 import pytest
 
@@ -31,7 +31,7 @@ SMALL = Limits(head_entries_max=2, resident_bytes_max=1)
 
 
 class Newest:
-    """The task that became ready last goes first; failed ones go last. Remembers how many came."""
+    """Last in, first out; failed tasks come last. The memory is the number of arrivals."""
 
     name = "newest"
     version = 3
@@ -89,7 +89,7 @@ def test_the_driver_decides_the_order():
 
 
 @pytest.mark.parametrize("times", [1, 5])
-def test_order_and_memory_outlive_a_restart(times):
+def test_order_and_memory_survive_a_restart(times):
     stage = Stage()
     for _ in range(times):
         stage.put(b"1", b"2", b"3", b"4", b"5")
@@ -99,7 +99,7 @@ def test_order_and_memory_outlive_a_restart(times):
     assert bodies(stage.taken(2)) == [b"6", b"3"]
 
 
-def test_a_task_that_comes_back_is_placed_anew():
+def test_a_released_task_is_placed_again():
     stage = Stage()
     stage.put(b"1", b"2")
     (second,) = stage.taken(1)
@@ -116,14 +116,14 @@ def test_delayed_and_kicked_tasks_are_placed_when_they_become_ready():
     stage.do(Kick("t", 9))
 
 
-def test_a_task_that_is_changed_while_it_is_ready_is_placed_anew():
+def test_an_updated_ready_task_is_placed_again():
     stage = Stage()
     stage.put(b"1", b"2")
     stage.do(UpdateTasks("t", ByIds([1]), TaskUpdate(priority=5)))
     assert bodies(stage.taken()) == [b"1", b"2"]
 
 
-def test_what_the_driver_refuses_is_refused_item_by_item():
+def test_a_task_that_the_driver_refuses_is_refused_on_its_own():
     stage = Stage()
     result = stage.put(b"ok", b"x" * 11)
     assert list(result.ids) == [1, 0]
@@ -132,7 +132,7 @@ def test_what_the_driver_refuses_is_refused_item_by_item():
     assert refused.refusal.message == "too large"
 
 
-def test_the_driver_is_asked_for_what_comes_from_another_tube_too():
+def test_the_driver_may_refuse_tasks_from_other_tubes():
     stage = Stage()
     retry = RetryPolicy(exhausted=Exhausted.DEAD_LETTER)
     options = TubeOptions(retry=retry, dead_letter_tube="t")
@@ -145,13 +145,15 @@ def test_the_driver_is_asked_for_what_comes_from_another_tube_too():
     assert [(one.item, one.refusal.reason) for one in moved.refused] == [(1, KIND_UNSUITABLE)]
     (whole,) = stage.do(Settle([Release(tokens[1:], move_to="t")], atomic=True))
     assert whole.reason is KIND_UNSUITABLE
-    stage.do(Settle([Reject(tokens[2:])]))  # no room for it among the dead letters: it is buried
+    stage.do(
+        Settle([Reject(tokens[2:])])
+    )  # the dead-letter tube does not accept it, so it is buried
     assert bodies(stage.taken()) == [b"ok"]
     (counts,) = stage.queue.statistics(["source"])
     assert counts.states[State.BURIED] == 1
 
 
-def test_a_truncated_tube_begins_with_an_empty_memory():
+def test_a_truncated_tube_starts_with_an_empty_memory():
     stage = Stage()
     stage.put(b"1")
     stage.do(TruncateTube("t"))
@@ -177,7 +179,7 @@ def test_a_node_without_the_driver_neither_applies_nor_opens():
 @pytest.mark.parametrize(
     "placement", [Placement(RANK_MAX + 1, b""), Placement(0, b"x" * (MEMORY_BYTES_MAX + 1))]
 )
-def test_a_driver_out_of_its_bounds_stops_the_node(placement):
+def test_a_driver_that_exceeds_its_limits_stops_the_node(placement):
     driver = Newest()
     driver.place = lambda _arrival, _memory: placement
     stage = Stage(driver)

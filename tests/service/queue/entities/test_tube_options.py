@@ -1,4 +1,4 @@
-"""Options out of range, unsuitable or contradictory are all named, each at its very bound."""
+"""Invalid tube options are all named, each exactly at its limit."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def at_fault(kind=UTUBE, name="mail", needs_capacity=True, **options):
         ("subqueue_concurrency", 1, COUNT_MAX),
     ],
 )
-def test_a_number_is_within_its_bounds(field, low, high):
+def test_a_number_is_checked_at_its_limits(field, low, high):
     assert at_fault(**{field: low}) == []
     assert at_fault(**{field: low - 1}) == [field]
     most = (1 << 62) if high is None else high
@@ -56,13 +56,13 @@ def test_a_number_is_within_its_bounds(field, low, high):
         assert at_fault(**{field: most + 1}) == [field]
 
 
-def test_a_burst_is_within_its_bounds_and_needs_a_rate():
+def test_a_burst_is_checked_at_its_limits_and_needs_a_rate():
     assert at_fault(rate_per_second=1, rate_burst=COUNT_MAX) == []
     assert at_fault(rate_per_second=1, rate_burst=COUNT_MAX + 1) == ["rate_burst"]
     assert at_fault(rate_burst=1) == ["rate_burst"]
 
 
-def test_the_rate_of_sub_queues_is_for_kinds_that_have_some():
+def test_a_rate_of_sub_queues_needs_a_kind_with_sub_queues():
     rate, burst = "subqueue_rate_per_second", "subqueue_rate_burst"
     for most in (COUNT_MAX, COUNT_MAX + 1):
         beyond = [] if most == COUNT_MAX else [rate, burst]
@@ -71,7 +71,7 @@ def test_the_rate_of_sub_queues_is_for_kinds_that_have_some():
     assert at_fault(TubeKind.FIFO, **{rate: 1}) == [rate]
 
 
-def test_weights_are_few_small_and_of_short_names():
+def test_weights_are_limited_in_number_value_and_length_of_name():
     assert at_fault(subqueue_weights=(("ä" * (SUBQUEUE_BYTES_MAX // 2), 1), ("b", COUNT_MAX))) == []
     long = "ä" * (SUBQUEUE_BYTES_MAX // 2) + "a"
     found = at_fault(subqueue_weights=((long, 1), ("b", 0), ("c", COUNT_MAX + 1)))
@@ -82,32 +82,32 @@ def test_weights_are_few_small_and_of_short_names():
     assert at_fault(subqueue_weights=(*many, ("one more", 1))) == ["subqueue_weights"]
 
 
-def test_priorities_agree():
+def test_the_default_priority_is_within_the_range():
     assert at_fault(priority_min=5, priority=5, priority_max=5) == []
     assert at_fault(priority_min=5, priority=4, priority_max=9) == ["priority"]
     assert at_fault(priority_min=5, priority=10, priority_max=9) == ["priority"]
     assert at_fault(priority_min=6, priority=5, priority_max=5) == ["priority_min"]
 
 
-def test_what_is_retained_needs_a_period():
+def test_retention_needs_a_period():
     assert at_fault(on_ack=OnAck.RETAIN, retain_ms=FOREVER_MS - 1) == []
     assert at_fault(on_ack=OnAck.RETAIN, retain_ms=FOREVER_MS) == ["retain_ms"]
     assert at_fault(on_ack=OnAck.KEEP, retain_ms=FOREVER_MS) == []
 
 
-def test_a_tube_is_not_its_own_dead_letter_tube():
+def test_a_tube_cannot_be_its_own_dead_letter_tube():
     assert at_fault(name="mail", dead_letter_tube="mail") == ["dead_letter_tube"]
     assert at_fault(name="mail", dead_letter_tube="letters") == []
 
 
-def test_a_limited_tube_names_its_room_unless_its_profile_does_not_ask():
+def test_a_limited_tube_needs_a_capacity_unless_its_profile_does_not():
     assert at_fault(LIM) == ["capacity_tasks"]
     assert at_fault(LIM, needs_capacity=False) == []
     assert at_fault(LIM, capacity_bytes=1) == at_fault(LIM, capacity_tasks=1) == []
     assert at_fault(FIFOTTL) == []
 
 
-def test_what_means_nothing_in_a_kind_is_named_as_the_contract_does():
+def test_options_that_a_kind_does_not_support_are_named():
     options = TubeOptions(
         higher_first=True,
         priority=1,
@@ -137,7 +137,7 @@ def test_what_means_nothing_in_a_kind_is_named_as_the_contract_does():
         ("jitter_percent", 0, 100),
     ],
 )
-def test_a_retry_policy_is_within_its_bounds(field, low, high):
+def test_a_retry_policy_is_checked_at_its_limits(field, low, high):
     def wrong(number):
         given = {"backoff_ms": 0, "backoff_ms_max": 1_000, field: number}
         return {path for path, _ in retry_violations(RetryPolicy(**given), "")}
@@ -148,7 +148,7 @@ def test_a_retry_policy_is_within_its_bounds(field, low, high):
         assert wrong(high + 1)
 
 
-def test_a_retry_policy_agrees_with_itself_and_its_tube():
+def test_a_retry_policy_is_consistent_with_itself_and_its_tube():
     assert at_fault(retry=RetryPolicy(backoff_ms=7, backoff_ms_max=7)) == []
     assert at_fault(retry=RetryPolicy(backoff_ms=8, backoff_ms_max=7)) == ["retry.backoff_ms_max"]
     last = RetryPolicy(1, exhausted=Exhausted.DEAD_LETTER)
@@ -157,7 +157,7 @@ def test_a_retry_policy_agrees_with_itself_and_its_tube():
     assert not [*retry_violations(last, None)], "whether a task's tube has one is not known"
 
 
-def test_everything_that_is_wrong_is_told_at_once():
+def test_all_faults_are_reported_at_once():
     found = at_fault(
         FIFO, delay_ms=-1, concurrency=-1, rate_burst=3, retry=RetryPolicy(factor_percent=-1)
     )

@@ -1,4 +1,4 @@
-"""The feed is dense, can be read at any position, and is trimmed as all replicas agree."""
+"""The feed is dense, readable from any position, and trimmed equally on all replicas."""
 
 from __future__ import annotations
 
@@ -113,19 +113,19 @@ def fields_of(events):
 
 
 @given(EVENTS)
-def test_events_survive_packing(events):
+def test_events_are_decoded_as_they_were_encoded(events):
     assert list(events_of(cut(encode(fields_of(events)), 0, len(events)))) == events
 
 
 @given(EVENTS, st.data())
-def test_any_rows_can_be_cut_out(events, data):
+def test_any_range_of_rows_can_be_cut_out(events, data):
     first = data.draw(st.integers(0, len(events) - 1))
     last = data.draw(st.integers(first + 1, len(events)))
     assert list(events_of(cut(encode(fields_of(events)), first, last))) == events[first:last]
 
 
 @given(EVENTS)
-def test_columns_are_those_of_the_contract(events):
+def test_columns_have_the_names_of_the_contract(events):
     """A generated message takes the columns by name, and its arrays are little-endian."""
     columns = cut(encode(fields_of(events)), 0, len(events))
     message = feed_service_pb2.ChangeColumns(
@@ -141,13 +141,13 @@ def test_columns_are_those_of_the_contract(events):
     assert [message.texts[place] for place in places] == [event.session for event in events]
 
 
-def test_event_has_all_fields_of_the_contract():
+def test_an_event_has_all_fields_of_the_contract():
     fields = {field.name for field in feed_service_pb2.ChangeEvent.DESCRIPTOR.fields}
     assert {*Event._fields, "seq"} == fields
     assert [name for name, _, _ in COLUMNS] == list(Event._fields)
 
 
-def test_header_tells_rows_times_and_bytes():
+def test_a_header_contains_rows_times_and_bytes():
     node = Node()
     node.put(4)
     node.do(Take(["mail"], tasks_max=4))
@@ -197,7 +197,7 @@ def test_events_of_one_task_stay_in_one_partition_in_order():
     assert {view.high_seq for view in node.views()} == {15}
 
 
-def test_event_names_session_by_its_first_characters():
+def test_an_event_contains_only_the_first_characters_of_a_session_id():
     node = Node()
     node.put()
     node.do(Take(["mail"], "0123456789"))
@@ -210,7 +210,7 @@ def test_event_names_session_by_its_first_characters():
 
 
 @pytest.mark.parametrize("is_collected", [False, True])
-def test_trimmed_events_are_gone(is_collected):
+def test_trimmed_events_are_removed(is_collected):
     node = Node()
     node.put(20)
     if is_collected:
@@ -222,7 +222,7 @@ def test_trimmed_events_are_gone(is_collected):
     node.reopen()
     assert [view.low_seq for view in node.views()] == [4, 0]
     assert node.seqs(0) == list(range(4, 10))
-    # The chunk that holds the oldest event that is left stays whole.
+    # The chunk that contains the oldest remaining event stays whole.
     assert sum(key[:1] == b"f" for key in node.store.pairs) == 3 + 4
     (result,) = node.do(TrimFeed({0: 10**9, 1: 2}))
     assert result.count == 8
@@ -233,7 +233,7 @@ def test_trimmed_events_are_gone(is_collected):
     assert node.seqs(0) == [10, 11]
 
 
-def test_chunk_whose_last_event_is_left_stays():
+def test_a_chunk_whose_last_event_remains_stays():
     node = Node()
     node.put(20)
     node.collect()
@@ -242,7 +242,7 @@ def test_chunk_whose_last_event_is_left_stays():
     assert node.seqs(0) == [5, 6, 7, 8, 9]
 
 
-def test_retention_by_age_and_size():
+def test_events_are_trimmed_by_age_and_size():
     node = Node()
     feed = node.queue.feed
     for _ in range(4):
@@ -263,7 +263,7 @@ def test_retention_by_age_and_size():
     assert feed.retention_due(node.queue.now_ms, 0, 10**9, {}) == {0: 12, 1: 12}
 
 
-def test_time_is_found_in_the_feed():
+def test_a_time_is_found_in_the_feed():
     node = Node()
     for number in range(8):
         node.put(2)
@@ -279,7 +279,7 @@ def test_time_is_found_in_the_feed():
     assert feed.seq_at(0, 0) == 5
 
 
-def test_filtered_chunk_names_its_rows():
+def test_a_filtered_chunk_contains_the_numbers_of_its_rows():
     node = Node()
     node.do(*(Put(tube, [NewTask(b"", 0) for _ in range(3)]) for tube in ("mail", "news", "mail")))
     kept = []
@@ -297,7 +297,7 @@ def test_filtered_chunk_names_its_rows():
     assert sorted(task_id for _, _, task_id in kept) == [1, 2, 3]
 
 
-def test_a_chunk_is_filtered_by_kinds_of_events_too():
+def test_a_chunk_is_filtered_by_kinds_of_events():
     node = Node()
     node.put(3)
     node.do(Delete("mail", ByIds([1, 3])))
@@ -312,7 +312,7 @@ def test_a_chunk_is_filtered_by_kinds_of_events_too():
     assert sorted(kept) == [(EventKind.DELETE, 1), (EventKind.DELETE, 3)]
 
 
-def test_there_is_no_history_before_the_first_startup():
+def test_there_is_no_event_before_the_first_startup():
     queue = Queue(MemoryStore(), Limits())
     queue.apply(1, 5, [CreateTube("mail", TubeKind.FIFO, TubeOptions())])
     queue.apply(2, 5, [Put("mail", [NewTask(b"", 0)])])
@@ -326,7 +326,7 @@ def commit(next_seq, consumer="reader", feed_id="feed-id", idle_ttl_ms=10**6):
     return CommitCursor(consumer, feed_id, next_seq, idle_ttl_ms)
 
 
-def test_positions_of_consumers_are_kept_and_never_go_back():
+def test_positions_of_consumers_are_stored_and_never_go_back():
     node = Node()
     node.put(10)
     node.do(commit({0: 3, 1: 4}), commit({0: 1}, "other", feed_id=""))
@@ -345,7 +345,7 @@ def test_positions_of_consumers_are_kept_and_never_go_back():
     assert node.queue.consumers() == [ConsumerView("reader", {0: 3, 1: 5}, 40, 10**6)]
 
 
-def test_a_consumer_that_is_not_heard_of_is_forgotten():
+def test_a_silent_consumer_is_removed():
     node = Node()
     node.put(10)
     node.do(commit({0: 1}, idle_ttl_ms=20))
@@ -361,7 +361,7 @@ def test_a_consumer_that_is_not_heard_of_is_forgotten():
     assert node.queue.held_back() == {0: 0}, "it begins anew"
 
 
-def test_positions_that_the_feed_does_not_have_are_refused():
+def test_positions_outside_the_feed_are_refused():
     node = Node()
     node.put(10)
     results = node.do(
@@ -379,7 +379,7 @@ def test_positions_that_the_feed_does_not_have_are_refused():
     ]
 
 
-def test_there_are_only_so_many_consumers():
+def test_the_number_of_consumers_is_limited():
     queue = Queue(MemoryStore(), Limits(consumers_max=2))
     queue.apply(1, 0, [Startup(1, 0, "feed-id", 1)])
     first, second, third, known = queue.apply(
@@ -392,7 +392,7 @@ def test_there_are_only_so_many_consumers():
     assert third.count == 1, "the others were not heard of for their time"
 
 
-def test_retention_by_age_waits_for_consumers_but_the_bound_of_bytes_does_not():
+def test_trimming_by_age_waits_for_consumers_but_trimming_by_size_does_not():
     node = Node()
     for _ in range(4):
         node.put(6)

@@ -1,1 +1,1 @@
-"""A queue as naive as can be, to compare the real one with: lists that are searched for all."""
+"""The naive queue: the reference for the real queue, with plain lists that are searched."""

@@ -1,6 +1,6 @@
-"""What the naive queue does with batches: all in order, and all undone where one thing is refused.
+"""Batches of the naive queue: executed in order, and undone if one operation is refused.
 
-Nothing is foreseen but what a batch may name; room is looked at in the end.
+Nothing is predicted except the names in a batch; capacity is checked at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from taskraft_service.queue.operations.settlements import Settle
 
 
 class NaiveBatches:
-    """A batch is done on the state itself; what was before is kept until it has gone well."""
+    """Executes a batch on the state itself, after a copy of the old state was made."""
 
     def do_executebatch(self, command: ExecuteBatch):
-        """Answer INVALID_FIELD for whatever is wrong: one reason stands for all."""
+        """Answer every invalid batch with INVALID_FIELD."""
         if self.names_wrongly(command):
             return Reason.INVALID_FIELD
         before = deepcopy(self.__dict__)
@@ -52,14 +52,14 @@ class NaiveBatches:
         return len(bodies), sum(map(len, bodies))
 
     def has_outgrown(self, tube, before):
-        """Tell whether a tube has grown beyond its capacity."""
+        """Return whether a tube has grown beyond its capacity."""
         options, (tasks, size) = tube["view"].options, self.held_by(tube)
         comes, grows = tasks > before[0], size > before[1]
         too_many = comes and tasks > options.capacity_tasks > 0
         return too_many or ((comes or grows) and size > options.capacity_bytes > 0)
 
     def names_wrongly(self, command):
-        """Tell whether tasks are named twice, or awaited and named, or not named at all."""
+        """Return whether tasks are named twice, are both a dependency and named, or are missing."""
         named, awaited = [], []
         for operation in command.operations:
             if isinstance(operation, Put):
@@ -83,7 +83,7 @@ class NaiveBatches:
         return len(set(places)) < len(places) or bool(waited_for & set(places))
 
     def selected(self, command):
-        """Return the tasks that a command names by id or key, or None for each that is not."""
+        """Return the tasks that a command names by id or key, or None for each missing one."""
         tube, selector = self.tube(command.tube), command.selector
         if not tube:
             return []

@@ -1,4 +1,4 @@
-"""The naive queue's counts: what each tube saw, told by its events."""
+"""Counters of the naive queue, computed from the events of each tube."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINISHED = (State.DONE, State.ZOMBIE)
 
 @dataclass
 class Counts:
-    """The counts of a tube; ``moves`` by state before, state after, whether tubes were crossed."""
+    """Counters of a tube; ``moves`` by old state, new state, and whether the tube changed."""
 
     kinds: Counter = field(default_factory=Counter)
     calls: Counter = field(default_factory=Counter)
@@ -36,7 +36,7 @@ class Counts:
 
 
 def shown(statistics):
-    """Return what a queue tells of a tube in the same form."""
+    """Return a real queue's counters of a tube in the same form."""
     calls = statistics.calls
     moves = {
         (move.from_state, move.to_state, move.crossing): move.count
@@ -46,7 +46,7 @@ def shown(statistics):
 
 
 class NaiveCounting:
-    """Counts events; the removal of what a truncated tube held counts at once."""
+    """Counts events; tasks of a truncated tube are counted at once."""
 
     def count(self, task, kind, state):
         counts, before = task["tube"]["counts"], task["state"]

@@ -1,7 +1,7 @@
-"""What the naive queue does with tasks that wait for others.
+"""Dependencies in the naive queue.
 
-Each task has a ``life``, an object that nothing else has until the task ends; who waits for the
-task keeps that among what it ``waits`` for. ``ends`` are those that not all have heard of.
+Each task has a unique object ``life`` until the task ends. A dependent has the ``life`` objects of
+its dependencies in ``waits``. ``ends`` are ended tasks that not all dependents have been told of.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tests.service.queue.model.sessions import NEVER, later
 
 
 def new_life():
-    """Return what stands for a task until it ends."""
+    """Return the object that stands for a task until it ends."""
     return {"founded": False}
 
 
 class NaiveDependencies:
-    """Who waits is found by looking at all tasks."""
+    """Dependents are found by a search of all tasks."""
 
     def resolved(self, new, earlier):
-        """Return the tasks that a new one depends on, or why it cannot; ``earlier``: of items."""
+        """Return the dependencies of a new task, or the refusal; ``earlier`` are earlier items."""
         found = []
         for one in new.dependencies.on if new.dependencies else ():
             reference = one
@@ -39,7 +39,7 @@ class NaiveDependencies:
         return found
 
     def wait_for(self, task, new, references, restarting):
-        """Let a new task wait for those of others that have not ended."""
+        """Let a new task wait for those of its dependencies that have not ended."""
         waits = []
         for reference in references:
             other = self.find(self.tube(reference.tube), reference.id)
@@ -51,7 +51,7 @@ class NaiveDependencies:
             self.wait_as(task, new)
 
     def wait_as(self, task, new):
-        """Say from when on a task that waits may be taken: its delay begins later."""
+        """Set the time from which a waiting task may be taken: its delay begins later."""
         delay = task["tube"]["view"].options.delay_ms if new.delay_ms is None else new.delay_ms
         task["waits"]["delay"] = max(delay, 0)
         task["visible_at"] = (
@@ -59,7 +59,7 @@ class NaiveDependencies:
         )
 
     def restarting(self, tube, ids, met):
-        """Return the tasks that begin anew with a put if they are finished."""
+        """Return the ended dependencies that a put of their key restarts."""
         restart = OnConflict.RESTART_IF_FINISHED
         return [
             TaskReference(tube["name"], ids[item])
@@ -75,7 +75,7 @@ class NaiveDependencies:
         return Waiting(awaited, waits["on_failure"], waits["delay"])
 
     def note_end(self, task, outcome):
-        """Note that a task ends, if somebody has ever waited for it; who comes later does not."""
+        """Record the end of a task that has had dependents."""
         if outcome in (TaskOutcome.NONE, TaskOutcome.BURIED_OUT):
             return
         if task["life"]["founded"]:
@@ -91,7 +91,7 @@ class NaiveDependencies:
         return sorted(waiting, key=self.place)
 
     def settle_dependents(self, room):
-        """Tell of ends in order; return how many there is still room for in the entry."""
+        """Tell dependents of ended tasks in order; return how many more the entry may tell."""
         before = room
         while self.ends and room > 0:
             life, outcome, place = self.ends[0]
@@ -124,7 +124,7 @@ class NaiveDependencies:
             self.let_go(task, EventKind.DEPENDENCIES_DONE)
 
     def let_go(self, task, kind):
-        """Let a held task go, if neither its group nor another task holds it."""
+        """Release a HELD task unless its group or a dependency still holds it."""
         if task["waits"] or self.group_holds(task):
             return
         hidden = self.now < task["visible_at"] < NEVER

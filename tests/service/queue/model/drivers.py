@@ -1,4 +1,4 @@
-"""What the naive queue does with tubes whose order somebody else has written."""
+"""Tubes with a driver in the naive queue."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.service.queue.model.sessions import NEVER
 
 
 class NaiveDrivers:
-    """``drivers`` has them by name; a tube's ``memory`` is what its driver remembers."""
+    """``drivers`` are the installed drivers by name; ``memory`` of a tube belongs to its driver."""
 
     def driver(self, tube):
         custom = tube["view"].kind is TubeKind.CUSTOM
         return self.drivers[tube["view"].driver] if custom else None
 
     def unfit_for_driver(self, tube, new):
-        """Return why the driver of a tube does not take a new task, or None."""
+        """Return why the driver of a tube refuses a new task, or None."""
         if not self.driver(tube):
             return None
         priority = tube["view"].options.priority if new.priority is None else new.priority
@@ -24,7 +24,7 @@ class NaiveDrivers:
         return Reason.KIND_UNSUITABLE if self.driver(tube).refuse(arrival) else None
 
     def barred(self, target, task):
-        """Return why a task of another tube cannot go to a tube, its capacity aside, or None."""
+        """Return why a tube cannot accept a task of another tube, apart from capacity, or None."""
         options, driver = target["view"].options, self.driver(target)
         if options.put_paused:
             return Reason.TUBE_PAUSED
@@ -38,7 +38,7 @@ class NaiveDrivers:
         return Reason.KIND_UNSUITABLE if driver.refuse(arrival) else None
 
     def line_up(self, task):
-        """Let the driver say where a task stands that becomes ready."""
+        """Let the driver place a task that becomes READY."""
         tube = task["tube"]
         if driver := self.driver(tube):
             arrival = ArrivingTask(

@@ -1,4 +1,4 @@
-"""What the naive queue does with groups: whose task is whose is asked of all tasks each time."""
+"""Groups of the naive queue; members are found by a search of all tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FATES = {
 
 
 class NaiveGroups:
-    """Groups in a list. ``gone`` counts how their tasks ended that are there no more."""
+    """Groups in a list; ``gone`` counts removed members by their end."""
 
     def group(self, name):
         return next((group for group in self.groups if group["name"] == name), None)
@@ -72,7 +72,7 @@ class NaiveGroups:
         )
 
     def fates(self, group):
-        """Count how the tasks of a group are or were; of one that has ended, how they were then."""
+        """Count the members of a group by state, or by their end if they are gone."""
         fates = Counter(group["gone"])
         if not group["ended"]:
             fates.update(self.fate(task["state"]) for task in self.members(group))
@@ -84,11 +84,11 @@ class NaiveGroups:
         return PROCESSED if state in FINISHED else FAILED
 
     def members(self, group):
-        """Return the tasks of a group, also those whose tube is being cleared away."""
+        """Return the members of a group, including those in tubes that are being cleaned up."""
         return [task for task in (*self.tasks, *self.ruins) if task["group"] is group]
 
     def unfit_to_join(self, name):
-        """Return why no task can join a group, or None."""
+        """Return why a task cannot join a group, or None."""
         group = self.group(name)
         if not name or (group and group["state"] in (GroupState.HELD, GroupState.STARTED)):
             return None
@@ -99,14 +99,14 @@ class NaiveGroups:
         return bool(group and not group["ended"] and group["state"] is not GroupState.STARTED)
 
     def leave_group(self, task, kind, outcome):
-        """Count a task that is gone, unless it is somewhere else now."""
+        """Count a removed member, unless it is in another tube now."""
         group = task["group"]
         if group and not group["ended"] and not (kind is EventKind.MOVE and not outcome):
             kept = task["state"] in FINISHED
             group["gone"][PROCESSED if kept else FATES.get(outcome, FAILED)] += 1
 
     def arrived(self, task):
-        """Let a cancellation that has been at the place of a moved task come by again."""
+        """Let a running cancellation scan a tube again to which a member has moved."""
         group, place = task["group"], self.place(task)
         if group and group["sweeping"] and group["state"] is GroupState.CANCELLED:
             group["cursor"] = min(group["cursor"], (place[0], place[1] - 1))
@@ -114,7 +114,7 @@ class NaiveGroups:
     def place(self, task):
         return task["tube"]["number"], task["id"]
 
-    # ------------------------------------------------------------------------------------ in steps
+    # ---------------------------------------------------------------------------- work in steps
 
     def do_startgroup(self, command: StartGroup):
         group = self.group(command.name)
@@ -145,7 +145,7 @@ class NaiveGroups:
         self.settle_groups()
 
     def sweep_groups(self):
-        """Make a step of the oldest start or cancellation that is under way."""
+        """Do one step of the oldest running start or cancellation."""
         sweeping = [group for group in self.groups if group["sweeping"]]
         if sweeping:
             self.step(min(sweeping, key=lambda group: group["number"]))
@@ -170,7 +170,7 @@ class NaiveGroups:
         group["sweeping"] = len(members) > most
 
     def settle_groups(self):
-        """End the groups that have been let go and have no open task any more."""
+        """End the started groups without open members."""
         while ended := [group for group in self.groups if self.is_over(group)]:
             self.end_group(min(ended, key=lambda group: group["number"]))
 

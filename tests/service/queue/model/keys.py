@@ -1,4 +1,4 @@
-"""What the naive queue does with unique keys, and with changes of waiting tasks."""
+"""Unique keys, and updates of tasks, in the naive queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINISHED = (State.DONE, State.ZOMBIE)
 
 
 class NaiveKeys:
-    """Puts with keys, and updates. A tube's ``keys`` say which task has a key."""
+    """Puts with keys, and updates. ``keys`` of a tube maps each key to its task."""
 
     def keyed(self, tube, key):
         return self.find(tube, tube["keys"].get(key, 0)) if key else None
@@ -23,7 +23,7 @@ class NaiveKeys:
             del task["tube"]["keys"][task["key"]]
 
     def reclaim(self, task):
-        """Return whether a finished task may have its key back, and give it back."""
+        """Return whether a finished task may get its key back, and give it back."""
         other = self.keyed(task["tube"], task["key"])
         if other and other is not task and other["state"] not in FINISHED:
             return False
@@ -32,7 +32,7 @@ class NaiveKeys:
         return True
 
     def meet(self, tube, new, planned):
-        """Return the id that stands in for a new task, a reason to refuse it, or None."""
+        """Return the id of the existing task, a reason to refuse the new one, or None."""
         if not new.unique_key:
             return None
         how = new.on_conflict
@@ -53,7 +53,7 @@ class NaiveKeys:
         return Reason.KEY_TAKEN if fails else there["id"]
 
     def will_wait(self, tube, new, meets):
-        """Return whether the task that a new one meets waits because of it."""
+        """Return whether an existing task is HELD because of the new one."""
         if new.on_conflict is OnConflict.REPLACE_IF_WAITING:
             return True
         there = self.find(tube, meets)
@@ -85,9 +85,11 @@ class NaiveKeys:
         self.change(task, State.HELD, task["visible_at"])
 
     def change(self, task, state, visible_at):
-        """Say that a task has changed; the state that it stays in began when it began."""
+        """Record a change of a task; the time of its state stays."""
         since, before, stays = task["since"], task["state"], state is task["state"]
-        task["state"] = State.GONE  # it lines up anew: its sub-queue, if it offers no other, too
+        task["state"] = (
+            State.GONE
+        )  # the task is placed again, and so is its sub-queue if it offers no other task
         self.settle_turns(task["tube"])
         task["state"] = before
         self.go(task, EventKind.UPDATE, state, visible_at)

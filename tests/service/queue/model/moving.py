@@ -1,4 +1,4 @@
-"""What the naive queue does when tasks go to another tube."""
+"""Moves between tubes in the naive queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINISHED = (State.DONE, State.ZOMBIE)
 
 
 class NaiveMoving:
-    """Moves by holders, to the dead letters, and of chosen tasks."""
+    """Moves by holders, to dead-letter tubes, and of selected tasks."""
 
     def move_away(self, task, target, delay, position, cause=None, key=()):
         options = target["view"].options

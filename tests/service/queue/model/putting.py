@@ -1,4 +1,4 @@
-"""What the naive queue does with new tasks."""
+"""Puts of the naive queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPLACE = OnConflict.REPLACE_IF_WAITING
 class NaivePutting:
     """Puts, item by item."""
 
-    def do_put(self, command: Put, *, owed=False, before=()):  # noqa: C901, PLR0912 - in one place
+    def do_put(self, command: Put, *, owed=False, before=()):  # noqa: C901, PLR0912 - all rules of a put in order
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -76,7 +76,7 @@ class NaivePutting:
         return PutResult(ids, refused, [item for item, _ in met])
 
     def unfit_new(self, tube, new):
-        """Return why a new task is not for a tube, whatever else is there."""
+        """Return why a tube does not support a new task, whatever tasks it has."""
         wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
         if tube["view"].kind in PLAIN_KINDS and any(wish is not None for wish in wishes):
             return Reason.INVALID_FIELD
@@ -89,7 +89,7 @@ class NaivePutting:
         return {"body": new.body}
 
     def terms(self, tube, new):
-        """Return the delay of a new task, and what applies to it."""
+        """Return the delay of a new task, and its effective options."""
         options = tube["view"].options
         priority = options.priority if new.priority is None else new.priority
         delay = options.delay_ms if new.delay_ms is None else new.delay_ms
@@ -113,7 +113,7 @@ class NaivePutting:
         }
 
     def unfit_stored(self, name, spec):
-        """Return why a task that is put later is not for a tube, if that is there; or None."""
+        """Return why an existing tube does not support a task that is put later, or None."""
         tube = self.tube(name)
         if not tube or self.is_lenient(tube):
             return None

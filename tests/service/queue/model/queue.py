@@ -1,7 +1,7 @@
-"""A queue as naive as can be: a list of dictionaries that is searched for everything.
+"""The naive queue: a list of dictionaries that is searched for everything.
 
-It says what the queue means, in the fewest words; the property tests compare the two. Nothing of
-the queue's own code is used but its values.
+It defines the behaviour of the queue as simply as possible; the property tests compare both. It
+uses no code of the real queue except value classes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.take import Take, TakeResult
+from tests.service.queue.model.admin import NaiveAdmin
 from tests.service.queue.model.batches import NaiveBatches
-from tests.service.queue.model.circulation import NaiveCirculation
 from tests.service.queue.model.counting import FINISHED, NaiveCounting
 from tests.service.queue.model.dependencies import NaiveDependencies
 from tests.service.queue.model.drivers import NaiveDrivers
 from tests.service.queue.model.groups import NaiveGroups
-from tests.service.queue.model.intervention import NaiveIntervention
 from tests.service.queue.model.keys import NaiveKeys
+from tests.service.queue.model.kick_bury_delete import NaiveKickBuryDelete
 from tests.service.queue.model.moving import NaiveMoving
 from tests.service.queue.model.putting import NaivePutting
 from tests.service.queue.model.rates import NaiveRates
@@ -42,9 +42,9 @@ class NaiveQueue(
     NaiveRetrying,
     NaiveMoving,
     NaiveRates,
-    NaiveCirculation,
+    NaiveKickBuryDelete,
     NaiveSubqueues,
-    NaiveIntervention,
+    NaiveAdmin,
     NaiveKeys,
     NaiveGroups,
     NaiveDependencies,
@@ -138,7 +138,7 @@ class NaiveQueue(
         return sorted((line for line in found if line[0] < NEVER), key=lambda line: line[:4])
 
     def dies(self, task):
-        """Tell whether the end of the time to live ends a task in its state."""
+        """Return whether the end of the TTL ends a task in its state."""
         ends = {
             TtlScope.UNTAKEN: (State.READY, State.BURIED),
             TtlScope.READY_ONLY: (State.READY,),
@@ -203,7 +203,7 @@ class NaiveQueue(
         return self.now + self.wall_offset
 
     def outcome(self, task, kind, state, reason):
-        """Tell how a task ends by an event, or that it is buried."""
+        """Return the outcome of a task whose state an event ends or buries."""
         if state is State.BURIED:
             return TaskOutcome.NONE if kind is EventKind.UPDATE else TaskOutcome.BURIED_OUT
         if task["state"] in FINISHED or state not in (State.GONE, *FINISHED):
@@ -281,7 +281,7 @@ class NaiveQueue(
         return TakeResult([self.lease(task, session, command) for task in chosen])
 
     def choose(self, tubes, command):
-        """Return what a take gets."""
+        """Return the tasks of a take."""
         chosen, room = [], command.bytes_max
         tubes = [tube for tube in tubes if self.takeable(tube)]
         takeable = [self.takeable(tube) for tube in tubes]
@@ -317,7 +317,7 @@ class NaiveQueue(
         return chosen
 
     def suits(self, command, task):
-        """Tell whether a take is for a task; one that is passed by bars those behind it."""
+        """Return whether a take matches a task; a skipped task blocks its sub-queue."""
         bound = command.priority_bound
         if bound is not None and task["tube"]["view"].options.higher_first:
             bound = ~bound

@@ -1,6 +1,7 @@
-"""How much the tubes of the naive queue let be taken: from what is left in their buckets.
+"""Rates of the naive queue: the number of takes that the token buckets allow.
 
-A tube's ``rates`` has what each sub-queue has left, since when, and until when it is barred.
+``rates`` of a tube has, by sub-queue, the remaining tokens, their time, and the time until which
+the sub-queue is barred.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from taskraft_service.queue.entities.task_state import State
 
 
 class NaiveRates:
-    """Counts again each time."""
+    """Computes all rates each time."""
 
     def takeable(self, tube):
-        """Return how many tasks of a tube may be taken: at once, and by the second."""
+        """Return how many tasks of a tube may be taken: now, and per second."""
         options = tube["view"].options
         if options.take_paused:
             return 0
@@ -24,7 +25,7 @@ class NaiveRates:
         return max(left, 0)
 
     def tokens(self, tube):
-        """Return what is in the bucket of a tube, in thousandths of a take; at first it is full."""
+        """Return the tokens of a tube's bucket in thousandths; a new bucket is full."""
         rate, full = tube["view"].options.rate_per_second, self.burst(tube) * 1000
         if tube["bucket"] is None:
             return full
@@ -40,7 +41,7 @@ class NaiveRates:
             self.fill(tube, self.tokens(tube) - 1000)
 
     def fill(self, tube, level):
-        """Say what is in the bucket now, and when there will be enough for a take."""
+        """Set the tokens of the bucket, and the time at which a take is possible."""
         rate = tube["view"].options.rate_per_second
         level = min(level, self.burst(tube) * 1000)
         tube["bucket"] = (level, self.now)
@@ -48,7 +49,7 @@ class NaiveRates:
         tube["rate_due"] = self.now + (missing + rate - 1) // rate if missing > 0 else None
 
     def change_options(self, tube, view):
-        """Go on with other options: with what is left of a rate, or a whole burst of a new one."""
+        """Change options: a changed rate keeps its tokens, a new rate has a full burst."""
         had, left = tube["view"].options.rate_per_second, self.tokens(tube)
         old, new = tube["view"].options, view.options
         kept = {name: self.left(tube, name) for name in tube["rates"]}
@@ -89,7 +90,7 @@ class NaiveRates:
         tube["rates"][name] = (level, self.now, due)
 
     def allows(self, tube, name):
-        """Tell whether a sub-queue is not barred; that ends when its deadline has fired."""
+        """Return whether a sub-queue is not barred; its deadline ends the bar."""
         return name not in tube["rates"] or tube["rates"][name][2] is None
 
     def use_subqueue_rate(self, task):
@@ -98,12 +99,12 @@ class NaiveRates:
             self.note_left(tube, name, self.left(tube, name) - 1000)
 
     def rate_due(self, tube):
-        """Return when more may be taken from a tube, or from one of its sub-queues; or None."""
+        """Return when more tasks may be taken from a tube or one of its sub-queues, or None."""
         dues = [tube["rate_due"], *(due for _, _, due in tube["rates"].values())]
         return min((due for due in dues if due), default=None)
 
     def refill(self, tube):
-        """Let takes go on whose time has come; return how many sub-queues that were."""
+        """Readmit the sub-queues whose time has come; return their number."""
         if tube["rate_due"] and tube["rate_due"] <= self.now:
             tube["rate_due"] = None
         due = [name for name, (_, _, due) in tube["rates"].items() if due and due <= self.now]

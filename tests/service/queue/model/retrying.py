@@ -1,4 +1,4 @@
-"""What the naive queue does with tasks that an attempt did not finish."""
+"""Failed attempts in the naive queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 
 class NaiveRetrying:
-    """Hands back, tries again, gives up."""
+    """Releases, retries, and the end of the last attempt."""
 
     def give_back(self, task, release):
         reason = release.failure.type if release.failure else ""
@@ -103,7 +103,7 @@ class NaiveRetrying:
         self.move(task, kind, State.BURIED, reason)
 
     def surplus(self):
-        """Return the tubes that have more buried tasks than they may, the oldest first."""
+        """Return the tubes with too many BURIED tasks, the oldest first."""
         over = []
         for tube in sorted(self.tubes, key=lambda tube: tube["number"]):
             most = tube["view"].options.buried_max
@@ -112,7 +112,7 @@ class NaiveRetrying:
         return over
 
     def remove_surplus(self, room):
-        """Remove buried tasks beyond the bounds; return how many more there is room for."""
+        """Remove BURIED tasks above the limits; return how many more the entry may remove."""
         while room and (over := self.surplus()):
             buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
@@ -121,11 +121,11 @@ class NaiveRetrying:
         return room
 
     def more(self, task, update):
-        """Return how many bytes a change adds to a task."""
+        """Return by how many bytes a change makes a task larger."""
         return len(update.content) - len(task["body"]) if update and update.content else 0
 
     def too_big(self, tube, more, least=0):
-        """Tell whether a tube has no room for what tasks in it grow by, the last by ``least``."""
+        """Return whether tasks would outgrow their tube; the last one grows by ``least``."""
         if self.owes_room:
             return None
         most = tube["view"].options.capacity_bytes
@@ -173,7 +173,7 @@ class NaiveRetrying:
         return Reason.INVALID_FIELD
 
     def unfit_retry(self, tube, policy):
-        """Return what is wrong with the policy of a task: there must be a tube for dead letters."""
+        """Return the fault of a task's retry policy: its dead-letter tube must exist."""
         dead = tube["view"].options.dead_letter_tube
         if policy and policy.exhausted is Exhausted.DEAD_LETTER and not dead:
             return Reason.INVALID_FIELD

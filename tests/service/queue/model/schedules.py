@@ -1,4 +1,4 @@
-"""What the naive queue does with schedules."""
+"""Schedules of the naive queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.service.queue.model.groups import OPEN
 
 
 class NaiveSchedules:
-    """Schedules in a list; each remembers the task that it put last."""
+    """Schedules in a list; each remembers the task of its last put."""
 
     def schedule(self, name):
         return next((one for one in self.schedules if one["name"] == name), None)
@@ -117,7 +117,7 @@ class NaiveSchedules:
         return result
 
     def moved(self, task, copy):
-        """Let schedules whose last task goes to another tube follow it."""
+        """Let schedules follow their last task to another tube."""
         for one in self.schedules:
             if one["last"] is task:
                 one["last"] = copy

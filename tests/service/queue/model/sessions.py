@@ -1,4 +1,4 @@
-"""The naive queue's sessions."""
+"""Sessions of the naive queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def longer(span, more):
 
 
 class NaiveSessions:
-    """What the naive queue does with its lists of sessions and tasks."""
+    """Operations on the lists of sessions and tasks."""
 
     def session(self, session_id):
         return next((found for found in self.sessions if found["id"] == session_id), None)
@@ -68,7 +68,7 @@ class NaiveSessions:
         return SessionResult(self.session_view(session))
 
     def session_ttr(self, default):
-        """Return the time of a session that has named none."""
+        """Return the TTR of a session without its own."""
         wish = self.settings.session_ttr_ms
         if wish is None:
             return default

@@ -1,4 +1,4 @@
-"""The naive queue's settlements."""
+"""Settlements of the naive queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 
 class NaiveSettling:
-    """What the naive queue does with leases."""
+    """Operations on leases."""
 
     def do_settle(self, command: Settle):
         lines = [(s, token) for s in command.settlements for token in s.tokens]
@@ -58,14 +58,14 @@ class NaiveSettling:
         return SettleResult(refused, touched)
 
     def suitable_release(self, task, release):
-        """Return a release without the wishes that the tube of the task ignores."""
+        """Return a release without the options that the tube of the task ignores."""
         place = self.tube(release.move_to) or task["tube"]
         if self.is_lenient(place) and place["view"].kind in PLAIN_KINDS:
             return replace(release, delay_ms=0, ttl_ms=None)
         return release
 
     def stays_with(self, task, settlement):
-        """Return what a settlement adds to a task that stays in its tube."""
+        """Return the bytes that a settlement adds to a task in its tube."""
         if isinstance(settlement, (Touch, Reject)) or getattr(settlement, "move_to", ""):
             return 0
         return self.more(task, settlement.update)
@@ -108,7 +108,7 @@ class NaiveSettling:
                     return Reason.INVALID_FIELD
                 if barred := self.barred(target, task):
                     return barred
-                if task["cancelled"]:  # it goes nowhere
+                if task["cancelled"]:  # the settlement keeps no task
                     return None
                 full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:

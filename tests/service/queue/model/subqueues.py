@@ -1,4 +1,4 @@
-"""Sub-queues as naive as can be: what may be taken is found anew each time, by looking at all."""
+"""Sub-queues of the naive queue: takeable tasks are found by a search of all tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.orders.subqueue_offers import STRIDE
 
 PLAIN_KINDS = (TubeKind.FIFO, TubeKind.UTUBE)
-"""Kinds whose tasks have no priority, delay, time to live and time to run."""
+"""Kinds whose tasks have no priority, delay, TTL and TTR."""
 
 
 class NaiveSubqueues:
-    """What may be taken from a tube, and when it is whose turn."""
+    """The takeable tasks of a tube, and the turns of its sub-queues."""
 
     def has_subqueues(self, tube):
         return tube["view"].kind in {TubeKind.UTUBE, TubeKind.UTUBETTL}
@@ -27,7 +27,7 @@ class NaiveSubqueues:
         )
 
     def offers(self, tube):
-        """Return the tasks that could be taken, each with what they compete by."""
+        """Return the tasks that could be taken, each with its sort key."""
         ready = [task for task in self.of(tube, State.READY) if not self.is_claimed(task)]
         place = {task["id"]: (task["lane"], task["rank"], task["id"]) for task in ready}
         if not self.has_subqueues(tube):
@@ -57,7 +57,7 @@ class NaiveSubqueues:
         self.settle_turns(tube)
 
     def settle_turns(self, tube):
-        """Give turns to the sub-queues that begin to offer a task, take them from the others."""
+        """Give turns to sub-queues that begin to offer a task, and remove the other turns."""
         weights = dict(tube["view"].options.subqueue_weights)
         if not weights:
             return

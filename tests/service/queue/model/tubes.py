@@ -1,4 +1,4 @@
-"""The naive queue's tubes: made, changed, emptied, dropped; and the settings of the cluster."""
+"""Tubes and replicated settings of the naive queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.service.queue.model.counting import Counts
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 LENIENT = "tarantool"
-"""The profile that ignores what means nothing in a kind, and refuses to touch in such tubes."""
+"""The profile that ignores unsupported options, and refuses to touch in tubes without a TTR."""
 TIMED = ("higher_first", "priority", "delay_ms", "ttl_ms", "ttr_ms", "ttl_scope", "ttl_policy")
 TIMED += ("priority_min", "priority_max")
 SUBQUEUES = ("subqueue_concurrency", "subqueue_weights")
@@ -26,7 +26,7 @@ SUBQUEUES += ("subqueue_rate_per_second", "subqueue_rate_burst")
 
 
 class NaiveTubes:
-    """What the naive queue does with its list of tubes."""
+    """Operations on the list of tubes."""
 
     def do_createtube(self, command: CreateTube):
         existing = self.tube(command.name)
@@ -145,7 +145,7 @@ class NaiveTubes:
         return replace(options, **{name: getattr(TubeOptions(), name) for name in ignored})
 
     def suitable(self, tube, new):
-        """Return a task without the wishes that its tube ignores."""
+        """Return a task without the options that its tube ignores."""
         if not self.is_lenient(tube):
             return new
         if tube["view"].kind in PLAIN_KINDS:
@@ -157,13 +157,13 @@ class NaiveTubes:
     # ------------------------------------------------------------------------------------- weights
 
     def weights(self, tubes, command):
-        """Return the weights of a take, none where they make no difference."""
+        """Return the weights of a take; empty if they have no effect."""
         if len(tubes) < 2 or not command.weights:
             return []
         named = dict(reversed(list(zip(command.tubes, command.weights, strict=True))))
         return [named[tube["name"]] for tube in tubes]
 
     def passes(self, tubes):
-        """Return where tubes stand in their shares; none is far behind those that offer tasks."""
+        """Return the passes of tubes; none is far behind the tubes that offer tasks."""
         furthest = max((tube["share"] for tube in tubes if self.offers(tube)), default=0)
         return [max(tube["share"], furthest - 2 * 10**6) for tube in tubes]

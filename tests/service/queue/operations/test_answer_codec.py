@@ -77,5 +77,5 @@ RECORDS = [
 
 
 @pytest.mark.parametrize(("answer", "record"), list(zip(ANSWERS, RECORDS, strict=True)), ids=repr)
-def test_the_bytes_of_a_kept_answer_do_not_change(answer, record):
+def test_the_encoding_of_a_kept_answer_is_stable(answer, record):
     assert encode(answer).hex() == record

@@ -1,4 +1,4 @@
-"""A take with a filter leases the tasks that match, however many others stand before them."""
+"""A take with a filter finds the matching tasks behind any number of other tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.service.queue.memory_store import MemoryStore
 OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))
 """Weights of the sub-queues of a first put."""
 BEFORE = 3_000
-"""Several times the number of entries of an order that memory holds."""
+"""Number of entries before the searched task, several times the size of a head in memory."""
 LIMITS = Limits(
     head_entries_max=64, type_entries_max=8, read_tasks_max=8, ahead_tasks_max=8, types_max=3
 )
@@ -144,7 +144,7 @@ def test_a_task_of_a_type_is_found_behind_any_number_of_others(kind, options, is
     assert len(desk.take(types=["common"])) == 9
 
 
-def test_several_types_come_in_the_order_of_the_tube():
+def test_tasks_of_several_types_come_in_the_order_of_the_tube():
     desk = Desk()
     desk.put(BEFORE, type="other")
     ids = [
@@ -173,7 +173,7 @@ def test_urgent_tasks_are_found_by_type_and_across_tubes():
 
 
 @pytest.mark.parametrize("types", [(), ("a",)], ids=["any", "of a type"])
-def test_what_is_urgent_enough_is_found_before_and_behind_all_that_is_not(types):
+def test_urgent_tasks_are_found_in_front_of_and_behind_all_others(types):
     desk = Desk()
     desk.put(BEFORE, priority=5, type="a")
     (back,) = desk.put(1, priority=1, type="a", position=Position.BACK)
@@ -189,7 +189,7 @@ def test_what_is_urgent_enough_is_found_before_and_behind_all_that_is_not(types)
     assert desk.take(types=types, priority_bound=4) == [("mail", urgent)]
 
 
-def test_nothing_urgent_is_found_out_at_once():
+def test_a_take_without_an_urgent_task_reads_little():
     desk = Desk()
     desk.put(BEFORE, priority=5)
     desk.reopen()
@@ -209,7 +209,7 @@ def test_nothing_urgent_is_found_out_at_once():
 )
 @pytest.mark.parametrize("types", [(), ("a",)], ids=["any", "of a type"])
 @pytest.mark.parametrize("is_stored", [False, True], ids=["fresh", "stored"])
-def test_what_is_passed_one_by_one_is_bounded_and_the_taker_is_told(
+def test_a_scan_is_limited_and_reports_that_it_stopped(
     kind, options, passed, others, types, is_stored
 ):
     desk = Desk(kind, replace(LIMITS, passed_max=50), **options)
@@ -224,7 +224,7 @@ def test_what_is_passed_one_by_one_is_bounded_and_the_taker_is_told(
     assert len(desk.take(tasks_max=99)) == 50
 
 
-def test_each_tube_of_a_take_has_its_share_of_what_is_passed():
+def test_each_tube_of_a_take_has_its_share_of_the_scan_budget():
     desk = Desk(limits=replace(LIMITS, passed_max=50))
     desk.put(26, priority=9, position=Position.FRONT)
     desk.put(25, "news", priority=9, position=Position.FRONT)
@@ -236,7 +236,7 @@ def test_each_tube_of_a_take_has_its_share_of_what_is_passed():
     assert desk.taken(**wish, tasks_max=1) == ([("mail", 27)], False)
 
 
-def test_a_take_that_needs_not_pass_what_stands_behind_is_not_cut_short():
+def test_a_take_that_skips_nothing_uses_no_scan_budget():
     desk = Desk(limits=replace(LIMITS, passed_max=5))
     ids = desk.put(3, priority=1)
     desk.put(BEFORE, priority=9)
@@ -247,7 +247,7 @@ def test_a_take_that_needs_not_pass_what_stands_behind_is_not_cut_short():
 
 
 @KINDS
-def test_a_task_whose_type_changes_leaves_the_place_of_the_old_one(kind, options):
+def test_a_task_whose_type_changes_leaves_the_order_of_its_old_type(kind, options):
     desk = Desk(kind, **options)
     places = {"subqueue": "one"} if desk.has_subqueues("mail") else {}
     new = NewTask(b"", 0, unique_key=("k",), on_conflict=OnConflict.REPLACE_IF_WAITING, **places)
@@ -262,7 +262,7 @@ def test_a_task_whose_type_changes_leaves_the_place_of_the_old_one(kind, options
     assert desk.take(types=["new"]) == [("mail", 1)]
 
 
-def test_tubes_without_types_keep_nothing_by_type():
+def test_tubes_without_types_store_no_order_by_type():
     desk = Desk()
     desk.put(100)
     for name in "abcdef":
@@ -274,7 +274,7 @@ def test_tubes_without_types_keep_nothing_by_type():
     assert not [key for key in desk.store.pairs if key[:1] == TYPED_ORDER]
 
 
-def test_memory_holds_the_types_that_were_asked_for_last():
+def test_memory_holds_the_orders_of_the_last_requested_types():
     desk = Desk()
     for name in "abcdef":
         desk.put(20, type=name)

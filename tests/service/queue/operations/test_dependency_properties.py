@@ -44,7 +44,7 @@ places = st.tuples(st.sampled_from(TUBES), st.integers(1, 6))
 
 
 class Waiting:
-    """What the model knows of a dependent; ``group``: its group holds it too."""
+    """A dependent in the model; ``group``: its group holds it too."""
 
     def __init__(self, on, runs, group):
         self.open = set(on)
@@ -68,7 +68,7 @@ class DependencyMachine(RuleBasedStateMachine):
         self.index = 0
         self.now_ms = 1_000
         self.waiting = {}
-        """By place, the tasks that are held."""
+        """The HELD tasks by tube and id."""
         self.is_started = False
         self.do(Startup(1, 0, "feed", 2), CreateGroup("g"))
         self.do(CreateTube("keeper", TubeKind.FIFO, TubeOptions()))
@@ -124,7 +124,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from(TUBES), second=st.sampled_from(TUBES), on=places)
     def put_a_chain(self, first, second, on):
-        """Put a batch in which one item depends on a task, and two items on the item before."""
+        """Put a batch: one item depends on a task, and two items depend on the item before."""
         there = self.state(on)
         head = Dependencies((TaskReference(*on),))
         links = [Dependencies((ItemReference(item),)) for item in (0, 1)]
@@ -158,7 +158,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(leases=leases, target_tube=st.sampled_from(("", "other")))
     def release(self, leases, target_tube):
-        """Also to another tube, where the moved task is waited for; one to be stopped ends."""
+        """Release a task, perhaps to another tube; a task with a cancel request ends."""
         for token, place in leases:
             moves = target_tube and place[0] != target_tube
             last = self.queue.last_id(target_tube) if moves else 0
@@ -210,7 +210,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_after_a_batch(self):
-        """The store has the whole state; the digest shows it."""
+        """Collect and reopen: the store has the whole state, as the digest shows."""
         digest = self.queue.digest()
         self.store.write(self.queue.collect_writes())
         assert self.queue.digest() == digest
@@ -218,7 +218,7 @@ class DependencyMachine(RuleBasedStateMachine):
         self.queue = Queue(self.store, SMALL)
 
     @invariant()
-    def a_task_is_held_as_long_as_something_holds_it(self):
+    def a_task_is_held_while_a_group_or_dependency_holds_it(self):
         if not self.index:
             return
         for name in TUBES:
@@ -235,7 +235,7 @@ class DependencyMachine(RuleBasedStateMachine):
             assert self.state(place) is not State.GONE
 
     @invariant()
-    def the_index_has_those_that_wait_and_no_others(self):
+    def the_index_contains_exactly_the_waiting_tasks(self):
         if self.index:
             state = self.queue._state
             assert not state.dependents.has_endings

@@ -1,4 +1,4 @@
-"""Executing similar commands of an entry together has the same effect as one by one."""
+"""Executing similar commands of an entry together equals executing them one by one."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def plain(result):
 
 
 @given(ENTRIES)
-def test_commands_done_at_once_are_answered_and_leave_the_state_as_one_by_one(entries):
+def test_commands_executed_together_have_the_results_and_state_of_one_by_one(entries):
     together, one_by_one = Replica(one_by_one=False), Replica(one_by_one=True)
     for later_ms, commands in entries:
         answers = [plain(result) for result in together.do(later_ms, commands)]
@@ -124,7 +124,7 @@ def test_commands_done_at_once_are_answered_and_leave_the_state_as_one_by_one(en
     assert together.queue.digest() == one_by_one.queue.digest()
 
 
-def test_takes_of_many_consumers_and_their_acknowledgements_are_done_at_once():
+def test_takes_of_many_consumers_and_their_acknowledgements_are_executed_together():
     replica = Replica(one_by_one=False)
     replica.do(0, [Put("lanes", [NewTask(b"x", 1, subqueue=str(lane)) for lane in range(8)])])
     done = []
@@ -144,7 +144,7 @@ def test_takes_of_many_consumers_and_their_acknowledgements_are_done_at_once():
     assert replica.queue.statistics(["lanes"])[0].total == 2
 
 
-def test_a_request_that_is_repeated_within_an_entry_has_one_effect():
+def test_a_request_repeated_within_an_entry_has_one_effect():
     replica = Replica(one_by_one=False)
     replica.do(0, [Put("plain", [NewTask(b"x", 1)] * 3)])
     take = Take(["plain"], "s", request_id="r1")
@@ -153,13 +153,13 @@ def test_a_request_that_is_repeated_within_an_entry_has_one_effect():
     assert [task.id for task in other.tasks] == [2]
 
 
-def test_a_task_that_has_expired_ends_between_the_takes_before_it_and_behind_it():
+def test_an_expired_task_ends_between_the_takes_before_and_after_it():
     limits = replace(LIMITS, deadlines_per_entry_max=1)
     replicas = [Replica(one_by_one=number > 0, limits=limits) for number in range(2)]
     for replica in replicas:
         replica.do(0, [Put("plain", [NewTask(b"x", 1, ttl_ms=ttl) for ttl in (None, 30, None)])])
         replica.do(0, [Put("few", [NewTask(b"x", 1)] * 3)])
-        # This deadline fires; that of the task in the way of a take has to wait its turn.
+        # This deadline fires; the deadline of the task in front of a take exceeds the limit.
         replica.do(0, [Put("kept", [NewTask(b"x", 1, ttl_ms=20)])])
         results = replica.do(30, [Take([name], "s") for name in ("plain",) * 3 + ("few",) * 3])
         assert [[task.id for task in result.tasks] for result in results] == [

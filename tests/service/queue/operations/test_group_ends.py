@@ -36,7 +36,7 @@ class Node:
         return self.queue.group(name)
 
 
-def test_a_task_that_its_tube_refuses_is_told_by_the_group():
+def test_a_group_shows_why_its_end_task_was_refused():
     node = Node()
     (refused,) = node.do(CreateGroup("g", GroupTask("plain", b"end")))
     assert refused.reason is Reason.INVALID_FIELD, "what is known to be unfit is refused at once"
@@ -49,7 +49,7 @@ def test_a_task_that_its_tube_refuses_is_told_by_the_group():
     assert [*node.queue.woken_tubes()] == []
 
 
-def test_a_task_that_is_put_has_what_its_spec_says_and_wakes_its_tube():
+def test_an_end_task_follows_its_spec_and_signals_its_tube():
     node = Node()
     node.do(CreateGroup("g", None, GroupTask("timed", b"abort")), CancelGroup("g", revoke=False))
     assert node.group("g").last_task_id == 1
@@ -69,7 +69,7 @@ def test_groups_that_end_together_put_their_tasks_in_the_order_of_their_creation
     assert [node.group(name).last_task_id for name in ("c", "a", "b")] == [1, 2, 3]
 
 
-def test_what_a_start_lets_go_wakes_its_tube():
+def test_starting_a_group_signals_the_tubes_of_its_tasks():
     node = Node()
     node.do(CreateGroup("g"), Put("timed", [NewTask(b"", 0, group="g")]))
     assert [*node.queue.woken_tubes()] == []
@@ -77,7 +77,7 @@ def test_what_a_start_lets_go_wakes_its_tube():
     assert [*node.queue.woken_tubes()] == ["timed"]
 
 
-def test_a_group_that_cannot_be_created_lets_none_be_forgotten():
+def test_a_refused_group_removes_no_ended_group():
     node = Node(groups_max=1)
     node.do(CreateGroup("old"), StartGroup("old"))
     (refused,) = node.do(CreateGroup("new", GroupTask("plain", b"has a priority")))
@@ -87,7 +87,7 @@ def test_a_group_that_cannot_be_created_lets_none_be_forgotten():
     assert node.queue.group("old") is None
 
 
-def test_a_task_that_is_replaced_in_its_own_put_stays_in_its_group():
+def test_a_task_that_a_later_item_of_its_put_replaces_stays_in_its_group():
     node = Node()
     replacing = OnConflict.REPLACE_IF_WAITING
     first = NewTask(b"one", 3, unique_key=("k",), group="g")

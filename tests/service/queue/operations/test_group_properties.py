@@ -33,7 +33,7 @@ OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """One group of tasks in two tubes; the model knows how each member ended."""
+    """One group with tasks in two tubes; the model knows the end of each member."""
 
     tokens = Bundle("tokens")
 
@@ -44,7 +44,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.index = 0
         self.now_ms = 1_000
         self.fate = {}
-        """By (tube, id) of each member: None while it lives, else how it ended."""
+        """The end of each member by tube and id; None while it lives."""
         self.lost = 0
         self.only = only
         tubes = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("a", "b", "ends")]
@@ -138,7 +138,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(sure=st.integers(0, 3))
     def cancel(self, sure):
         if sure:
-            return  # rarely: it ends everything
+            return  # rarely, because it ends the group
         before = self.group
         self.do(CancelGroup("g", revoke=True))
         while self.queue.next_deadline_ms() == self.now_ms:
@@ -150,7 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_after_a_batch(self):
-        """The store has the whole state; the digest shows it."""
+        """Collect and reopen: the store has the whole state, as the digest shows."""
         self.store.write(self.queue.collect_writes())
         again = Queue(self.store.copy(), SMALL)
         assert again.digest() == self.queue.digest()
@@ -161,7 +161,7 @@ class GroupMachine(RuleBasedStateMachine):
         return State.GONE if task is None else task.state
 
     @invariant()
-    def counts_are_those_of_the_members(self):
+    def counts_match_the_members(self):
         if not self.index:
             return
         group = self.group
@@ -173,7 +173,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert getattr(group, name) == fates.count(name), name
 
     @invariant()
-    def it_ends_once_with_the_right_task_and_not_before(self):
+    def the_group_ends_once_with_the_right_task(self):
         if not self.index:
             return
         group = self.group

@@ -1,4 +1,4 @@
-"""The last task of a schedule is the task of its last put, also after a move."""
+"""The last task of a schedule is the task of its last put, even after a move."""
 
 import pytest
 
@@ -76,7 +76,7 @@ class Node:
         return [task.id for task in self.queue.list_tasks(tube, (), 0, 9)]
 
 
-def test_a_task_that_was_there_with_the_key_is_the_task_of_its_time():
+def test_an_existing_task_with_the_key_counts_as_the_task_of_the_time():
     node = Node(SKIP, b"keyed")
     node.do(Put("mail", [KEYED]))
     node.now_ms += 50
@@ -86,7 +86,7 @@ def test_a_task_that_was_there_with_the_key_is_the_task_of_its_time():
     assert node.queue.schedule("s").left_out == 1
 
 
-def test_a_task_that_was_there_with_the_key_is_cancelled_for_the_next_time():
+def test_an_existing_task_with_the_key_is_cancelled_for_the_next_time():
     node = Node(CANCEL_BEFORE, b"keyed")
     node.do(Put("mail", [KEYED]))
     node.now_ms += 50
@@ -95,7 +95,7 @@ def test_a_task_that_was_there_with_the_key_is_cancelled_for_the_next_time():
     assert node.there("mail") == [2]
 
 
-def test_two_schedules_may_have_put_the_same_task():
+def test_two_schedules_may_share_a_task():
     node = Node(SKIP, b"keyed")
     other = ScheduleSpec("mail", "hourly", SKIP, False, b"keyed")
     node.do(CreateSchedule("t", other, 1))
@@ -108,7 +108,7 @@ def test_two_schedules_may_have_put_the_same_task():
     assert result.count == LEFT_OUT
 
 
-def test_a_task_that_was_moved_is_still_in_the_way():
+def test_a_moved_task_still_overlaps():
     node = Node(SKIP)
     node.run()
     node.do(Move("mail", ByIds([1]), "other"))
@@ -117,7 +117,7 @@ def test_a_task_that_was_moved_is_still_in_the_way():
     assert node.run() == LEFT_OUT
 
 
-def test_a_task_that_was_moved_is_cancelled_where_it_is():
+def test_a_moved_task_is_cancelled_in_its_new_tube():
     node = Node(CANCEL_BEFORE)
     node.run()
     node.do(Move("mail", ByIds([1]), "other"))
@@ -125,7 +125,7 @@ def test_a_task_that_was_moved_is_cancelled_where_it_is():
     assert (node.there("other"), node.there("mail")) == ([], [2])
 
 
-def test_a_dead_letter_has_failed_and_is_not_in_the_way():
+def test_a_dead_letter_does_not_overlap():
     node = Node(SKIP)
     node.run()
     (taken,) = node.do(Take(["mail"])).tasks
@@ -137,7 +137,7 @@ def test_a_dead_letter_has_failed_and_is_not_in_the_way():
 
 @pytest.mark.parametrize("overlap", [SKIP, CANCEL_BEFORE])
 @pytest.mark.parametrize("emptied", ["truncated", "created anew"])
-def test_another_task_of_the_same_id_and_age_is_not_taken_for_it(overlap, emptied):
+def test_a_new_task_with_the_same_id_and_age_does_not_overlap(overlap, emptied):
     node = Node(overlap)
     node.run()
     if emptied == "truncated":
@@ -151,7 +151,7 @@ def test_another_task_of_the_same_id_and_age_is_not_taken_for_it(overlap, emptie
     assert node.there("mail") == [*before, before[0] + 1]
 
 
-def test_the_task_before_stays_where_the_next_one_is_refused():
+def test_the_last_task_stays_if_the_next_one_is_refused():
     node = Node(CANCEL_BEFORE)
     node.run()
     node.update(put_paused=True)
@@ -161,7 +161,7 @@ def test_the_task_before_stays_where_the_next_one_is_refused():
     assert node.there("mail") == [1]
 
 
-def test_the_room_and_the_key_of_the_task_before_are_those_of_the_next_one():
+def test_the_next_task_takes_over_capacity_and_key_of_the_last_one():
     node = Node(CANCEL_BEFORE, STRICT)
     node.update(capacity_tasks=1)
     node.run()
@@ -172,7 +172,7 @@ def test_the_room_and_the_key_of_the_task_before_are_those_of_the_next_one():
     assert node.there("mail") == [3]
 
 
-def test_the_task_before_stays_where_it_is_not_what_fills_the_tube():
+def test_the_last_task_stays_if_its_removal_would_not_free_capacity():
     node = Node(CANCEL_BEFORE)
     node.run()
     node.do(Move("mail", ByIds([1]), "other"))

@@ -1,4 +1,4 @@
-"""The delay before an attempt grows, is bounded, and is equal on all replicas."""
+"""The delay before the next attempt grows up to a limit, equally on all replicas."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def delays(policy, attempts):
     return [backoff_ms(policy, Task(1, attempt)) for attempt in range(1, attempts + 1)]
 
 
-def test_delay_doubles_by_default_up_to_its_cap():
+def test_the_delay_doubles_by_default_up_to_its_limit():
     policy = RetryPolicy(backoff_ms=100, backoff_ms_max=1_000)
     assert delays(policy, 6) == [100, 200, 400, 800, 1_000, 1_000]
 
 
-def test_delay_grows_by_its_factor():
+def test_the_delay_grows_by_its_factor():
     assert delays(RetryPolicy(backoff_ms=8, factor_percent=150), 4) == [8, 12, 18, 27]
     assert delays(RetryPolicy(backoff_ms=8, factor_percent=100), 3) == [8, 8, 8]
 
 
-def test_no_backoff_is_no_delay():
+def test_without_backoff_there_is_no_delay():
     assert delays(RetryPolicy(jitter_percent=100), 3) == [0, 0, 0]
 
 
@@ -72,8 +72,8 @@ def test_no_backoff_is_no_delay():
     st.integers(0, 2**31),
     st.integers(1, 2**63),
 )
-def test_delay_stays_within_its_bounds(policy, attempt, task_id):
-    """For any number of attempts and any growth of the policy."""
+def test_the_delay_stays_within_its_limits(policy, attempt, task_id):
+    """This holds for any number of attempts and any growth factor."""
     task = Task(task_id, attempt)
     delay = backoff_ms(policy, task)
     assert 0 <= delay <= policy.backoff_ms_max
@@ -93,13 +93,13 @@ def test_jitter_spreads_tasks_and_attempts_evenly():
     assert len(set(delays(policy, 20))) > 15
 
 
-def test_task_without_bound_is_tried_for_days():
+def test_a_task_without_a_limit_of_attempts_is_retried_for_days():
     """A task that always fails, under a policy without attempts_max, stays cheap."""
     policy = RetryPolicy(backoff_ms=1, factor_percent=101)
     assert backoff_ms(policy, Task(1, ATTEMPTS_MAX)) <= BACKOFF_MS_MAX
 
 
-def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
+def test_a_move_without_capacity_refuses_an_atomic_settle_as_a_whole():
     queue = Queue(MemoryStore(), Limits())
     queue.apply(
         1,
@@ -120,7 +120,7 @@ def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
     assert [item.item for item in settled.refused] == [1]
 
 
-def test_dead_letters_take_room_in_an_atomic_settle():
+def test_dead_letters_use_capacity_in_an_atomic_settle():
     """Capacity is not given twice; a dead letter without capacity is buried."""
     policy = RetryPolicy(attempts_max=1, exhausted=Exhausted.DEAD_LETTER)
     options = TubeOptions(retry=policy, dead_letter_tube="small")

@@ -1,4 +1,4 @@
-"""The instant from which a schedule counts: creation, a new pattern, the end of a pause."""
+"""The time from which a schedule counts: creation, a new pattern, the end of a pause."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ class Node:
         self.do(now_ms, UpdateSchedule("s", replace(PLAN, **changes), 900))
 
 
-def test_only_another_pattern_and_the_end_of_a_pause_begin_anew():
+def test_only_a_new_pattern_and_the_end_of_a_pause_restart_the_count():
     node = Node()
     assert node.since() == 100
     node.update(200, overlap=Overlap.SKIP)
@@ -48,7 +48,7 @@ def test_only_another_pattern_and_the_end_of_a_pause_begin_anew():
     assert (view.since_ms, view.done_ms, view.next_ms) == (600, 600, 900)
 
 
-def test_slots_are_put_once_in_order_and_within_their_run():
+def test_times_are_put_once_in_order_and_within_their_run():
     node = Node()
     slots = [ScheduledTime(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
     (result,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))

@@ -1,4 +1,4 @@
-"""Waiting tasks are in memory as far as they will soon be taken, whatever was read before."""
+"""Memory holds only the waiting tasks that will soon be taken, whatever was read before."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LIMITS = Limits(
     types_max=3,
 )
 HEADS_MAX = LIMITS.head_entries_max * (1 + LIMITS.subqueues_max + LIMITS.types_max)
-"""More than the heads of all orders of a tube may hold together."""
+"""Upper limit of the sum of all heads of a tube's orders."""
 ROUNDS = 200
 
 
 class Desk:
-    """Two tubes; ``collect`` writes what is new and reads ahead, as a node does under load."""
+    """Two tubes; ``collect`` writes changes and reads ahead, like a node under load."""
 
     def __init__(self, kind, options):
         self.store = MemoryStore()
@@ -52,7 +52,7 @@ class Desk:
 
     @property
     def resident(self):
-        """Return how many waiting tasks of the first tube are in memory."""
+        """Number of waiting tasks of the first tube in memory."""
         tasks = self.queue._state.tubes["mail"].tasks.values()
         return sum(task.state is State.READY for task in tasks)
 
@@ -71,7 +71,7 @@ class Desk:
     ],
     ids=["fifottl", "utubettl", "weights"],
 )
-def test_what_was_read_ahead_leaves_memory_when_others_come_before_it(kind, options, is_typed):
+def test_tasks_read_ahead_leave_memory_when_others_come_before_them(kind, options, is_typed):
     desk = Desk(kind, options)
     for number in range(ROUNDS):
         name = f"type {number}" if is_typed else ""
@@ -95,7 +95,7 @@ def test_what_was_read_ahead_leaves_memory_when_others_come_before_it(kind, opti
     assert desk.waiting == 20 * ROUNDS
 
 
-def test_what_a_take_with_a_bound_looks_at_behind_the_head_leaves_memory_if_it_is_not_taken():
+def test_tasks_that_a_bounded_take_skips_leave_memory():
     desk = Desk(TubeKind.FIFOTTL, {})
     front = NewTask(b"x", 1, priority=9, position=Position.FRONT)
     desk.do(Put("mail", [front] * 2 * LIMITS.head_entries_max))

@@ -1,4 +1,4 @@
-"""The order of sub-queues behaves as a naive one, however much of it is forgotten meanwhile."""
+"""The order of sub-queues equals a naive order, however much of it leaves memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pop_least(order):
 
 
 class SubqueueMachine(RuleBasedStateMachine):
-    """The order beside lists of tasks; ``collect`` writes places as the queue does."""
+    """The order beside lists of tasks; ``collect`` writes positions like the queue."""
 
     @initialize(concurrency=st.integers(1, 3), weights=st.sampled_from(({}, {}, {"a": 3, "b": 2})))
     def begin(self, concurrency, weights):
@@ -75,7 +75,7 @@ class SubqueueMachine(RuleBasedStateMachine):
     # ---------------------------------------------------------------------------------- the model
 
     def settle_turns(self):
-        """Give turns to the sub-queues that begin to offer something, take them from others."""
+        """Give turns to sub-queues that begin to offer a task, and remove the other turns."""
         for name in {task.subqueue for task in self.ready.values()} | set(self.turns):
             if self.first(name) is None:
                 self.turns.pop(name, None)
@@ -136,7 +136,7 @@ class SubqueueMachine(RuleBasedStateMachine):
 
     @rule(aside=st.integers(1, 3))
     def take_past_some(self, aside):
-        """A filter puts the first offers aside, and takes a later one."""
+        """Skip the first offers, as a filter does, and take a later one."""
         offers = self.offers()
         withdrawn = [entry for _ in range(aside) if (entry := pop_least(self.order))]
         assert withdrawn == offers[:aside]
@@ -160,7 +160,7 @@ class SubqueueMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 20), type_=TYPES)
     def change_type(self, place, type_):
-        """A producer replaces a ready task: it comes back to the same place."""
+        """Replace a READY task, like a producer: it returns to the same position."""
         if self.ready:
             task = sorted(self.ready.values(), key=lambda task: task.id)[place % len(self.ready)]
             self.order.discard(task)
@@ -173,7 +173,7 @@ class SubqueueMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 20))
     def end(self, place):
-        """A ready task is deleted, or its time is over."""
+        """Delete a READY task, or let its TTL end."""
         if self.ready:
             task = sorted(self.ready.values(), key=lambda task: task.id)[place % len(self.ready)]
             self.order.discard(task)
@@ -220,7 +220,7 @@ class SubqueueMachine(RuleBasedStateMachine):
         for task in self.taken.values():
             self.order.reopen(task)
 
-    # -------------------------------------------------------------------------------------- truth
+    # -------------------------------------------------------------------------------- invariants
 
     @invariant()
     def offers_the_same(self):
@@ -264,7 +264,7 @@ def test_a_sub_queue_of_weight_three_is_served_three_times_as_often():
     assert "light" in served[:4]
 
 
-def test_who_comes_back_has_saved_no_credit():
+def test_a_sub_queue_that_returns_has_saved_no_share():
     order = an_order(MemoryStore(), {}, Limits(), concurrency=9, weights={"x": 1})
     steady = {number: a_task(number, "steady") for number in range(1, 30)}
     order.add_all(list(steady.values()))

@@ -1,4 +1,4 @@
-"""Tubes with sub-queues behave as the naive ones, restored and crashed between collects."""
+"""Tubes with sub-queues equal the naive ones, also after crashes and restores."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SETTLEMENTS = st.one_of(
     st.builds(Release, TOKENS, delay_ms=st.just(0), position=st.sampled_from(Position)),
     st.builds(BuryTaken, TOKENS),
 )
-CIRCULATION = st.one_of(
+COMMON = st.one_of(
     st.builds(Put, st.just("one"), st.lists(PLAIN_TASKS, max_size=9)),
     st.builds(Put, TUBES, st.lists(PLAIN_TASKS, min_size=1, max_size=9)),
     st.builds(Put, TUBES, st.lists(TIMED_TASKS, min_size=1, max_size=5)),
@@ -75,7 +75,7 @@ CIRCULATION = st.one_of(
     st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3)),
 )
 COMMANDS = st.one_of(
-    CIRCULATION,
+    COMMON,
     st.builds(
         Take,
         st.lists(TUBES, min_size=1, max_size=3, unique=True),
@@ -112,10 +112,10 @@ COMMANDS = st.one_of(
 
 
 class SubqueueMachine(QueueMachine):
-    """The same machine with other tubes and with commands that meet in few sub-queues."""
+    """The same machine with other tubes, and commands that meet in few sub-queues."""
 
     opening = OPENING
-    commands = st.lists(CIRCULATION | COMMANDS, max_size=4)
+    commands = st.lists(COMMON | COMMANDS, max_size=4)
 
 
 class TarantoolMachine(SubqueueMachine):
@@ -143,12 +143,12 @@ class RsqueueMachine(SubqueueMachine):
 
 
 @pytest.mark.parametrize("part", range(6))
-def test_subqueues_behave_as_the_naive_ones(part):
+def test_sub_queues_behave_like_the_naive_ones(part):
     assert run_part(SubqueueMachine, part) >= ENTRIES_MIN
 
 
 @pytest.mark.parametrize(
     "machine", [TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine], ids=PROFILE
 )
-def test_subqueues_of_a_profile_behave_as_the_naive_ones(machine):
+def test_sub_queues_of_a_profile_behave_like_the_naive_ones(machine):
     assert run_part(machine, machine.profile) >= ENTRIES_MIN

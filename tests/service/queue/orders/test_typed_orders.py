@@ -1,4 +1,4 @@
-"""What the orders by type remember."""
+"""The contents of the orders by type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 
-def test_a_task_that_was_never_ready_leaves_nothing_behind_in_the_order_of_its_type():
+def test_a_typed_task_that_was_never_ready_leaves_no_order_behind():
     queue = Queue(MemoryStore(), Limits())
     new = NewTask(b"", 0, type="b", delay_ms=1_000)
     queue.apply(1, 0, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions()), Put("t", [new])])

@@ -1,4 +1,4 @@
-"""The digest tells apart whatever replicas could differ in, and nothing that they may differ in."""
+"""The digest covers every part of the state in which replicas must agree, and nothing else."""
 
 import pytest
 
@@ -67,13 +67,13 @@ def queue_of(*commands, store=None):
 
 
 @pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
-def test_a_change_is_seen_and_equal_changes_are_equal(command):
+def test_a_change_changes_the_digest_and_equal_changes_have_equal_digests(command):
     assert queue_of(command).digest() != queue_of().digest()
     assert queue_of(command).digest() == queue_of(command).digest()
 
 
 @pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
-def test_what_is_written_is_as_what_is_in_memory(command):
+def test_the_stored_state_has_the_digest_of_the_state_in_memory(command):
     store = MemoryStore()
     queue = queue_of(command, store=store)
     digest = queue.digest()
@@ -82,8 +82,8 @@ def test_what_is_written_is_as_what_is_in_memory(command):
 
 
 @pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
-def test_what_is_written_is_not_written_again(command):
-    """A second batch without an entry in between holds what every batch does, and no more."""
+def test_written_changes_are_not_written_again(command):
+    """A second batch without an entry in between has only the part that every batch has."""
     store = MemoryStore()
     queue = queue_of(command, store=store)
     store.write(queue.collect_writes())
@@ -92,8 +92,8 @@ def test_what_is_written_is_not_written_again(command):
     assert store.pairs == before
 
 
-def test_every_part_of_the_state_is_in_it():
-    """One digest part less would not be seen where another part changes with it."""
+def test_every_part_of_the_state_is_in_the_digest():
+    """A missing part would go unnoticed if another part changed at the same time."""
     queue = queue_of(
         Configure(ReplicatedSettings(failover_grace_ms=7)),
         CreateSchedule("s", PLAN, 9_000),

@@ -1,4 +1,4 @@
-"""Ranges of keys are deleted for neighbours only, and have nobody else's keys in them."""
+"""Ranges of keys are deleted only where no other task has a key in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WISHES = st.sampled_from(
 
 
 class Node:
-    """A queue with one tube that does one entry after the other."""
+    """A queue with one tube, to which entries are applied one by one."""
 
     def __init__(self, kind, neighbours_min):
         self.store = MemoryStore()
@@ -69,7 +69,7 @@ class Node:
 
 
 def tell(node, tasks, taken, acked, deleted):
-    """Put tasks, let some be taken, and others go, with batches of writes between."""
+    """Put, take and remove tasks, with batches of writes in between."""
     node.apply(Put("a", tasks))
     node.collect()
     for task_id in taken:
@@ -90,13 +90,13 @@ def tell(node, tasks, taken, acked, deleted):
     IDS,
 )
 @settings(max_examples=60, deadline=None)
-def test_ranges_delete_what_single_deletions_would(kind, tasks, taken, acked, deleted):
+def test_deleting_ranges_equals_single_deletions(kind, tasks, taken, acked, deleted):
     stores = [tell(Node(kind, least), tasks, taken, acked, deleted) for least in (1, 2, 10**9)]
     assert stores[0] == stores[1] == stores[2]
 
 
 @pytest.mark.parametrize("kind", [TubeKind.FIFO, TubeKind.UTUBE])
-def test_a_long_stretch_goes_with_two_ranges_whatever_is_taken_beside_it(kind):
+def test_many_neighbours_are_deleted_with_two_ranges(kind):
     node = Node(kind, 32)
     node.apply(Put("a", [NewTask(b"x", 1) for _ in range(100)]))
     node.collect()

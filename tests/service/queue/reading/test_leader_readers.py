@@ -1,4 +1,4 @@
-"""What the shell asks of a queue: unknown names, wake-ups, room, and tubes that may be ready."""
+"""Queries of the leader: unknown names, signals, capacity, and tubes that may become ready."""
 
 import pytest
 
@@ -41,7 +41,7 @@ TRIED = TubeOptions(
 
 
 class Node:
-    """A queue with tubes of several kinds; ``few`` gives one task at a time, ``sub`` per key."""
+    """A queue with several kinds of tubes; ``few`` has a concurrency of 1, ``sub`` one per key."""
 
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
@@ -75,7 +75,7 @@ def node():
     return Node()
 
 
-def test_what_is_not_there_is_not_an_error(node):
+def test_unknown_names_are_no_errors(node):
     queue = node.queue
     assert (queue.schedule("no"), queue.group("no"), queue.tube_number("no")) == (None, None, None)
     assert (queue.tube_name(99), queue.next_place("no"), queue.tube("no")) == (None, None, None)
@@ -90,32 +90,32 @@ def test_what_is_not_there_is_not_an_error(node):
     assert queue.statistics(["no"]) == []
 
 
-def test_a_tube_is_known_by_number_and_next_id(node):
+def test_a_tube_is_found_by_number_with_its_next_task_id(node):
     node.do(Put("mail", [NewTask(b"", 0)] * 3))
     assert node.queue.next_place("mail") == (1, 4)
     assert (node.queue.tube_number("few"), node.queue.tube_name(2)) == (2, "few")
 
 
-def test_room_is_for_so_many_tasks_and_bytes(node):
+def test_capacity_is_checked_in_tasks_and_bytes(node):
     assert node.queue.has_room("small", 1, 4)
     assert not node.queue.has_room("small", 2, 4)
     assert not node.queue.has_room("small", 1, 5)
     assert node.queue.has_room("mail", 10**6, 10**9)
 
 
-def test_a_tube_with_taken_tasks_is_not_dropped_unforced(node):
+def test_a_tube_with_taken_tasks_is_not_dropped_without_force(node):
     assert node.queue.refusal_to_drop("mail") is None
     node.token("mail")
     assert node.queue.refusal_to_drop("mail").metadata == {"taken": "1"}
 
 
-def test_what_a_group_puts_wakes_its_tube_once(node):
+def test_the_end_task_of_a_group_signals_its_tube_once(node):
     node.do(CreateGroup("g", GroupTask("letters", b"end")), StartGroup("g"))
     assert [*node.queue.woken_tubes()] == ["letters"]
     assert [*node.queue.woken_tubes()] == []
 
 
-def test_definitions_of_temporary_tubes_are_told_once(node):
+def test_definitions_of_temporary_tubes_are_reported_once(node):
     memory = TubeOptions(durability=Durability.TEMPORARY)
     node.do(CreateTube("t", TubeKind.FIFOTTL, memory), CreateTube("u", TubeKind.FIFO, memory))
     assert [*node.queue.redefined_tubes()] == ["t", "u"]
@@ -131,7 +131,7 @@ def test_definitions_of_temporary_tubes_are_told_once(node):
     assert [*node.queue.temporary_tubes()] == ["u"]
 
 
-def test_changed_schedules_are_told_once(node):
+def test_changed_schedules_are_reported_once(node):
     node.do(CreateSchedule("s", ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
     assert [*node.queue.changed_schedules()] == ["s"]
     assert [*node.queue.changed_schedules()] == []
@@ -152,11 +152,11 @@ def test_changed_schedules_are_told_once(node):
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_what_may_make_tasks_ready_names_its_tube(node, command):
+def test_a_command_that_may_make_tasks_ready_names_its_tube(node, command):
     assert node.could(command) == ["mail"]
 
 
-def test_other_commands_make_nothing_ready(node):
+def test_other_commands_name_no_tube(node):
     token = node.token("mail")
     others = [
         Cancel("mail", ByIds([1])),
@@ -171,7 +171,7 @@ def test_other_commands_make_nothing_ready(node):
 
 
 @pytest.mark.parametrize("tube", ["few", "sub"])
-def test_where_one_task_makes_way_for_another_its_end_names_the_tube(node, tube):
+def test_with_limited_concurrency_the_end_of_a_task_names_its_tube(node, tube):
     token = node.token(tube)
     for settlement in (Ack([token]), BuryTaken([token])):
         assert node.could(Settle([settlement])) == [tube]
@@ -180,7 +180,7 @@ def test_where_one_task_makes_way_for_another_its_end_names_the_tube(node, tube)
     assert node.could(Cancel(tube, ByIds([1]))) == [tube]
 
 
-def test_a_hand_back_names_its_tube_and_where_dead_letters_go(node):
+def test_a_release_names_its_tube_and_the_dead_letter_tube(node):
     token = node.token("tried", "anna")
     attached = node.token("mail", "attached")
     for settlement in (Release([token]), Reject([token])):

@@ -1,4 +1,4 @@
-"""What is known of tasks that wait, and of ends that not all have heard of."""
+"""Dependents of open tasks, and ended tasks that not all dependents have been told of."""
 
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ STEP = 4
 
 
 class Stage:
-    """A queue with one tube, which tells of an end in steps of ``STEP``."""
+    """A queue with one tube, which tells dependents of an end in steps of ``STEP``."""
 
     def __init__(self):
         self.store = MemoryStore()
@@ -42,7 +42,7 @@ class Stage:
         return self.queue.apply(self.index, 1_000, commands)
 
     def reopen(self):
-        """Go on with what is in the store."""
+        """Continue with the content of the store."""
         self.store.write(self.queue.collect_writes())
         self.queue = Queue(self.store, self.limits)
 
@@ -66,7 +66,7 @@ def stage():
 
 
 @pytest.mark.parametrize("reopens", [False, True])
-def test_a_task_that_is_gone_waits_for_nothing(stage, reopens):
+def test_a_removed_task_leaves_the_index(stage, reopens):
     stage.put(tasks=2)
     (waiting,) = stage.put(1, 2)
     if reopens:
@@ -78,7 +78,7 @@ def test_a_task_that_is_gone_waits_for_nothing(stage, reopens):
     assert stage.index_keys == []
 
 
-def test_an_end_is_told_in_steps_also_after_a_restart_between_them(stage):
+def test_dependents_are_told_in_steps_even_after_a_restart(stage):
     stage.put()
     waiting = stage.put(1, tasks=2 * STEP + 1)
     (taken,) = stage.do(Take(["t"]))
@@ -94,8 +94,8 @@ def test_an_end_is_told_in_steps_also_after_a_restart_between_them(stage):
     assert stage.index_keys == []
 
 
-def test_the_steps_of_one_entry_share_its_bound(stage):
-    """Two ends in one entry, and those that follow from them: no more than one step in all."""
+def test_all_ends_of_an_entry_share_one_step(stage):
+    """Two tasks end in one entry, and their dependents end too: one step covers all of them."""
     stage.put(tasks=2)
     stage.put(1, tasks=STEP - 1)
     stage.put(2, tasks=STEP - 1)
@@ -119,8 +119,8 @@ def test_a_failure_goes_down_a_long_chain_step_by_step(stage):
     assert all(before - after <= STEP for before, after in pairwise(left))
 
 
-def test_a_task_that_begins_anew_has_dependents_of_its_own(stage):
-    """While not all have heard of its first end: those of the second life wait for the second."""
+def test_a_restarted_task_has_its_own_dependents(stage):
+    """While dependents are told of the first end, new dependents wait for the second."""
     stage.put()
     stage.put(1, tasks=4 * STEP)
     stage.do(Switch("t", ByIds([1]), State.DONE), Restart("t", ByIds([1])))
@@ -134,7 +134,7 @@ def test_a_task_that_begins_anew_has_dependents_of_its_own(stage):
     assert later not in stage.states()
 
 
-def test_who_watches_hears_how_a_dependent_ended(stage):
+def test_a_watched_dependent_reports_its_outcome(stage):
     stage.put()
     (waiting,) = stage.put(1)
     watch = stage.queue.watch

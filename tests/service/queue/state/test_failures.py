@@ -1,4 +1,4 @@
-"""Failures of tasks that are gone: how many are remembered, and how long, also after a restart."""
+"""Records of failed tasks that are gone: their number and their age, also after a restart."""
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
@@ -44,7 +44,7 @@ class Node:
         assert self.queue.digest() == digest
 
 
-def test_the_oldest_are_forgotten_where_there_are_too_many():
+def test_the_oldest_records_are_removed_at_the_limit():
     node = Node()
     for number in range(5):
         node.fail(number, str(number % 2))
@@ -60,7 +60,7 @@ def test_the_oldest_are_forgotten_where_there_are_too_many():
     assert sum(key[:1] == b"e" for key in node.store.pairs) == 3 + 3 + 1
 
 
-def test_they_are_forgotten_after_their_time_and_leave_nothing_in_the_store():
+def test_records_are_removed_after_their_time_and_leave_the_store():
     node = Node()
     node.fail(10, "a")
     node.fail(20)

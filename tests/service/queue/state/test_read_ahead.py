@@ -1,4 +1,4 @@
-"""Waiting tasks are read many at a time, and only as many as memory has room for."""
+"""Waiting tasks are read many at a time, and only as many as fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASKS = 40
 
 
 class CountingStore(MemoryStore):
-    """Counts how often it is asked for one thing, and how often for many."""
+    """Counts reads of one key, and reads of many keys."""
 
     def __init__(self, pairs=None):
         super().__init__(pairs)
@@ -38,7 +38,7 @@ class CountingStore(MemoryStore):
 
 
 def with_backlog(*commands, **limits):
-    """Return a reopened queue with a tube of waiting tasks, and its store."""
+    """Return a reopened queue with a backlog in a tube, and its store."""
     queue = Queue(MemoryStore(), Limits())
     tube = CreateTube("mail", TubeKind.UTUBETTL, TubeOptions())
     plain = CreateTube("plain", TubeKind.FIFOTTL, TubeOptions())
@@ -59,7 +59,7 @@ def resident(queue, tube):
     return len(queue._state.tubes[tube].tasks)
 
 
-def test_a_take_reads_what_comes_behind_with_one_look():
+def test_a_take_reads_the_next_tasks_in_one_read():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=10)
     (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=8)])
     assert [task.id for task in result.tasks] == list(range(1, 9))
@@ -78,7 +78,7 @@ def test_a_tube_in_use_is_read_ahead_and_takes_read_nothing():
     assert len(result.tasks) == 20
 
 
-def test_without_room_nothing_is_read_before_its_turn():
+def test_without_free_memory_only_requested_tasks_are_read():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), resident_bytes_max=3, read_tasks_max=10)
     queue.apply(2, 2_000, [Take(["plain"])])
     queue.apply(3, 3_000, [Take(["plain"], tasks_max=30)])
@@ -88,14 +88,14 @@ def test_without_room_nothing_is_read_before_its_turn():
     assert resident(queue, "plain") == 31
 
 
-def test_deadlines_that_are_due_together_are_read_together():
+def test_deadlines_due_at_the_same_time_are_read_together():
     queue, store = with_backlog(Put("plain", tasks(TASKS, delay_ms=500)))
     queue.apply(2, 5_000, [])
     assert store.asked == 0
     assert queue.ready_count("plain") == TASKS
 
 
-def test_tasks_far_apart_are_asked_for_by_their_keys():
+def test_tasks_that_are_far_apart_are_read_by_their_keys():
     far = [task for number in range(TASKS) for task in tasks(1, priority=-(number % 2))]
     queue, store = with_backlog(Put("plain", far), read_tasks_max=4)
     (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS // 2)])
@@ -103,7 +103,7 @@ def test_tasks_far_apart_are_asked_for_by_their_keys():
     assert store.asked == 0
 
 
-def test_a_take_of_more_than_is_read_ahead_looks_once_at_all_of_it():
+def test_a_take_of_many_tasks_scans_the_order_once():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=2)
     (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS)])
     assert len(result.tasks) == TASKS
@@ -111,7 +111,7 @@ def test_a_take_of_more_than_is_read_ahead_looks_once_at_all_of_it():
     assert store.looks.count(TASK) == 1
 
 
-def test_what_is_read_of_subqueues_is_shared_between_those_in_use():
+def test_the_read_ahead_is_shared_by_the_sub_queues_in_use():
     names = [f"queue{number}" for number in range(4)]
     puts = [Put("mail", tasks(TASKS, subqueue=name)) for name in names]
     queue, store = with_backlog(*puts, ahead_tasks_max=TASKS, subqueue_entries_max=2)
@@ -124,7 +124,7 @@ def test_what_is_read_of_subqueues_is_shared_between_those_in_use():
     assert min(of_queue) >= TASKS // 4
 
 
-def test_deadlines_far_apart_in_time_and_place_are_read_some_at_a_time():
+def test_deadlines_that_are_far_apart_are_read_some_at_a_time():
     delays = [500 + 37 * number % TASKS * 100 for number in range(TASKS)]
     delayed = [task for delay in delays for task in tasks(1, delay_ms=delay)]
     queue, store = with_backlog(Put("plain", delayed), read_tasks_max=10)
@@ -135,7 +135,7 @@ def test_deadlines_far_apart_in_time_and_place_are_read_some_at_a_time():
     assert store.looks.count(TASK) <= TASKS // 10
 
 
-def test_a_tube_that_was_emptied_meanwhile_is_not_read():
+def test_an_emptied_tube_is_not_read():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), removals_beside_max=1, read_tasks_max=1)
     queue.apply(2, 2_000, [Take(["plain"])])
     store.write(queue.collect_writes())

@@ -28,7 +28,7 @@ def counts(queue):
     )
 
 
-def test_calls_are_counted_since_the_leader_began_as_well():
+def test_calls_are_also_counted_since_the_start_of_the_leadership():
     store = MemoryStore()
     queue = Queue(store, Limits())
     put = Put("mail", [NewTask(b"", 0)])

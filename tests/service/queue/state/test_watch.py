@@ -1,4 +1,4 @@
-"""Whoever waits for tasks is told of exactly those, of every end, and of nothing twice."""
+"""Watches report exactly the watched tasks, each end once."""
 
 import pytest
 
@@ -23,7 +23,7 @@ ONCE = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
 
 
 class Node:
-    """A queue with two tubes and three tasks in the first of them."""
+    """A queue with two tubes and three tasks in the first tube."""
 
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
@@ -43,7 +43,7 @@ class Node:
         for task_id in task_ids:
             self.queue.watch.add(self.queue.tube_number("mail"), task_id)
 
-    def told(self):
+    def reported(self):
         notes = self.queue.watch.fetch()
         assert all(note.tube == 1 and note.task.body == b"x" for note in notes)
         return [(note.task.id, note.outcome) for note in notes]
@@ -54,38 +54,38 @@ def node():
     return Node()
 
 
-def test_only_what_was_asked_for_is_told_and_only_once(node):
+def test_only_watched_tasks_are_reported_and_only_once(node):
     node.want(2, 2)
     node.do(Delete("mail", ByIds([1, 2, 3])))
-    assert node.told() == [(2, TaskOutcome.DELETED)]
-    assert node.told() == []
+    assert node.reported() == [(2, TaskOutcome.DELETED)]
+    assert node.reported() == []
 
 
-def test_who_waits_no_more_is_told_nothing_and_leaves_nothing(node):
+def test_removed_watches_report_nothing_and_leave_nothing(node):
     watch = node.queue.watch
     node.want(1, 2)
     watch.discard(1, 1)
     assert set(watch.tubes) == {1}
     node.do(Delete("mail", ByIds([1])))
-    assert node.told() == []
+    assert node.reported() == []
     watch.discard(1, 2)
     watch.discard(1, 2)
     watch.discard(9, 2)
     assert not watch.tubes
 
 
-def test_all_from_an_id_on_are_told_while_a_put_is_in_flight(node):
+def test_all_tasks_from_an_id_on_are_reported_while_a_put_is_in_flight(node):
     watch = node.queue.watch
     watch.add_floor(1, 3)
     watch.add_floor(1, 3)
     node.put(2)
     node.do(Delete("mail", ByIds([1, 2, 3, 4])))
-    assert node.told() == [(3, TaskOutcome.DELETED), (4, TaskOutcome.DELETED)]
+    assert node.reported() == [(3, TaskOutcome.DELETED), (4, TaskOutcome.DELETED)]
     watch.discard_floor(1, 4)
     watch.discard_floor(9, 3)
     watch.discard_floor(1, 3)
     node.do(Delete("mail", ByIds([5])))
-    assert node.told() == [(5, TaskOutcome.DELETED)], "the other put waits still"
+    assert node.reported() == [(5, TaskOutcome.DELETED)], "the other put waits still"
     watch.discard_floor(1, 3)
     assert not watch.tubes
 
@@ -96,11 +96,11 @@ def test_every_end_and_burial_has_its_outcome(node):
     node.want(1, 2, 3, 4, 5)
     node.do(Take(["mail"], tasks_max=9))
     node.do(Settle([Ack([1])]), Settle([Release([2])]), Bury("mail", ByIds([2])))
-    assert node.told() == [(1, TaskOutcome.PROCESSED), (2, TaskOutcome.BURIED_OUT)]
+    assert node.reported() == [(1, TaskOutcome.PROCESSED), (2, TaskOutcome.BURIED_OUT)]
     node.do(Settle([Release([4]), Release([5])]), now_ms=1_001)
-    assert node.told() == [(5, TaskOutcome.FAILED)]
+    assert node.reported() == [(5, TaskOutcome.FAILED)]
     node.do(now_ms=1_005)
-    assert node.told() == [(4, TaskOutcome.EXPIRED)]
+    assert node.reported() == [(4, TaskOutcome.EXPIRED)]
 
 
 def test_an_acknowledged_task_shows_its_result(node):
@@ -111,10 +111,10 @@ def test_an_acknowledged_task_shows_its_result(node):
     assert (extras.outcome, extras.result) == (TaskOutcome.PROCESSED, b"42")
 
 
-def test_progress_is_told_and_is_no_outcome(node):
+def test_progress_is_reported_without_an_outcome(node):
     node.want(1)
     node.do(Take(["mail"]), Settle([Touch([1], 5)]))
-    assert node.told() == []
+    assert node.reported() == []
     node.do(Settle([Touch([1], 5, progress=TaskProgress(50, "half"))]))
     (note,) = node.queue.watch.fetch()
     assert (note.outcome, note.task.extras.outcome) == (TaskOutcome.NONE, TaskOutcome.NONE)
@@ -122,7 +122,7 @@ def test_progress_is_told_and_is_no_outcome(node):
     assert note.moved_to is None
 
 
-def test_a_task_that_moves_is_followed(node):
+def test_a_moved_task_is_reported_with_its_new_position(node):
     node.want(1, 2)
     node.do(Take(["mail"]), Settle([Release([1], move_to="news")]))
     (note,) = node.queue.watch.fetch()
@@ -130,17 +130,17 @@ def test_a_task_that_moves_is_followed(node):
 
 
 @pytest.mark.parametrize("command", [TruncateTube("mail"), DropTube("mail")])
-def test_an_emptied_tube_ends_what_is_awaited_in_it_and_is_awaited_no_more(node, command):
+def test_an_emptied_tube_ends_its_watched_tasks_and_its_watches(node, command):
     node.do(Delete("mail", ByIds([1])))
     node.want(1, 3)
     node.queue.watch.add_floor(1, 3)
     node.do(command)
-    assert node.told() == [(3, TaskOutcome.DELETED)]
+    assert node.reported() == [(3, TaskOutcome.DELETED)]
     assert not node.queue.watch.tubes
     assert node.queue.tube_name(1) is None
 
 
-def test_the_end_of_a_session_is_told_once_to_who_asked(node):
+def test_the_end_of_a_watched_session_is_reported_once(node):
     watch = node.queue.watch
     sessions = [OpenSession(name, name, 10) for name in ("anna", "bert", "carl")]
     node.do(*sessions)

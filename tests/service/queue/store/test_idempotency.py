@@ -35,7 +35,7 @@ WINDOW_MS = 600_000
 
 
 class Node:
-    """A queue with a tube; ``reopen`` says that each entry is collected and opened again."""
+    """A queue with a tube; ``reopen``: each entry is collected and the queue opened again."""
 
     def __init__(self, *, reopen, limits=None):
         self.limits = limits or Limits()
@@ -68,13 +68,13 @@ def put(request_id, request_hash=7, tasks=1):
     return Put("tube", new_tasks, request_id=request_id, request_hash=request_hash)
 
 
-def test_repeated_put_answers_the_same_ids(node):
+def test_a_repeated_put_gets_the_same_ids(node):
     first = node.do(put("a", tasks=3))
     assert list(node.do(put("a", tasks=3)).ids) == list(first.ids) == [1, 2, 3]
     assert node.total() == 3
 
 
-def test_reused_request_id_is_refused(node):
+def test_a_reused_request_id_is_refused(node):
     node.do(put("a"))
     result = node.do(put("a", request_hash=8))
     assert isinstance(result, Refusal)
@@ -82,13 +82,13 @@ def test_reused_request_id_is_refused(node):
     assert node.total() == 1
 
 
-def test_repetition_within_one_entry_is_seen(node):
+def test_a_repetition_within_one_entry_is_detected(node):
     first = put("a")
     node.do(first, first)
     assert node.total() == 1
 
 
-def test_repeated_take_answers_the_same_leases(node):
+def test_a_repeated_take_gets_the_same_leases(node):
     node.do(put("p", tasks=2))
     take = Take(["tube"], tasks_max=2, request_id="t")
     first = node.do(take)
@@ -97,22 +97,22 @@ def test_repeated_take_answers_the_same_leases(node):
     assert node.do(take).tasks == [first.tasks[1]]
 
 
-def test_take_that_found_nothing_may_be_repeated(node):
+def test_an_empty_take_may_be_repeated(node):
     take = Take(["tube"], request_id="t")
     assert node.do(take).tasks == []
     node.do(put("p"))
     assert len(node.do(take).tasks) == 1
 
 
-def test_refused_request_may_be_repeated(node):
-    """A producer that was told to wait asks again with the same id."""
+def test_a_refused_request_may_be_repeated(node):
+    """A producer that must wait sends the request again with the same id."""
     missing = Put("later", [NewTask(b"", 0)], request_id="a")
     assert isinstance(node.do(missing), Refusal)
     node.do(CreateTube("later", TubeKind.FIFO, TubeOptions()))
     assert node.do(missing).ids == range(1, 2)
 
 
-def test_repeated_settle_answers_the_same_refusals(node):
+def test_a_repeated_settle_gets_the_same_refusals(node):
     node.do(put("p", tasks=3))
     node.do(Take(["tube"], tasks_max=3))
     settlements = [Ack([1, 99]), Touch([2], increment_ms=5), Release([3])]
@@ -126,7 +126,7 @@ def test_repeated_settle_answers_the_same_refusals(node):
     ]
 
 
-def test_repeated_creation_answers_the_tube(node):
+def test_a_repeated_creation_gets_the_tube(node):
     create = CreateTube("more", TubeKind.FIFO, TubeOptions(), request_id="c")
     first = node.do(create)
     assert node.do(create) == first
@@ -135,14 +135,14 @@ def test_repeated_creation_answers_the_tube(node):
     assert node.do(create).reason is Reason.TUBE_NOT_FOUND
 
 
-def test_repeated_opening_answers_the_first_session(node):
+def test_a_repeated_opening_gets_the_first_session(node):
     first = node.do(OpenSession("one", request_id="o"))
     again = node.do(OpenSession("two", request_id="o"))
     assert again == first
     assert [session.session_id for session in node.queue.sessions()] == ["one"]
 
 
-def test_request_id_is_known_for_a_whole_window(node):
+def test_a_request_id_is_known_for_a_whole_window(node):
     node.now_ms += WINDOW_MS - 1  # shortly before the bucket changes
     node.do(put("a"))
     node.now_ms += WINDOW_MS
@@ -150,7 +150,7 @@ def test_request_id_is_known_for_a_whole_window(node):
     assert node.total() == 1
 
 
-def test_request_id_is_forgotten_after_two_windows(node):
+def test_a_request_id_is_forgotten_after_two_windows(node):
     node.do(put("a"))
     for _ in range(2):
         node.now_ms += WINDOW_MS
@@ -159,7 +159,7 @@ def test_request_id_is_forgotten_after_two_windows(node):
     assert node.total() == 3
 
 
-def test_forgotten_request_ids_leave_the_store():
+def test_forgotten_request_ids_are_removed_from_the_store():
     node = Node(reopen=True)
     node.do(put("a"))
     assert sum(key.startswith(b"q") for key in node.store.pairs) == 1
@@ -170,7 +170,7 @@ def test_forgotten_request_ids_leave_the_store():
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_oldest_request_ids_go_at_the_bound(reopen):
+def test_the_oldest_request_ids_are_removed_at_the_limit(reopen):
     node = Node(reopen=reopen, limits=Limits(requests_max=10))
     for number in range(20):
         node.do(put(f"p{number}"))
@@ -218,7 +218,7 @@ ANSWERS = st.one_of(
 
 
 @given(ANSWERS)
-def test_answers_survive_writing(answer):
+def test_kept_answers_are_decoded_as_they_were_encoded(answer):
     read = decode(encode(answer))
     assert type(read) is type(answer)
     for name in answer.__slots__:
@@ -228,9 +228,9 @@ def test_answers_survive_writing(answer):
         )
 
 
-def test_put_of_many_tasks_is_remembered_in_few_bytes():
+def test_the_answer_of_a_large_put_is_stored_in_few_bytes():
     assert len(encode(PutResult(range(1_000, 11_000)))) <= 16
 
 
-def test_empty_take_is_not_for_keeping():
+def test_the_answer_of_an_empty_take_is_not_kept():
     assert decode(encode(TakeResult([]))).tasks == []

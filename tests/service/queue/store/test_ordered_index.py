@@ -1,4 +1,4 @@
-"""The ordered index behaves as a sorted set, however much of it is in memory and in the store."""
+"""The ordered index equals a sorted set, however much of it is in memory or in the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENTRIES = st.tuples(st.integers(0, 3), st.integers(0, 12))
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """An index with a tiny head beside a set; the owner's writing is a copy of the set."""
+    """An index with a tiny head beside a set; a copy of the set replaces the store."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +85,8 @@ IndexMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=
 TestOrderedIndex = IndexMachine.TestCase
 
 
-def test_least_entry_comes_from_the_store_when_memory_has_none():
-    """Nothing is read before it is asked for."""
+def test_the_least_entry_is_read_from_the_store_if_memory_has_none():
+    """Nothing is read before the first request."""
     asked = []
 
     def scan(after):

@@ -1,4 +1,4 @@
-"""Members of numbered sets: what is written is what is there, however often they come and go."""
+"""Sets of tasks: the stored members are the current ones after any sequence of changes."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def store():
 
 
 def written(store, members):
-    """Return the members after a batch of writes, as they are found on the next start."""
+    """Return the members after a batch of writes, as the next start finds them."""
     writes = []
     members.collect(writes)
     store.write(writes)
@@ -25,7 +25,7 @@ def written(store, members):
 @pytest.mark.parametrize(
     "changes", [["discard"], ["discard", "add", "discard"], ["discard", "discard"]]
 )
-def test_a_stored_member_that_goes_in_the_end_is_gone(store, changes):
+def test_a_stored_member_that_is_finally_discarded_is_gone(store, changes):
     members = TaskSetIndex(store, MEMBER)
     members.add(7, ONE)
     assert written(store, members) == [ONE]
@@ -35,7 +35,7 @@ def test_a_stored_member_that_goes_in_the_end_is_gone(store, changes):
     assert written(store, members) == []
 
 
-def test_a_stored_member_that_goes_and_comes_is_there(store):
+def test_a_stored_member_that_is_discarded_and_added_is_there(store):
     members = TaskSetIndex(store, MEMBER)
     members.add(7, ONE)
     members.add(7, TWO)
@@ -48,7 +48,7 @@ def test_a_stored_member_that_goes_and_comes_is_there(store):
     assert written(store, members) == [ONE, TWO]
 
 
-def test_a_member_that_comes_and_goes_in_between_is_never_written(store):
+def test_a_member_added_and_discarded_between_batches_is_never_written(store):
     members = TaskSetIndex(store, MEMBER)
     members.add(7, ONE)
     members.discard(7, ONE)
@@ -57,7 +57,7 @@ def test_a_member_that_comes_and_goes_in_between_is_never_written(store):
     assert writes == []
 
 
-def test_a_member_is_discarded_where_it_is_not(store):
+def test_discarding_a_missing_member_changes_nothing(store):
     members = TaskSetIndex(store, MEMBER)
     members.discard(7, ONE)
     members.discard(7, ONE)

@@ -16,11 +16,11 @@ WRITERS = {
 }
 """Functions that may set the state of a task, by module."""
 OTHERS = {"group", "self"}
-"""Names of variables whose state is not that of a task."""
+"""Names of variables with a state that is not a task's state."""
 
 
 def assignments(tree):
-    """Yield the function, and the name of the variable, of each assignment to ``.state``."""
+    """Yield the function and the variable's name of each assignment to ``.state``."""
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -41,8 +41,8 @@ def test_only_the_transition_and_the_codec_set_the_state_of_a_task():
     assert strange == []
 
 
-def test_every_writer_sets_a_state():
-    """The table of writers has no entry that nobody needs."""
+def test_every_listed_writer_sets_a_state():
+    """The table of writers has no superfluous entry."""
     for name, functions in WRITERS.items():
         tree = ast.parse((PACKAGE / name).read_text())
         assert {function for function, _ in assignments(tree)} == functions

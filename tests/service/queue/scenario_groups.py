@@ -1,4 +1,5 @@
-"""The words of scenario files for what is above single tasks: groups, schedules.
+"""Groups, batches and schedules in scenario files.
+
 
     group NAME end=mail/body abort=mail/body only      the tasks that it puts: tube and body
     start-group NAME
@@ -10,7 +11,8 @@
     unschedule NAME
     run NAME version=1 slots=60,120 until=120 next=180
 
-``schedules`` and ``groups`` ask for all of them.
+
+The queries ``schedules`` and ``groups`` list all of them.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from taskraft_service.queue.operations.schedules import (
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 
 EPOCH_MS = 1_000_000
-"""The clock's time at the beginning; instants are shown relative to it."""
+"""Time of the clock at the beginning; times are shown relative to it."""
 QUESTIONS = ("schedules", "groups")
 FLAGS = ("paused", "only", "revoke")
 
 
 def command(word, target, found):
-    """Read a command."""
+    """Parse a command."""
     match word:
         case "group":
             tasks = [group_task(found.get(name)) for name in ("end", "abort")]
@@ -92,7 +94,7 @@ def instant(at_ms):
 
 
 def ask(queue, word, _rest):
-    """Answer a question."""
+    """Answer a query."""
     if word == "groups":
         return [group(view) for view in queue.groups()] or ["none"]
     assert word == "schedules", word
@@ -123,7 +125,7 @@ def schedule(view):
     return ", ".join(parts)
 
 
-def told(result):
+def answer_to(result):
     """Return the answer to a command as lines."""
     match result:
         case GroupResult(view):

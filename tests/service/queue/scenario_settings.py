@@ -1,7 +1,8 @@
-"""What scenario files say to change settings of the cluster and options of tubes.
+"""Changes of settings and tube options in scenario files.
 
-configure session_ttr_ms=100     any of the settings by its name
-update-tube mail priority=5      any of the options by its name; ``reset=ttl_ms,ttr_ms`` resets
+
+configure session_ttr_ms=100     any setting by its name
+update-tube mail priority=5      any option by its name; ``reset=ttl_ms,ttr_ms`` resets
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FLAGS = ("higher_first", "put_paused", "take_paused", "auto_create_tubes")
 
 
 def command(word, target, found):
-    """Read a command."""
+    """Parse a command."""
     resets = found.pop("reset", "").split(",") if "reset" in found else ()
     named = {name: value(name, text) for name, text in found.items()}
     if word == "configure":
@@ -51,7 +52,7 @@ def value(name, text):
     return text if name in ("auto_create_profile", "dead_letter_tube") else int(text)
 
 
-def told(settings):
+def answer_to(settings):
     """Return the settings as a line."""
     shown = {
         field.name: getattr(settings, field.name)

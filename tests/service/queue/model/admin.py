@@ -1,4 +1,4 @@
-"""What the naive queue does with chosen tasks from outside."""
+"""Administrative changes of the naive queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.service.queue.model.subqueues import PLAIN_KINDS
 FINISHED = (State.DONE, State.ZOMBIE)
 
 
-class NaiveIntervention:
+class NaiveAdmin:
     """Snatches, restarts, switches and cancellations."""
 
     def plain(self, name, delay):
@@ -123,7 +123,7 @@ class NaiveIntervention:
         return CancelResult(asked, removed, result.refused, result.continue_after_id)
 
     def ask_to_stop(self, task):
-        """Ask the holder of a task to stop; tell whether that is new."""
+        """Set the cancel request of a task; return whether it is new."""
         if task["cancelled"]:
             return False
         label = task["session"]

@@ -1,4 +1,4 @@
-"""What the naive queue does with tasks that nobody settles."""
+"""Kicks, burials and deletions of the naive queue."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 
-class NaiveCirculation:
-    """Kicks, burials and deletions."""
+class NaiveKickBuryDelete:
+    """Commands on tasks without a lease."""
 
     def chosen(self, command, states, act, ignored=()):
         tube = self.tube(command.tube)
@@ -50,7 +50,7 @@ class NaiveCirculation:
         return CountResult(count, refused, rest)
 
     def matching(self, tube, selector, states):
-        """Return what a filter finds, and the id behind which to go on."""
+        """Return the tasks that a filter finds, and the id behind which to continue."""
         tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
         tasks = [task for task in tasks if task["id"] > selector.after_id]
         found = []
@@ -62,7 +62,7 @@ class NaiveCirculation:
         return found, 0
 
     def lets(self, chosen, task):
-        """Tell whether a filter of the few kinds that are drawn lets a task through."""
+        """Return whether a filter, of one of the generated kinds, matches a task."""
         match chosen:
             case None:
                 return True

@@ -1,7 +1,7 @@
-"""Aim drawn commands at what the naive queue has: of those drawn blindly, hardly one finds a task.
+"""Aim random commands at tasks of the naive queue; most random numbers would find no task.
 
-A number that was drawn chooses among what suits; every eighth one, and all of every eighth entry,
-stay as they were drawn: what is not there has to be answered as well.
+A random number selects among the suitable tasks. One number in eight, and every eighth entry, stays
+unchanged, because commands about missing tasks must be answered too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNTIMED = {
     "priority": None,
 }
 MISSES = 8
-"""One number, and one entry, of so many stays as it was drawn."""
+"""One number in this many, and one entry, stays unchanged."""
 SUITABLE = {
     Kick: (State.BURIED,),
     Bury: (State.READY, State.DELAYED),
@@ -47,19 +47,19 @@ SUITABLE = {
     UpdateTasks: (State.READY, State.DELAYED, State.BURIED, State.HELD),
     Take: (State.READY, State.DELAYED, State.BURIED),
 }
-"""The states of the tasks that a command changes."""
+"""States of the tasks that a command can change."""
 
 
-def aimed(model, commands):
-    """Return the commands of an entry, most of them about what the model has before it."""
+def targeted(model, commands):
+    """Return the commands of an entry, most of them targeted at entities of the model."""
     if model.index % MISSES == MISSES - 1:
         return commands
-    aim = Aim(model)
-    return [aim.command(command) for command in commands]
+    targeting = Targeting(model)
+    return [targeting.command(command) for command in commands]
 
 
-class Aim:
-    """Prefers tasks that nothing has been aimed at yet; in a batch, it takes no others."""
+class Targeting:
+    """Prefers tasks that no command of the entry is targeted at; a batch uses only such tasks."""
 
     def __init__(self, model):
         self.model = model
@@ -103,7 +103,7 @@ class Aim:
     # --------------------------------------------------------------------------------------- tasks
 
     def pick(self, number, tasks):
-        """Return the task that a number chooses, or None: the number stays what it was."""
+        """Return the task that a number selects, or None to keep the number unchanged."""
         fresh = [task for task in tasks if not any(task is other for other in self.named)]
         tasks = fresh if fresh or self.in_batch else tasks
         if not tasks or (number % MISSES == MISSES - 1 and not self.in_batch):
@@ -113,7 +113,7 @@ class Aim:
         return task
 
     def settlement(self, settlement):
-        """Aim at leases; where there are too few, settle fewer."""
+        """Aim a settlement at leases, at fewer if there are too few leases."""
         tokens = []
         for token in settlement.tokens:
             taken = [task for task in self.model.tasks if task["token"]]
@@ -124,7 +124,7 @@ class Aim:
         return replace(settlement, tokens=tokens)
 
     def selection(self, command):
-        """Aim a command that chooses tasks, by its selector or by their number."""
+        """Aim a command at tasks, through its selector or its number of tasks."""
         selector = command.selector
         if isinstance(selector, ByIds):
             tube, ids = self.chosen(command, command.tube, selector.ids)
@@ -138,7 +138,7 @@ class Aim:
         return replace(command, tube=tube, selector=selector)
 
     def chosen(self, command, tube, ids):
-        """Return the tube and the ids that a command is aimed at."""
+        """Return the tube and the ids that a command is targeted at."""
         suitable = self.suitable(command)
         if not any(task["tube"]["name"] == tube for task in suitable):
             first = self.pick(ids[0] if ids else 0, suitable)
@@ -153,7 +153,7 @@ class Aim:
         ]
 
     def suitable(self, command):
-        """Return the tasks that a command can change, those that it can bring home first of all."""
+        """Return the tasks that a command can change; dead letters with an origin come first."""
         states = SUITABLE[type(command)]
         tasks = [task for task in self.model.tasks if task["state"] in states]
         tasks.sort(key=self.model.place)
@@ -161,7 +161,7 @@ class Aim:
         return home if isinstance(command, Move) and not command.move_to and home else tasks
 
     def with_tasks(self, name, states):
-        """Return the name of a tube with tasks in some states; the drawn one if it has any."""
+        """Return a tube with tasks in some states; the given tube if it has any."""
         tubes = [tube["name"] for tube in self.model.tubes if self.model.of(tube, *states)]
         return name if name in tubes else self.one_of(tubes, name)
 
@@ -170,7 +170,7 @@ class Aim:
         return names[self.model.index % len(names)] if names else name
 
     def offering(self, take):
-        """Return the tubes of a take, of which one offers a task if any tube does."""
+        """Return the tubes of a take; one of them offers a task, if any tube does."""
         model, names = self.model, list(take.tubes)
         offering = [tube["name"] for tube in model.tubes if model.takeable(tube)]
         offering = [name for name in offering if model.offers(model.tube(name))]
@@ -181,7 +181,7 @@ class Aim:
     # ------------------------------------------------------------------------------------ new tasks
 
     def put(self, put):
-        """Aim a put at a tube that is there, with tasks that suit it and what they name."""
+        """Aim a put at an existing tube, with tasks that the tube supports and valid references."""
         name = self.name(put.tube, self.model.tubes)
         tube = self.model.tube(name)
         if tube["view"].kind in PLAIN_KINDS:
@@ -204,7 +204,7 @@ class Aim:
         return group and group["state"] in (GroupState.HELD, GroupState.STARTED)
 
     def reference(self, reference, place, there):
-        """Aim at an item before this one, else at a task that is there."""
+        """Aim a dependency at an earlier item, otherwise at an existing task."""
         is_item = isinstance(reference, ItemReference)
         number = reference.item if is_item else reference.id
         if place and (is_item or not there):
@@ -217,7 +217,7 @@ class Aim:
     # ------------------------------------------------------------------------------- by their names
 
     def name(self, name, there):
-        """Return the name of something that is there."""
+        """Return the name of an existing entity."""
         names = [one["name"] for one in there]
         return name if name in names else self.one_of(names, name)
 
@@ -227,7 +227,7 @@ class Aim:
         return replace(command, name=self.name(command.name, groups))
 
     def run(self, run):
-        """Let a schedule run as it is now, for times that no run before has dealt with."""
+        """Run a schedule in its current version, for times after its last run."""
         name = self.name(run.name, self.model.schedules)
         one = self.model.schedule(name)
         if not one:

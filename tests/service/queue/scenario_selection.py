@@ -1,17 +1,20 @@
-"""The words of scenario files for operations on chosen tasks.
+"""Operations on selected tasks in scenario files.
 
-    bury mail ids=1,2            chosen by ids; also keys=a/b,c (parts of a key between slashes),
-    delete mail limit=2 after=7 where state = BURIED AND attempt > 3        or, last, by a filter
+
+    bury mail ids=1,2            by ids; also keys=a/b,c (parts of a key between slashes),
+    delete mail limit=2 after=7 where state = BURIED AND attempt > 3        or, last, a filter
     kick mail count=2            the first ones; kick, snatch and restart may have a delay
     switch mail ids=1 to=zombie for=50
     cancel mail ids=1
-    move mail ids=1 to=news delay=5 front renew    without ``to``: dead letters go back
+    move mail ids=1 to=news delay=5 front renew    without ``to``: dead letters return
     update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
+
 
 A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10``.
 
-``failed mail ids=1`` asks what is remembered of tasks that failed and are gone.
-``list mail size=2 scan=9 desc where ...`` (or ``taking``) asks for all pages: ids, page by page.
+
+The query ``failed mail ids=1`` shows the records of failed tasks that are gone. The query ``list
+mail size=2 scan=9 desc where ...`` (or ``taking``) shows the ids of all pages.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ FLAGS = ("desc", "fatal", "taking", "renew")
 
 
 def cut(line):
-    """Return a line without its filter, and the filter; None where it has none."""
+    """Return a line without its filter, and the filter or None."""
     line, where, text = line.partition(" where ")
     return line, text if where else None
 
@@ -53,7 +56,7 @@ def selector(found, where):
 
 
 def key(found):
-    """Return the unique key of a new task, and what to do where it is in use, as keywords."""
+    """Return the unique key of a new task, and its conflict policy, as keywords."""
     if "key" not in found:
         return {}
     conflict = OnConflict[found.get("conflict", "fail").upper()]
@@ -66,7 +69,7 @@ def key(found):
 
 
 def command(word, tube, found, where):
-    """Read a command."""
+    """Parse a command."""
     chosen = selector(found, where)
     delay_ms = int(found.get("delay", 0))
     match word:
@@ -95,7 +98,7 @@ def command(word, tube, found, where):
 
 
 def move(tube, found, chosen):
-    """Read a move."""
+    """Parse a move."""
     position = next((place for place in Position if place.name.lower() in found), Position(0))
     delay_ms = int(found["delay"]) if "delay" in found else None
     return Move(
@@ -110,7 +113,7 @@ def move(tube, found, chosen):
 
 
 def failed(queue, tube, found):
-    """Answer with what is remembered of chosen tasks that failed and are gone."""
+    """Answer with the records of selected failed tasks that are gone."""
     return [
         "nothing"
         if view is None
@@ -121,7 +124,7 @@ def failed(queue, tube, found):
 
 
 def ask(queue, tube, found, where):
-    """Answer with the ids of the tasks of each page, and how the last call ended."""
+    """Answer with the ids of the tasks of each page, and the end of the last call."""
     listing = Listing(
         read_filter(where or ""),
         queue.now_ms,
@@ -140,8 +143,8 @@ def ask(queue, tube, found, where):
     return pages or ["empty"]
 
 
-def told(result):
-    """Return the answer to a command; None: it is another's."""
+def answer_to(result):
+    """Return the answer to a command; None if another module shows it."""
     rest = getattr(result, "continue_after_id", 0)
     more = f", continue after {rest}" if rest else ""
     match result:

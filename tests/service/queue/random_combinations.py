@@ -1,4 +1,4 @@
-"""Draw commands that meet in few tubes, groups and tasks: what composes is to be composed."""
+"""Generate random commands that meet in few tubes, groups and tasks, so that features combine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
-from tests.service.queue.drawn_commands import chosen_changes
+from tests.service.queue.random_commands import selected_changes
 
 TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))
 GROUPS = st.sampled_from(("g", "h"))
@@ -138,7 +138,7 @@ TAKES = st.one_of(
 CHANGES = st.one_of(
     st.builds(Kick, TUBES, st.integers(0, 3), st.none() | ANY, DELAYS),
     MOVES,
-    *chosen_changes(TUBES, ANY, FAILURES, UPDATES),
+    *selected_changes(TUBES, ANY, FAILURES, UPDATES),
 )
 BATCHES = st.builds(
     ExecuteBatch,
@@ -221,7 +221,7 @@ EASY_TAKES = st.builds(
     st.lists(TUBES, min_size=1, max_size=4, unique=True),
     tasks_max=st.integers(1, 4),
 )
-CIRCULATION = st.one_of(
+COMMON = st.one_of(
     PUTS,
     *[EASY_TAKES] * 5,
     *[st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3), st.booleans())] * 2,
@@ -242,12 +242,12 @@ COMPOSED = st.one_of(
 
 
 @st.composite
-def composed_circulation(draw):
-    """Draw what most entries consist of."""
-    return draw(CIRCULATION)
+def common_composed_command(draw):
+    """Draw one of the commands that most entries consist of."""
+    return draw(COMMON)
 
 
 @st.composite
 def composed_command(draw):
-    """Draw a command; a strategy whose description is short."""
+    """Draw any command; the wrapper keeps the description of the strategy short."""
     return draw(COMPOSED)

@@ -1,4 +1,4 @@
-"""Draw commands for the queue: many of what is likely, some of what makes no sense."""
+"""Generate random commands for the queue: mostly plausible ones, some without sense."""
 
 from __future__ import annotations
 
@@ -260,13 +260,13 @@ EASY_TAKES = st.builds(
     st.sampled_from(("", "", "session-one")),
     st.integers(1, 5),
 )
-"""Takes that find something."""
+"""Takes that usually find a task."""
 SETTLES = st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3))
-CIRCULATION = st.one_of(PUTS, *[EASY_TAKES] * 4, *[SETTLES] * 3)
+COMMON = st.one_of(PUTS, *[EASY_TAKES] * 4, *[SETTLES] * 3)
 
 
-def chosen_changes(tubes, selectors, failures, updates):
-    """Return what changes chosen tasks in one of some tubes, moves and kicks aside."""
+def selected_changes(tubes, selectors, failures, updates):
+    """Return strategies of commands that change selected tasks, without moves and kicks."""
     finished = (State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)
     return (
         st.builds(Bury, tubes, selectors, failures),
@@ -293,7 +293,7 @@ COMMANDS = st.one_of(
     st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
     MOVES,
     MOVES,
-    *chosen_changes(TUBES, SELECTORS, FAILURES, UPDATES.filter(bool)),
+    *selected_changes(TUBES, SELECTORS, FAILURES, UPDATES.filter(bool)),
     st.builds(ReleaseAll, TUBES),
     st.builds(
         OpenSession,
@@ -315,12 +315,12 @@ COMMANDS = st.one_of(
 
 
 @st.composite
-def circulation(draw):
-    """Draw what most entries consist of: else hardly a task would come round."""
-    return draw(CIRCULATION)
+def common_command(draw):
+    """Draw a put, take or settlement; most commands are these, so that tasks change state."""
+    return draw(COMMON)
 
 
 @st.composite
 def any_command(draw):
-    """Draw a command; a strategy whose description is short."""
+    """Draw any command; the wrapper keeps the description of the strategy short."""
     return draw(COMMANDS)
