@@ -1,8 +1,9 @@
-"""Measure how long puts fail after the leader is killed or hangs: three processes, real disks.
+"""Measure how long puts fail after the leader is killed or it or its disk hangs, on real disks.
 
-One put starts every 10 ms. After a steady phase, the leader gets SIGKILL (``--fault kill``) or
-SIGSTOP (``--fault pause``). The result is the time from the signal to the end of the first put that
-started after the signal. The node is started again, or continues, before the next round.
+Three processes run on loopback. One put starts every 10 ms. After a steady phase, the leader gets
+SIGKILL (``--fault kill``) or SIGSTOP (``--fault pause``), or all its fsyncs hang (``--fault disk``)
+or take a second longer (``--fault slow-disk``). The result is the time from the fault to the end of
+the first put that started after the fault. The fault ends before the next round.
 
 ``--way client`` puts with the Python client, ``--way follower`` with a plain stub at a follower.
 ``--way stream`` puts with the client and ends each put when a subscription has received the task.
@@ -30,6 +31,7 @@ from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from tools.local_cluster import LocalCluster, Node
+from tools.sync_fault import SyncFaults
 
 if TYPE_CHECKING:
     from taskraft.v1.task_service_pb2_grpc import TaskServiceAsyncStub
@@ -39,8 +41,15 @@ STEADY_MS: Final = 500
 """How long everything must go well before the next kill."""
 TUBE: Final = "failover"
 PUT_TIMEOUT_SECONDS: Final = 10.0
-TARGETS: Final = {"kill": "p50 350, p99 1000", "pause": "p50 1000, p99 2000"}
+TARGETS: Final = {
+    "kill": "p50 350, p99 1000",
+    "pause": "p50 1000, p99 2000",
+    "disk": "p50 1000, p99 2000",
+    "slow-disk": "p50 1000, p99 2000",
+}
 """Faults and the times in ms that their failovers should take at most."""
+DISK_FAULT_SECONDS: Final = 3.0
+"""How long a disk fault lasts after the puts are answered again."""
 
 
 class Way(Protocol):
@@ -161,7 +170,38 @@ class Putter:
         return 1000 * (self._first_after - since)
 
 
-async def measure(cluster: LocalCluster, rounds: int, fault: str, way_name: str) -> list[float]:
+class LeaderFault:
+    """The fault of one kind, in a node."""
+
+    def __init__(self, kind: str, cluster: LocalCluster, folder: Path) -> None:
+        self.kind = kind
+        self._sync_faults = SyncFaults(cluster, folder) if kind in ("disk", "slow-disk") else None
+
+    def begin(self, node: Node) -> None:
+        """Disturb a node."""
+        if self.kind == "kill":
+            node.kill()
+        elif self._sync_faults is None:
+            node.pause()
+        elif self.kind == "disk":
+            self._sync_faults.hang(node)
+        else:
+            self._sync_faults.delay(node, 1000)
+
+    async def end(self, node: Node) -> None:
+        """Let the node recover."""
+        if self.kind == "kill":
+            node.start()
+        elif self._sync_faults is None:
+            node.resume()
+        else:
+            await asyncio.sleep(DISK_FAULT_SECONDS)
+            self._sync_faults.heal(node)
+
+
+async def measure(
+    cluster: LocalCluster, rounds: int, fault: LeaderFault, way_name: str
+) -> list[float]:
     """Disturb the leader `rounds` times; return the ms of each failover."""
     silences = []
     async with AsyncClient(cluster.target) as client:
@@ -183,10 +223,10 @@ async def measure(cluster: LocalCluster, rounds: int, fault: str, way_name: str)
                 way.choose_follower(leader)
             await asyncio.sleep(STEADY_MS / 1000)
             since = time.monotonic()
-            (leader.kill if fault == "kill" else leader.pause)()
+            fault.begin(leader)
             silences.append(await putter.silence_ms(since))
-            print(f"{fault} {number + 1}: {leader.name}, {silences[-1]:.0f} ms", flush=True)
-            await asyncio.to_thread(leader.start if fault == "kill" else leader.resume)
+            print(f"{fault.kind} {number + 1}: {leader.name}, {silences[-1]:.0f} ms", flush=True)
+            await fault.end(leader)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -211,11 +251,11 @@ def main() -> None:
     parser.add_argument("--fault", choices=TARGETS, default="kill")
     parser.add_argument("--way", choices=("client", "follower", "stream"), default="client")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="taskraft-failover-") as folder,
-        LocalCluster(3, Path(folder) / "cluster") as cluster,
-    ):
-        silences = asyncio.run(measure(cluster, options.rounds, options.fault, options.way))
+    with tempfile.TemporaryDirectory(prefix="taskraft-failover-") as folder:
+        cluster = LocalCluster(3, Path(folder) / "cluster")
+        fault = LeaderFault(options.fault, cluster, Path(folder) / "faults")
+        with cluster:
+            silences = asyncio.run(measure(cluster, options.rounds, fault, options.way))
     print(summary(silences, options.fault, options.way))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
+import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Final, TextIO
 
 import structlog
 
-from taskraft_replication.errors import DirectoryRefused, ReplicationError
+from taskraft_replication.errors import DirectoryRefused, ReplicationError, StorageFailed
 from taskraft_replication.node.node import Node
 from taskraft_service.access.principals import AccessFileInvalid
 from taskraft_service.api.server import PortTaken
@@ -62,6 +63,14 @@ _REFUSALS: Final = (
 )
 
 
+class DiskSilent(Exception):
+    """The node has stopped, except for threads that wait for the disk and cannot be ended."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"threads wait for the disk; exit status {status}")
+        self.status = status
+
+
 def spare_the_collector() -> None:
     """Make the garbage collector scan new objects instead of all live tasks again and again.
 
@@ -105,13 +114,18 @@ def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
     return told
 
 
-async def _open(config: ServerConfig, told: asyncio.Future[None]) -> NodeServer | None:
+async def _open(
+    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO
+) -> NodeServer | None:
     """Open a node, which may wait for the cluster that it joins; None: stopped before that."""
     opening = asyncio.ensure_future(NodeServer.open(config))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
-        await asyncio.wait((opening,))
+        await asyncio.wait((opening,), timeout=config.stop_grace_ms / 1000)
+    if not opening.done():
+        _complain(f"the disk of {config.data_dir} did not answer while the node started", stderr)
+        raise DiskSilent(EXIT_BROKEN)
     return None if opening.cancelled() else opening.result()
 
 
@@ -124,9 +138,12 @@ async def serve_until_told(
         config: the settings.
         stderr: receives one line if the node breaks.
         has_lifeline: see ``run``.
+
+    Raises:
+        DiskSilent: the process must exit without its threads.
     """
     told = _listen_for_the_end(has_lifeline=has_lifeline)
-    server = await _open(config, told)
+    server = await _open(config, told, stderr)
     if server is None:
         return EXIT_OK
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
@@ -135,17 +152,31 @@ async def serve_until_told(
     spare_the_collector()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     if server.node.failed.done():
-        reason = server.node.failed.result()
-        was_refused = isinstance(reason, DirectoryRefused)
-        # The state of the disk is unknown, or the peers refuse this node: exit and acknowledge
-        # nothing.
-        log.critical("node stops" if was_refused else "node is broken", reason=str(reason))
-        print(f"taskraft: {one_line(str(reason))}", file=stderr, flush=True)
-        with contextlib.suppress(Exception):
-            await server.stop()
-        return EXIT_REFUSED if was_refused else EXIT_BROKEN
-    await server.stop()
+        return await _end_broken(server, server.node.failed.result(), stderr)
+    try:
+        await server.stop()
+    except StorageFailed as error:
+        _complain(str(error), stderr)
+        raise DiskSilent(EXIT_BROKEN) from error
     return EXIT_OK
+
+
+async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: TextIO) -> int:
+    """Stop a node that has failed; return the exit status.
+
+    The state of the disk is unknown, or the peers refuse this node: nothing is acknowledged.
+    """
+    was_refused = isinstance(reason, DirectoryRefused)
+    status = EXIT_REFUSED if was_refused else EXIT_BROKEN
+    log.critical("node stops" if was_refused else "node is broken", reason=str(reason))
+    _complain(str(reason), stderr)
+    try:
+        await server.stop()
+    except StorageFailed as error:
+        raise DiskSilent(status) from error
+    except Exception as error:  # noqa: BLE001 - the failure before is the one to report
+        log.warning("the broken node did not stop in order", reason=repr(error))
+    return status
 
 
 def run(*, has_lifeline: bool = False) -> int:
@@ -162,21 +193,45 @@ def run(*, has_lifeline: bool = False) -> int:
         config = read_config()
     except ConfigInvalid as error:
         return _refuse(error, EXIT_USAGE, sys.stderr)
-    with captured_output() as stderr:
-        try:
-            set_up_logs(
-                config.log_format, config.log_level, config.node_name, stderr, config.audit_log
-            )
-            return asyncio.run(serve_until_told(config, stderr, has_lifeline=has_lifeline))
-        except ConfigInvalid as error:
-            return _refuse(error, EXIT_USAGE, stderr)
-        except _REFUSALS as error:
-            return _refuse(error, EXIT_REFUSED, stderr)
+    try:
+        with captured_output() as stderr:
+            return _run_loop(config, stderr, has_lifeline=has_lifeline)
+    except DiskSilent as silent:
+        # The interpreter would wait for the threads.
+        logging.shutdown()
+        os._exit(silent.status)
+
+
+def _run_loop(config: ServerConfig, stderr: TextIO, *, has_lifeline: bool) -> int:
+    """Run a node on an event loop; return the exit status.
+
+    Raises:
+        DiskSilent: the loop is not closed, because that would wait for the threads.
+    """
+    try:
+        set_up_logs(config.log_format, config.log_level, config.node_name, stderr, config.audit_log)
+    except ConfigInvalid as error:
+        return _refuse(error, EXIT_USAGE, stderr)
+    runner = asyncio.Runner()
+    is_silent = False
+    try:
+        return runner.run(serve_until_told(config, stderr, has_lifeline=has_lifeline))
+    except DiskSilent:
+        is_silent = True
+        raise
+    except _REFUSALS as error:
+        return _refuse(error, EXIT_REFUSED, stderr)
+    finally:
+        if not is_silent:
+            runner.close()
+
+
+def _complain(text: str, stderr: TextIO) -> None:
+    print(f"taskraft: {one_line(' '.join(text.split()))}", file=stderr, flush=True)
 
 
 def _refuse(error: Exception, status: int, stderr: TextIO) -> int:
-    line = one_line(" ".join(str(error).split()))
-    print(f"taskraft: {line}", file=stderr, flush=True)
+    _complain(str(error), stderr)
     return status
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.background import Background
-from taskraft_replication.errors import ReplicationError
+from taskraft_replication.errors import ReplicationError, StorageFailed
 from taskraft_replication.node.node import Node
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
@@ -37,6 +37,9 @@ log: Final = structlog.get_logger(__name__)
 
 CLOSING_SECONDS: Final = 0.1
 """Maximum time for sending the last responses once no call is running."""
+BROKEN_SECONDS: Final = 1.0
+"""Maximum time in which a broken node ends its calls, and again in which it closes its files. A
+node with a stalled disk has this time for its files."""
 
 
 class NodeServer:
@@ -134,11 +137,19 @@ class NodeServer:
         )
 
     async def stop(self) -> None:
-        """Stop: fail health checks, transfer leadership, end streams, finish calls, sync."""
+        """Stop: fail health checks, transfer leadership, end streams, finish calls, sync.
+
+        A broken node transfers nothing, does not wait for its calls and syncs nothing.
+
+        Raises:
+            StorageFailed: the disk did not answer in time. Threads still wait for the disk and
+                cannot be ended; the process must exit without them.
+        """
         components = self.components
+        is_broken = self.node.failed.done()
         await components.health.stop()
         components.endpoint.draining = True
-        if components.leadership.is_leader:
+        if components.leadership.is_leader and not is_broken:
             await self._hand_over()
         components.streams.send_go_away(
             error_pb2.Error.DRAINING, "this node stops", components.leadership.address
@@ -153,17 +164,39 @@ class NodeServer:
     async def _end(self) -> None:
         """Wait for the running calls, then close everything."""
         components = self.components
-        if not await components.endpoint.wait_idle(self.config.stop_grace_ms / 1000):
-            log.warning("running calls cancelled", grace_ms=self.config.stop_grace_ms)
+        is_broken = self.node.failed.done()
+        seconds = BROKEN_SECONDS if is_broken else self.config.stop_grace_ms / 1000
+        if not await components.endpoint.wait_idle(seconds):
+            log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
         await self._grpc.stop(CLOSING_SECONDS)
         components.proposer.stop()
         await components.forwarder.close()
-        await self.node.stop()
-        await self._transport.stop()
-        await self._probes.stop()
-        if not self.node.failed.done():
-            await asyncio.to_thread(self.machine.close)
+        try:
+            if self.node.is_disk_stalled:
+                seconds = BROKEN_SECONDS
+            await self._close_storage(max(seconds, BROKEN_SECONDS))
+        finally:
+            # A process whose thread hangs in the kernel keeps its sockets until the disk answers.
+            await self._transport.stop()
+            await self._probes.stop()
         self._directory.release()
+
+    async def _close_storage(self, seconds: float) -> None:
+        """Close the log and the state.
+
+        Raises:
+            StorageFailed: the disk did not answer in time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self.node.stop()
+                if not self.node.failed.done():
+                    await asyncio.to_thread(self.machine.close)
+        except TimeoutError:
+            raise StorageFailed(
+                f"the disk of {self.config.data_dir} did not answer within {seconds:g} s while the"
+                f" node stopped; acknowledged tasks are durable"
+            ) from None
 
     async def _hand_over(self) -> None:
         """Transfer leadership; a node that is the only voter writes its call counts instead."""

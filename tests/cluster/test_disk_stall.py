@@ -1,0 +1,137 @@
+"""Hang the fsyncs of real nodes: the cluster goes on, and the node with the hung disk can end."""
+
+import shutil
+import urllib.error
+import urllib.request
+
+import pytest
+
+from taskraft import Client
+from taskraft_service.process.main import EXIT_BROKEN
+from tools.local_cluster import LocalCluster
+from tools.sync_fault import SyncFaults
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to delay fsyncs with"),
+]
+
+AUTO = {"TASKRAFT_AUTO_CREATE_TUBES": "true"}
+PUT_SECONDS = 20
+
+
+class Hanging:
+    """A cluster of three whose disks can be hung, and a client."""
+
+    def __init__(self, tmp_path, **settings):
+        self.cluster = LocalCluster(3, tmp_path / "c", {**AUTO, **settings})
+        self.faults = SyncFaults(self.cluster, tmp_path / "faults")
+        self.client = Client(self.cluster.target)
+        self.acknowledged = []
+
+    def __enter__(self):
+        self.cluster.__enter__()
+        self.client.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.client.__exit__(*error)
+        for node in self.cluster.nodes:
+            self.faults.heal(node)
+        self.cluster.__exit__(*error)
+
+    def put(self, count=1):
+        for _ in range(count):
+            payload = b"%d" % len(self.acknowledged)
+            self.client.tube("work").put(payload, timeout=PUT_SECONDS)
+            self.acknowledged.append(payload)
+
+    def await_ready(self, node):
+        self.cluster.wait_until(lambda: page(node, "/readyz")[0] == 200, "the disk answers again")
+
+    def take_all(self):
+        found = []
+        while tasks := self.client.tube("work").take_many(100, wait=0):
+            found += [task.payload for task in tasks]
+        return found
+
+
+def page(node, path):
+    try:
+        with urllib.request.urlopen(f"http://{node.http_address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def complaint(node):
+    """Return the line in which a node says why it ended."""
+    lines = node.log.read_text().splitlines()
+    (line,) = [each for each in lines if each.startswith("taskraft: ")]
+    return line
+
+
+def test_puts_go_on_and_nothing_is_lost_while_the_leaders_disk_hangs(tmp_path):
+    with Hanging(tmp_path) as hanging:
+        hanging.put(10)
+        for _ in range(2):
+            leader = hanging.cluster.wait_ready()
+            hanging.faults.hang(leader)
+            hanging.put(50)
+            assert page(leader, "/livez")[0] == 200
+            status, text = page(leader, "/readyz")
+            assert status == 503
+            assert "the disk has not answered for" in text
+            assert "taskraft_disk_handovers_total" in page(leader, "/metrics")[1]
+            assert hanging.cluster.leader() is not leader
+            hanging.faults.heal(leader)
+            hanging.await_ready(leader)
+        assert hanging.take_all() == hanging.acknowledged
+
+
+def test_a_node_with_a_hung_disk_ends_at_sigterm_and_has_everything_afterwards(tmp_path):
+    with Hanging(tmp_path, TASKRAFT_STOP_GRACE_MS="2000") as hanging:
+        hanging.put(10)
+        node = hanging.cluster.wait_ready()
+        hanging.faults.hang(node)
+        hanging.put(10)
+        assert node.stop() == EXIT_BROKEN
+        assert "did not answer within" in complaint(node)
+        hanging.faults.heal(node)
+        node.start()
+        hanging.cluster.wait_ready()
+        assert hanging.take_all() == hanging.acknowledged
+
+
+def test_a_node_whose_disk_hangs_for_too_long_stops_by_itself(tmp_path):
+    with Hanging(tmp_path, TASKRAFT_DISK_HANG_MS="2000") as hanging:
+        hanging.put(10)
+        node = hanging.cluster.wait_ready()
+        hanging.faults.hang(node)
+        hanging.put(10)
+        assert node.wait() == EXIT_BROKEN
+        assert str(node.folder / "data") in complaint(node)
+        assert "has not answered for 2000 ms" in complaint(node)
+        hanging.put(10)
+
+
+@pytest.mark.parametrize("rules", ["append.before_sync=eio@60"])
+def test_a_broken_node_does_not_wait_for_the_streams_that_it_forwards(tmp_path, rules):
+    """With a grace of a minute, a node that waited would not have ended in time."""
+    cluster = LocalCluster(3, tmp_path / "c", {**AUTO, "TASKRAFT_STOP_GRACE_MS": "60000"})
+    with cluster:
+        leader = cluster.wait_ready()
+        node = next(each for each in cluster.nodes if each is not leader)
+        node.stop()
+        node.environment = {**node.environment, "TASKRAFT_FAILPOINTS": rules}
+        node.start()
+        cluster.wait_ready()
+        with (
+            Client(node.address) as near,
+            Client(leader.address) as client,
+            near.subscribe("other"),
+        ):
+            while "node is broken" not in node.log.read_text():
+                client.tube("work").put(b"x", timeout=PUT_SECONDS)
+            assert node.wait() == EXIT_BROKEN
+        assert "Input/output error" in complaint(node)
