@@ -20,7 +20,7 @@ STEM_CHARACTERS_MIN = 4
 MAIN_CLASS_SHARE_MIN = 1 / 4
 """A class with a smaller share of its module's lines need not give the module its name."""
 
-TOPICS = frozenset({"contract", "handshake", "offers"})
+TOPICS = frozenset({"contract", "handshake"})
 """Modules with several classes that are named after their topic."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskraft.v1 import task_pb2, task_service_pb2
-from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.transitions.updating import TaskUpdate
 
 
 def task_update(update: task_pb2.TaskUpdate) -> TaskUpdate:

@@ -13,7 +13,7 @@ from taskraft.v1 import task_pb2
 from taskraft_service import wire
 from taskraft_service.limits import HEADERS_BYTES_MAX
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task_update import Edited
+from taskraft_service.queue.state.queue_state import Edited
 
 _PAYLOAD: Final = task_pb2.TaskSpec.PAYLOAD_FIELD_NUMBER
 _CONTENT_TYPE: Final = task_pb2.TaskSpec.CONTENT_TYPE_FIELD_NUMBER

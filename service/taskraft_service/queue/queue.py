@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from taskraft_service.queue.clock import advance
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task_update import Editor, unchanged
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.dependency_settlement import settle_dependents
+from taskraft_service.queue.operations.dependencies import settle_dependents
 from taskraft_service.queue.operations.execution import execute, execute_together, runs
 from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.state_records import bare_task, collect, open_state
 from taskraft_service.queue.reading.readers import QueueReaders
-from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin
+from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, Editor, unchanged
 from taskraft_service.queue.state.read_ahead import read_ahead
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import remove_surplus
@@ -112,8 +111,9 @@ class Queue(QueueReaders):
             settle_groups(state)
         if state.groups.sweeps:
             sweep_groups(state)
-        if dependents.first < dependents.following:
-            settle_dependents(state, dependents_max)
+        has_endings = dependents.first < dependents.following
+        if has_endings and settle_dependents(state, dependents_max):
+            settle_groups(state)
         if state.groups.ended:
             forget_groups(state)
         if failures.first < failures.following:

@@ -7,11 +7,11 @@ from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
+from taskraft_service.queue.transitions.updating import TaskUpdate
 
 HASH = 77
 IDS = task_pb2.TaskSelector(ids=[3, 1])

@@ -62,7 +62,6 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
@@ -96,6 +95,7 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.schedule_registry import ScheduledTime
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.command_codecs.examples import (
     BY_IDS,
     CHANGES,

@@ -13,7 +13,6 @@ from taskraft_service.queue.entities.new_task import (
     TaskReference,
 )
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, OnDependencyFailure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
@@ -42,6 +41,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.random_commands import selected_changes
 
 TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))

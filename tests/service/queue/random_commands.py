@@ -26,7 +26,6 @@ from taskraft_service.queue.entities.new_task import (
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
@@ -62,6 +61,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.operations.wall_offset import SetWallOffset
+from taskraft_service.queue.transitions.updating import TaskUpdate
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 PASSED = st.sampled_from((0, 0, 0, 1, 5, 10, 20, 70))

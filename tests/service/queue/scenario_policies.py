@@ -20,10 +20,11 @@ from __future__ import annotations
 from taskraft_service.queue.entities.new_task import Dependencies, ItemReference, TaskReference
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import TaskOutcome
-from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
 from taskraft_service.queue.entities.task_view import OnDependencyFailure, TaskProgress
 from taskraft_service.queue.entities.tube_options import Durability, OnAck, TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Ack, Keep
+from taskraft_service.queue.state.queue_state import Edited
+from taskraft_service.queue.transitions.updating import TaskUpdate
 
 NUMBERS = {
     "pri": "priority",

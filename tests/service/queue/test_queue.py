@@ -11,7 +11,6 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
@@ -47,6 +46,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.persistence.state_records import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import META
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario_policies import replaced
 

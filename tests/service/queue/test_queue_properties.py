@@ -20,7 +20,6 @@ from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import Edited
 from taskraft_service.queue.entities.tube_options import (
     OnAck,
     TtlPolicy,
@@ -38,6 +37,7 @@ from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.queue_state import Edited
 from taskraft_service.queue.store.keys import (
     INSIDE_TUBES,
     READY_ORDER,

@@ -22,7 +22,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_sta
 from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
 from taskraft_service.queue.operations.batch_claims import KeyClaims, NamedTasks
-from taskraft_service.queue.operations.dependency_references import no_item, refusal_of_reference
+from taskraft_service.queue.operations.dependencies import no_item, refusal_of_reference
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import (
     Move,

@@ -8,12 +8,11 @@ from typing import NamedTuple
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.task_state import BURIED, FINISHED
-from taskraft_service.queue.entities.task_update import Edited
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.operations.admin import restart_one
-from taskraft_service.queue.operations.dependency_references import waiting_of
-from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.operations.dependencies import waiting_of
+from taskraft_service.queue.state.queue_state import Edited, QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import replace_body
 

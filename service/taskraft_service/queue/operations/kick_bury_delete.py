@@ -15,7 +15,6 @@ from taskraft_service.queue.entities.task_state import (
     TAKEN,
     TaskOutcome,
 )
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_counters import CountedOperation
@@ -33,6 +32,7 @@ from taskraft_service.queue.transitions.endings import bury as bury_task
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
+    TaskUpdate,
     refusal_of_change,
     refusal_of_content,
     refusal_of_growth,

@@ -13,7 +13,6 @@ from taskraft_service.queue.entities.instants import after, lengthened, postpone
 from taskraft_service.queue.entities.refusal import CountResult, Refusal, invalid, key_taken
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, FINISHED, READY
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
@@ -29,6 +28,7 @@ from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLooku
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
 from taskraft_service.queue.transitions.transition import leave_order
 from taskraft_service.queue.transitions.updating import (
+    TaskUpdate,
     growth,
     holder,
     refusal_of_change,

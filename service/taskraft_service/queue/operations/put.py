@@ -26,7 +26,7 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
 )
 from taskraft_service.queue.operations.conflicts import settle_conflict
-from taskraft_service.queue.operations.dependency_references import join_dependents
+from taskraft_service.queue.operations.dependencies import join_dependents
 from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.state.queue_state import QueueState

@@ -25,7 +25,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.entities.tube_limits import refusal_of_field
 from taskraft_service.queue.operations.conflicts import Conflict
-from taskraft_service.queue.operations.dependency_references import Placed, resolved
+from taskraft_service.queue.operations.dependencies import Placed, resolved
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.updating import holder
 

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 
 from taskraft_service.queue.entities.refusal import ItemRefusal
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from taskraft_service.queue.values import value
 
 

@@ -9,7 +9,6 @@ from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
@@ -19,6 +18,7 @@ from taskraft_service.queue.operations.selection import Selector, at_most, chang
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
+    TaskUpdate,
     refusal_of_attributes,
     refusal_of_content,
     refusal_of_growth,

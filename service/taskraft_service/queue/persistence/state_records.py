@@ -17,7 +17,6 @@ from taskraft_service.queue.codecs.settings_codec import SETTINGS
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import GONE, READY, TAKEN
-from taskraft_service.queue.entities.task_update import Editor, unchanged
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
@@ -29,7 +28,13 @@ from taskraft_service.queue.persistence.task_writes import (
     delete_outside,
     delete_tasks,
 )
-from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, QueueState
+from taskraft_service.queue.state.queue_state import (
+    BEGINNING,
+    CounterOrigin,
+    Editor,
+    QueueState,
+    unchanged,
+)
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
 from taskraft_service.queue.state.timers import Timers, write_timer
 from taskraft_service.queue.state.tube_codec import read_tube, write_tube

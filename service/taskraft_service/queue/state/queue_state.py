@@ -8,13 +8,13 @@ change feed, and the tasks in memory. It has no rules: operations check, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task_state import TaskOutcome
-from taskraft_service.queue.entities.task_update import Editor
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.change_feed import ChangeFeed, EntryStamp
@@ -33,6 +33,22 @@ from taskraft_service.queue.store.idempotency import IdempotencyTable
 from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.store.task_indexes import UniqueKeys
 from taskraft_service.queue.values import value
+
+
+class Edited(NamedTuple):
+    """The new content of a task, and the size of its payload."""
+
+    body: bytes
+    payload_bytes: int
+
+
+Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
+"""Returns the content of a task with the changes of a client, or a refusal."""
+
+
+def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
+    """Raise an error: the editor of a queue without updates of content, as in tests."""
+    raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")
 
 
 class LeaderSignals:

@@ -11,10 +11,29 @@ from __future__ import annotations
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.refusal import Refusal, key_taken, together
 from taskraft_service.queue.entities.task_state import FINISHED
-from taskraft_service.queue.entities.task_update import Edited, TaskUpdate
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, Stored
 from taskraft_service.queue.entities.tube_limits import refusal_of_delay, refusal_of_fields
-from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.queue_state import Edited, QueueState
+from taskraft_service.queue.values import value
+
+
+@value
+class TaskUpdate:
+    """Changes of one task; None leaves an attribute unchanged; durations count from now.
+
+    Args:
+        content: changes of the body, opaque to the queue, for its ``Editor``; empty: none.
+        priority: the new priority.
+        delay_ms: the new delay; ignored for a READY task.
+        ttl_ms: the new time to live.
+        ttr_ms: the new time to run, from the next take.
+    """
+
+    content: bytes = b""
+    priority: int | None = None
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    ttr_ms: int | None = None
 
 
 def refusal_of_change(tube: QueueTube, delay_ms: int, update: TaskUpdate | None) -> Refusal | None:

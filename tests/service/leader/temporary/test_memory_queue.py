@@ -6,7 +6,6 @@ from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_b
 from taskraft_service.machine.queue_locator import origin_of
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
@@ -17,6 +16,7 @@ from taskraft_service.queue.operations.settlements import Ack, Keep, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.transitions.updating import TaskUpdate
 
 BYTES_MAX = 100_000
 

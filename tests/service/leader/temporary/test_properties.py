@@ -22,7 +22,6 @@ from taskraft_service.machine.queue_locator import QueueLocator, origin_of
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
@@ -40,6 +39,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from taskraft_service.storage.memory import MemoryStore
 from tests.service.queue.random_combinations import COMMON, composed_command
 from tests.service.queue.random_commands import PASSED, any_command

@@ -15,7 +15,6 @@ from taskraft_service.queue.entities.new_task import (
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import STATES, State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import (
     TTL_ENDS,
@@ -47,6 +46,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.memory_store import MemoryStore
 
 IMPLEMENTED = tuple(State)

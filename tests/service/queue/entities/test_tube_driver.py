@@ -6,7 +6,6 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_driver import (
     MEMORY_BYTES_MAX,
     RANK_MAX,
@@ -24,6 +23,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from taskraft_service.storage.memory import MemoryStore
 
 KIND_UNSUITABLE = Reason.KIND_UNSUITABLE

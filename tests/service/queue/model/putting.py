@@ -9,9 +9,9 @@ from taskraft_service.queue.entities.new_task import OnConflict, TaskReference
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.put import Put, PutResult
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.offers import OfTypes
+from taskraft_service.queue.operations.candidates import OfTypes
 from taskraft_service.queue.orders.subqueue_offers import STRIDE
 from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
 from taskraft_service.queue.orders.typed_orders import TypedOrders

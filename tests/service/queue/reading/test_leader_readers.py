@@ -6,7 +6,6 @@ from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_update import TaskUpdate
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
@@ -33,6 +32,7 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.memory_store import MemoryStore
 
 TRIED = TubeOptions(
