@@ -17,6 +17,7 @@ from taskraft_service.limits import (
     PAGE_SIZE_MAX,
     REQUEST_ID_BYTES_MAX,
 )
+from taskraft_service.queue.entities.refusal import Refusal
 
 TUBE_NAME: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_BYTES_MAX}}}")
 TUBE_PATTERN: Final = re.compile(rf"[A-Za-z0-9_.:*-]{{1,{NAME_BYTES_MAX}}}")
@@ -65,6 +66,11 @@ class Violations:
             self._metadata = {"field": path, **(metadata or {})}
         if len(self._fields) < VIOLATIONS_MAX:
             self._fields.append((path, description))
+
+    def add_refused(self, refusal: Refusal | None) -> None:
+        """Add the violations that a check of the queue found."""
+        for path, description in refusal.violations if refusal is not None else ():
+            self.add(path, description)
 
     def include(self, path: str, part: Violations) -> None:
         """Add the violations of a part of the request whose fields are prefixed with ``path``."""

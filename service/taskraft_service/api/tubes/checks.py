@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
-from taskraft_service.queue.entities.retry_policy import retry_violations
-from taskraft_service.queue.entities.tube_options import TubeKind
-from taskraft_service.queue.entities.tube_options import violations as option_violations
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.retry_policy import refusal_of_retry
+from taskraft_service.queue.entities.tube_options import TubeKind, refusal_of_options
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 from taskraft_service.queue.operations.update_tube import UpdateTube
 
@@ -45,10 +45,15 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     elif violations.check_choice("tube.kind", request.tube.kind, kinds):
         kind = TubeKind(request.tube.kind)
         merged = tube_options(known, kind, profile)
-        for path, text in option_violations(
-            request.tube.name, kind, merged, needs_capacity=profile.needs_capacity
-        ):
-            violations.add(f"tube.options.{path}", text)
+        violations.add_refused(
+            refusal_of_options(
+                request.tube.name,
+                kind,
+                merged,
+                "tube.options",
+                needs_capacity=profile.needs_capacity,
+            )
+        )
     violations.raise_if_any()
 
 
@@ -65,13 +70,13 @@ def _check_driver(violations: Violations, tube: tube_service_pb2.Tube) -> None:
 
 def check_update_tube(
     request: tube_service_pb2.UpdateTubeRequest,
-    faults_of: Callable[[UpdateTube], Iterable[tuple[str, str]]],
+    refusal_of: Callable[[UpdateTube], Refusal | None],
 ) -> None:
     """Check an update of a tube.
 
     Args:
         request: the update.
-        faults_of: returns the violations that depend on the tube itself. Called only for an
+        refusal_of: returns the violations that depend on the tube itself. Called only for an
             invalid request, so that one error reports all violations. For a valid request the queue
             checks them when the update is applied.
 
@@ -94,8 +99,7 @@ def check_update_tube(
     known.options.CopyFrom(_known_choices(violations, "options", request.options))
     if violations.is_any:
         known.update_mask.paths.extend(path for path in paths if path in OPTION_NAMES)
-        for path, text in faults_of(update_tube(known, b"", 0)):
-            violations.add(path, text)
+        violations.add_refused(refusal_of(update_tube(known, b"", 0)))
     violations.raise_if_any()
 
 
@@ -128,10 +132,8 @@ def check_tube_name(name: str, request_id: str = "") -> None:
 
 def check_retry_policy(violations: Violations, path: str, policy: task_pb2.RetryPolicy) -> None:
     """Check the retry policy of a task, except whether its tube has a dead-letter tube."""
-    for field, text in retry_violations(
-        retry_policy(_known_retry_policy(violations, path, policy)), None
-    ):
-        violations.add(f"{path}.{field}", text)
+    known = retry_policy(_known_retry_policy(violations, path, policy))
+    violations.add_refused(refusal_of_retry(known, None, path))
 
 
 def _known_retry_policy(

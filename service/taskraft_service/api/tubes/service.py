@@ -153,7 +153,7 @@ class TubeService:
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change the options of a tube."""
-        check_update_tube(call.request, self._reader.applied.faults_of_update)
+        check_update_tube(call.request, self._reader.applied.refusal_of_tube_update)
         outcome = await self._executor.execute(UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)

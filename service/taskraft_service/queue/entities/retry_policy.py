@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
+from taskraft_service.queue.entities.refusal import Refusal, invalid, together
 from taskraft_service.queue.values import value
 
 
@@ -54,13 +55,18 @@ ATTEMPTS_MAX: Final = 1_000_000
 FACTOR_PERCENT_MAX: Final = 100_000
 
 
-def retry_violations(
-    policy: RetryPolicy, dead_letter_tube: str | None
-) -> Iterator[tuple[str, str]]:
-    """Yield the invalid fields of a retry policy.
+def refusal_of_retry(
+    policy: RetryPolicy, dead_letter_tube: str | None, path: str
+) -> Refusal | None:
+    """Return which fields of the retry policy at ``path`` are invalid, or None.
 
     ``dead_letter_tube`` None: not known, as for the policy of a single task.
     """
+    found = _violations(policy, dead_letter_tube)
+    return together([invalid(f"{path}.{field}", text, {}) for field, text in found])
+
+
+def _violations(policy: RetryPolicy, dead_letter_tube: str | None) -> Iterator[tuple[str, str]]:
     ranges = {
         "attempts_max": ATTEMPTS_MAX,
         "backoff_ms": None,

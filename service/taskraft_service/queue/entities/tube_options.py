@@ -7,7 +7,8 @@ from enum import IntEnum
 from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy, retry_violations
+from taskraft_service.queue.entities.refusal import Refusal, first_of, invalid
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy, refusal_of_retry
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN, State
 from taskraft_service.queue.values import value
 
@@ -160,24 +161,25 @@ _NAMES: Final = {"higher_first": "priority_order"}
 _PLAIN: Final = TubeOptions()
 
 
-def violations(
-    name: str, kind: TubeKind, options: TubeOptions, *, needs_capacity: bool = True
-) -> list[tuple[str, str]]:
-    """Return the invalid options, by their names in the contract, each with what is wrong.
+def refusal_of_options(
+    name: str, kind: TubeKind, options: TubeOptions, path: str, *, needs_capacity: bool = True
+) -> Refusal | None:
+    """Return which options at ``path`` are invalid for a tube, or None.
 
     ``name`` is the name of the tube. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
-    capacity.
+    capacity. The violations name the options as the contract does.
     """
-    return [
+    found = [
         *_unsupported_options(kind, options),
         *_out_of_range(options),
         *_contradictory(name, options),
         *(_without_capacity(kind, options) if needs_capacity else ()),
-        *(
-            (f"retry.{field}", text)
-            for field, text in retry_violations(options.retry, options.dead_letter_tube)
-        ),
     ]
+    refusals = [invalid(f"{path}.{field}", text, {"kind": kind.name}) for field, text in found]
+    retry = refusal_of_retry(options.retry, options.dead_letter_tube, f"{path}.retry")
+    if retry is not None:
+        refusals.append(retry)
+    return first_of(refusals) if refusals else None
 
 
 def is_period(retain_ms: int) -> bool:

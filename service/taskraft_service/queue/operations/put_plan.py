@@ -14,12 +14,11 @@ from taskraft_service.queue.entities.new_task import NewTask, OnConflict, TaskRe
 from taskraft_service.queue.entities.refusal import (
     ItemRefusal,
     Refusal,
-    invalid,
     key_taken,
     together,
     within,
 )
-from taskraft_service.queue.entities.retry_policy import retry_violations
+from taskraft_service.queue.entities.retry_policy import refusal_of_retry
 from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
@@ -70,8 +69,9 @@ def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
         if refusal is not None:
             yield refusal
     if task.retry is not None:
-        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
-            yield invalid(f"retry.{field}", text, {})
+        refusal = refusal_of_retry(task.retry, tube.options.dead_letter_tube, "retry")
+        if refusal is not None:
+            yield refusal
 
 
 def _arrival_of(state: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:

@@ -8,10 +8,15 @@ from typing import Final
 
 from taskraft_service.queue.codecs.fields import Number, Text
 from taskraft_service.queue.entities.life_cycle import Operation
-from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView, violations
+from taskraft_service.queue.entities.tube_options import (
+    TubeKind,
+    TubeOptions,
+    TubeView,
+    refusal_of_options,
+)
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.command_definition import (
@@ -21,7 +26,7 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.temporary_tubes import across
+from taskraft_service.queue.state.temporary_tubes import refusal_of_dead_letter_tube
 from taskraft_service.queue.state.tube_registry import emptied_tube, new_tube
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.values import value
@@ -116,18 +121,14 @@ def _refusal(state: QueueState, command: CreateTube) -> Refusal | None:
             f"there is no profile {command.profile!r}",
             {"field": "profile"},
         )
-    wrong = violations(
-        command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
+    name, kind, options, path = command.name, command.kind, command.options, "tube.options"
+    found = (
+        refusal_of_options(name, kind, options, path, needs_capacity=profile.needs_capacity),
+        refusal_of_dead_letter_tube(state, options, path),
     )
-    wrong += across(state, command.options)
-    if wrong:
-        field, text = wrong[0]
-        return Refusal(
-            Reason.INVALID_FIELD,
-            f"{field} {text}",
-            {"field": field, "kind": command.kind.name},
-            tuple((f"tube.options.{path}", text) for path, text in wrong),
-        )
+    refusals = [refusal for refusal in found if refusal is not None]
+    if refusals:
+        return first_of(refusals)
     if len(state.tubes) >= state.limits.tubes_max:
         return Refusal(
             Reason.LIMIT_REACHED,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal, first_of, invalid
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_options import TubeOptions, violations
+from taskraft_service.queue.entities.tube_options import TubeOptions, refusal_of_options
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
 from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.tubes import TUBE_ANSWER, TubeResult
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.temporary_tubes import across
+from taskraft_service.queue.state.temporary_tubes import refusal_of_dead_letter_tube
 from taskraft_service.queue.transitions.endings import note_surplus
 from taskraft_service.queue.values import value
 
@@ -80,49 +80,55 @@ def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
     return suitable(tube.kind, options) if tube.rules.ignores_unsupported else options
 
 
-def faults_of_update(state: QueueState, command: UpdateTube) -> Sequence[tuple[str, str]]:
-    """Return the options that a tube cannot get, with reasons; empty for an unknown tube."""
+def refusal_of_tube_update(state: QueueState, command: UpdateTube) -> Refusal | None:
+    """Return why a tube cannot get the options of an update, or None; None for an unknown tube."""
     tube = state.tubes.get(command.name)
-    return () if tube is None else _faults(state, tube, _changed(tube, command))
-
-
-def _faults(state: QueueState, tube: QueueTube, options: TubeOptions) -> Sequence[tuple[str, str]]:
-    wrong = [
-        (shown, "is fixed when the tube is created")
-        for name, shown in FIXED.items()
-        if getattr(options, name) != getattr(tube.options, name)
-    ]
-    if tube.is_temporary:
-        # The tasks of a temporary tube are in another queue, so their number is not known here.
-        wrong += [
-            (name, "is fixed when a temporary tube is created")
-            for name, essence in WHILE_EMPTY.items()
-            if essence(getattr(options, name)) != essence(getattr(tube.options, name))
-        ]
-    wrong += across(state, options)
-    wrong += violations(tube.name, tube.kind, options, needs_capacity=tube.rules.needs_capacity)
-    return [(f"options.{path}", text) for path, text in wrong]
+    return None if tube is None else _refusal(state, tube, _changed(tube, command))
 
 
 def _refusal(state: QueueState, tube: QueueTube, options: TubeOptions) -> Refusal | None:
     """Return why a tube cannot get these options, or None."""
-    wrong = _faults(state, tube, options)
-    if wrong:
-        field, text = wrong[0]
-        return Refusal(
-            Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, "kind": tube.kind.name},
-            tuple(wrong),
-        )  # fmt: skip
+    found = (
+        *_refusals_of_fixed(tube, options),
+        refusal_of_dead_letter_tube(state, options, "options"),
+        refusal_of_options(
+            tube.name, tube.kind, options, "options", needs_capacity=tube.rules.needs_capacity
+        ),
+    )
+    refusals = [refusal for refusal in found if refusal is not None]
+    if refusals:
+        return first_of(refusals)
     count = sum(tube.counters.states)
-    for name, essence in WHILE_EMPTY.items():
-        old, new = getattr(tube.options, name), getattr(options, name)
-        if count and essence(old) != essence(new):
+    for name in _changed_essence(tube, options):
+        if count:
             return Refusal(
                 Reason.TUBE_BUSY,
                 f"{name} can change only while the tube is empty; it has {count} tasks",
                 {"field": name, "tasks": str(count)},
             )
     return None
+
+
+def _refusals_of_fixed(tube: QueueTube, options: TubeOptions) -> Iterator[Refusal]:
+    """Yield the changes of options that can never change."""
+    metadata = {"kind": tube.kind.name}
+    for name, shown in FIXED.items():
+        if getattr(options, name) != getattr(tube.options, name):
+            yield invalid(f"options.{shown}", "is fixed when the tube is created", metadata)
+    if tube.is_temporary:
+        # The tasks of a temporary tube are in another queue, so their number is not known here.
+        for name in _changed_essence(tube, options):
+            text = "is fixed when a temporary tube is created"
+            yield invalid(f"options.{name}", text, metadata)
+
+
+def _changed_essence(tube: QueueTube, options: TubeOptions) -> Sequence[str]:
+    """Return the options of ``WHILE_EMPTY`` that would change."""
+    return [
+        name
+        for name, essence in WHILE_EMPTY.items()
+        if essence(getattr(options, name)) != essence(getattr(tube.options, name))
+    ]
 
 
 def _predict(prediction: ReadyPrediction, command: UpdateTube) -> None:

@@ -11,7 +11,7 @@ from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
 from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.operations.tubes import refusal_to_drop
-from taskraft_service.queue.operations.update_tube import UpdateTube, faults_of_update
+from taskraft_service.queue.operations.update_tube import UpdateTube, refusal_of_tube_update
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import ScheduleView
 from taskraft_service.queue.state.watch import TaskWatch
@@ -114,9 +114,9 @@ class LeaderReaders:
         tube = self._state.tubes.get(name)
         return refusal_to_drop(tube) if tube is not None else None
 
-    def faults_of_update(self, command: UpdateTube) -> Sequence[tuple[str, str]]:
-        """Return the invalid fields of an update of a tube, each with the reason."""
-        return faults_of_update(self._state, command)
+    def refusal_of_tube_update(self, command: UpdateTube) -> Refusal | None:
+        """Return why a tube cannot get the options of an update, or None."""
+        return refusal_of_tube_update(self._state, command)
 
     def remembers(self, request_id: str) -> bool:
         """Return whether the answer of a request with this id is remembered."""

@@ -6,13 +6,13 @@ queue in the memory of the leader, so no applied entry may put tasks into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Flag
 from functools import reduce
 from operator import or_
 from typing import Final, TypeAlias
 
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions
 from taskraft_service.queue.state.queue_state import QueueState
@@ -62,11 +62,18 @@ def out_of_reach(tube: QueueTube) -> Refusal:
     )
 
 
-def across(state: QueueState, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a dead-letter tube: both tubes must have the same durability."""
+def refusal_of_dead_letter_tube(
+    state: QueueState, options: TubeOptions, path: str
+) -> Refusal | None:
+    """Return why the options at ``path`` cannot name their dead-letter tube, or None.
+
+    Both tubes must have the same durability.
+    """
     target = state.tubes.get(options.dead_letter_tube)
-    if target is not None and target.options.durability is not options.durability:
-        yield "dead_letter_tube", f"names a tube that is {target.options.durability.name}"
+    if target is None or target.options.durability is options.durability:
+        return None
+    text = f"names a tube that is {target.options.durability.name}"
+    return invalid(f"{path}.dead_letter_tube", text, {"tube": target.name})
 
 
 def refusal_of_target(state: QueueState, name: str, field: str) -> Refusal | None:

@@ -10,7 +10,7 @@ from taskraft_service.queue.entities.retry_policy import (
     FACTOR_PERCENT_MAX,
     Exhausted,
     RetryPolicy,
-    retry_violations,
+    refusal_of_retry,
 )
 from taskraft_service.queue.entities.tube_options import (
     COUNT_MAX,
@@ -21,15 +21,22 @@ from taskraft_service.queue.entities.tube_options import (
     TtlScope,
     TubeKind,
     TubeOptions,
-    violations,
+    refusal_of_options,
 )
 
 FIFO, FIFOTTL, LIM, UTUBE = TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL
 
 
+def violations(kind, name, options, needs_capacity=True):
+    """Return the invalid options, each with what is wrong."""
+    refusal = refusal_of_options(name, kind, options, "options", needs_capacity=needs_capacity)
+    found = refusal.violations if refusal is not None else ()
+    return [(field.removeprefix("options."), text) for field, text in found]
+
+
 def at_fault(kind=UTUBE, name="mail", needs_capacity=True, **options):
     options = replace(TubeOptions(), **options)
-    return [path for path, _ in violations(name, kind, options, needs_capacity=needs_capacity)]
+    return [path for path, _ in violations(kind, name, options, needs_capacity)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_options_that_a_kind_does_not_support_are_named():
         ttl_policy=TtlPolicy.RESET,
         subqueue_concurrency=2,
     )
-    found = dict(violations("mail", FIFO, options))
+    found = dict(violations(FIFO, "mail", options))
     assert {path: text.split(" is not supported ")[0] for path, text in found.items()} == {
         "priority_order": "HIGHER_FIRST",
         "priority": "1",
@@ -140,7 +147,8 @@ def test_options_that_a_kind_does_not_support_are_named():
 def test_a_retry_policy_is_checked_at_its_limits(field, low, high):
     def wrong(number):
         given = {"backoff_ms": 0, "backoff_ms_max": 1_000, field: number}
-        return {path for path, _ in retry_violations(RetryPolicy(**given), "")}
+        refusal = refusal_of_retry(RetryPolicy(**given), "", "retry")
+        return {path.removeprefix("retry.") for path, _ in refusal.violations} if refusal else set()
 
     assert wrong(low) == wrong(high) == set()
     assert field in wrong(low - 1)
@@ -154,7 +162,9 @@ def test_a_retry_policy_is_consistent_with_itself_and_its_tube():
     last = RetryPolicy(1, exhausted=Exhausted.DEAD_LETTER)
     assert at_fault(retry=last) == ["retry.exhausted"]
     assert at_fault(retry=last, dead_letter_tube="letters") == []
-    assert not [*retry_violations(last, None)], "whether a task's tube has one is not known"
+    assert refusal_of_retry(last, None, "retry") is None, (
+        "whether a task's tube has one is not known"
+    )
 
 
 def test_all_faults_are_reported_at_once():
