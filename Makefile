@@ -8,7 +8,7 @@ RUN     = $(VENV)/bin/python
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage drills check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
+.PHONY: help setup demo test coverage drills slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -30,6 +30,9 @@ coverage: setup ## Measure the test coverage (T= as for test)
 
 drills: setup ## Run the tests with real processes: kills, cut links, full disks
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
+
+slow-links: setup ## Put tasks of all sizes over slow links between nodes, and print a table (ARGS="--rates 1 46")
+	@$(RUN) -m tests.cluster.slow_links_table $(ARGS)
 
 check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Check format, lint, types, imports, contract, stubs and manifests
 

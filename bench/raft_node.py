@@ -27,6 +27,7 @@ from taskraft_replication.core.types import (
     RaftRole,
     Roster,
     SnapshotMeta,
+    Term,
 )
 from taskraft_replication.machine import SnapshotReader, StagedState
 from taskraft_replication.node.config import NodeConfig
@@ -111,6 +112,12 @@ class DirectTransport:
 
     def set_preferred(self, chosen: PreferredSet) -> None:
         """See ``Peers``; a call costs nothing."""
+
+    def set_leading_term(self, term: Term) -> None:
+        """See ``Peers``; a call delivers whole messages."""
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        """See ``Peers``; never needed here."""
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``."""

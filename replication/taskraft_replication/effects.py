@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from taskraft_replication.core.types import Message, SnapshotMeta
+from taskraft_replication.core.types import MemberId, Message, SnapshotMeta, Term
 from taskraft_replication.machine import SnapshotReader
 
 T = TypeVar("T")
@@ -31,6 +31,12 @@ class Effects(Protocol):
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages to peers; messages may be lost."""
+
+    def set_leading_term(self, term: Term) -> None:
+        """Tell the peers from now on that this member leads in ``term``; 0: it does not lead."""
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        """Tell the leader of ``term`` that this member receives its bytes; may be lost."""
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a peer; then call ``RaftDriver.snapshot_sent``."""

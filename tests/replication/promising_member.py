@@ -103,6 +103,8 @@ class PromisingMember:
         self.machine = machine
         self.promises = promises
         self.sent: list[Message] = []
+        self.leading_terms: list[Term] = []
+        self.told_alive: list[tuple[MemberId, Term]] = []
         self.snapshots: list[tuple[Message, SnapshotReader]] = []
         self.log: dict[LogIndex, Entry] = {}
         """Entries that the leaders have sent since the start, after replacements."""
@@ -202,6 +204,12 @@ class PromisingMember:
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         assert content.index == meta.index
         self.snapshots.append((message, content))
+
+    def set_leading_term(self, term: Term) -> None:
+        self.leading_terms.append(term)
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        self.told_alive.append((leader, term))
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         self.storage_work.requested += 1

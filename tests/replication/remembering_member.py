@@ -79,6 +79,7 @@ class Member:
         """The beacons that came, each with the number of messages before it."""
         self.bad_beacon: bytes | None = None
         self.lost: list[int] = []
+        self.signs: list[tuple[str, MemberId, Term]] = []
         self.sent: list[bool] = []
         self.gone: list[MemberId] = []
         self.acquaintances: dict[MemberId, str] = {}
@@ -120,6 +121,14 @@ class Member:
         if beacon == self.bad_beacon:
             raise MessageMalformed("a bad beacon")
         self.beacons.append((member, beacon, len(self.received)))
+
+    def leader_alive(self, member: MemberId, term: Term) -> None:
+        self.signs.append(("leader", member, term))
+        self.changed.set()
+
+    def follower_alive(self, member: MemberId, term: Term) -> None:
+        self.signs.append(("follower", member, term))
+        self.changed.set()
 
     def unreachable(self, member: MemberId) -> None:
         self.lost.append(member)

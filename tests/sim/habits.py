@@ -37,7 +37,8 @@ class Habits:
     """Maximum number of members that join."""
     idle_share: float
     """Share of calls without commands, which fill the log cheaply."""
-
+    long_share: float
+    """Share of frames with entries that take long to arrive, and that other messages overtake."""
     disk: DiskPolicy
     """How long a disk may take."""
 
@@ -57,4 +58,5 @@ def habits_of(rng: Random) -> Habits:
         newcomers_max=rng.choice((4, 4, 12)),
         idle_share=rng.choice((0.0, 0.8, 0.8)),
         disk=DiskPolicy(rng.choice((2, 10, 10)), rng.choice((100, 600))),
+        long_share=rng.choice((0.0, 0.0, 0.3)),
     )

@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, Term
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.peers.contract import PreferredSet
-from taskraft_replication.peers.send_batcher import SendBatcher
+from taskraft_replication.peers.send_batcher import Room, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
+from tests.sim.network import Sign, SignKind
 from tests.sim.schedule import Event
+
+LONG_STEPS = (1, 40)
+"""How many times bytes of a long frame arrive before the frame is complete."""
+LONG_STEP_US = 20_000
 
 FULL_SHARE = 0.1
 FULL_US = (100, 5000)
@@ -31,28 +36,70 @@ class Process(Protocol):
 
     def carry(self, to: MemberId, frame: list[Message]) -> None: ...
 
+    def carry_sign(self, to: MemberId, sign: Sign) -> None: ...
+
 
 class Link:
     """The simulated counterpart of ``taskraft_replication.peers.link``."""
 
     def __init__(
-        self, process: Process, to: MemberId, rng: Random, leave: Callable[[Link], None]
+        self,
+        process: Process,
+        to: MemberId,
+        rng: Random,
+        leave: Callable[[Link], None],
+        long_share: float,
     ) -> None:
         self._process = process
         self._to = to
         self._rng = rng
         self._is_full = False
+        self._long_share = long_share
+        self._long: list[Message] = []
+        """The long frame that is being sent, as over a slow network."""
+        self._long_event: Event | None = None
+        self.leading_term = Term(0)
         self.batcher = SendBatcher(
             PeerSendQueue(*rng.choice(OUTBOXES)), lambda: leave(self), self._later
         )
 
     def depart(self) -> None:
         """Send the queued messages, now or when the connection has capacity again."""
-        for frame in self.batcher.frames(lambda: not self._is_full):
+        for frame in self.batcher.frames(self._room):
+            has_entries = any(message.entries for message in frame)
+            if has_entries and self._long_share and self._rng.random() < self._long_share:
+                self._long = frame
+                self._send_bytes(self._rng.randint(*LONG_STEPS))
+                continue
             self._process.carry(self._to, frame)
             if self._rng.random() < FULL_SHARE:
                 self._is_full = True
                 self._process.later(self._rng.randint(*FULL_US), "room", self._make_room)
+
+    def _room(self) -> Room:
+        if self._is_full:
+            return Room.NOTHING
+        return Room.SMALL if self._long else Room.ANYTHING
+
+    def drop_long(self) -> None:
+        """Give the long frame up."""
+        self._long = []
+        if self._long_event is not None:
+            self._long_event.cancel()
+            self._long_event = None
+
+    def _send_bytes(self, steps: int) -> None:
+        """Send bytes of the long frame, or its last ones if ``steps`` is 0."""
+        if steps:
+            if self.leading_term:
+                self._process.carry_sign(self._to, Sign(SignKind.LEADER, self.leading_term))
+            self._long_event = self._process.later(
+                LONG_STEP_US, "bytes", lambda: self._send_bytes(steps - 1)
+            )
+            return
+        frame, self._long = self._long, []
+        self._process.carry(self._to, frame)
+        self.depart()
 
     def _make_room(self) -> None:
         self._is_full = False
@@ -65,9 +112,13 @@ class Link:
 class Links:
     """The links of a member between two restarts, with its preferred followers."""
 
-    def __init__(self, process: Process, rng: Random, conf_state: ConfState) -> None:
+    def __init__(
+        self, process: Process, rng: Random, conf_state: ConfState, long_share: float
+    ) -> None:
         self._process = process
         self._rng = rng
+        self._long_share = long_share
+        self._leading_term = Term(0)
         self._links: dict[MemberId, Link] = {}
         self._leaving: list[Link] = []
         """Links with frames that are sent at the end of this event."""
@@ -84,7 +135,9 @@ class Links:
 
     def _to(self, to: MemberId) -> Link:
         if to not in self._links:
-            self._links[to] = Link(self._process, to, self._rng, self._leave)
+            link = Link(self._process, to, self._rng, self._leave, self._long_share)
+            link.leading_term = self._leading_term
+            self._links[to] = link
             self._choose(self._chosen)
         return self._links[to]
 
@@ -106,10 +159,20 @@ class Links:
         """Use another membership from now on."""
         self._preferred.membership_changed(conf_state)
 
+    def set_leading_term(self, term: Term) -> None:
+        """Note in which term this member leads; drop its appends if it does not."""
+        self._leading_term = term
+        for link in self._links.values():
+            link.leading_term = term
+            if not term:
+                link.batcher.drop_bulk()
+                link.drop_long()
+
     def broke(self, to: MemberId) -> None:
         """Drop the messages that are queued for a broken connection."""
         if to in self._links:
             self._links[to].batcher.clear()
+            self._links[to].drop_long()
 
     def _leave(self, link: Link) -> None:
         if self._process.is_in_event:

@@ -39,6 +39,7 @@ from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
+from tests.sim.network import Content, Sign, SignKind
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
@@ -75,7 +76,7 @@ class World(Protocol):
     workload: Workload
     habits: Habits
 
-    def send(self, to: MemberId, frame: list[Message], sender: Member) -> None: ...
+    def send(self, to: MemberId, frame: Content, sender: Member) -> None: ...
 
     def send_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
@@ -199,7 +200,7 @@ class Member:
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
-        self.links = Links(self, self._rng, self.driver.membership)
+        self.links = Links(self, self._rng, self.driver.membership, self.world.habits.long_share)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
         self.world.met(self, Moment.START)
 
@@ -211,7 +212,7 @@ class Member:
         self._events.clear()
         self._pump = None
         self._pumps_at_once = False
-        self.links = Links(self, self._rng, ConfState())
+        self.links = Links(self, self._rng, ConfState(), 0)
         self._synced = None
         if self.storage_thread.is_whole:
             self._synced = (self.view.last_index(), self.view.term(self.view.last_index()))
@@ -306,6 +307,15 @@ class Member:
             self.links.received(frame, self.driver.core.commit_index)
             self.driver.receive(frame)
 
+    def receive_sign(self, sender: MemberId, sign: Sign, incarnation: int) -> None:
+        """Handle a sign of life of an incarnation of a peer; a paused process misses it."""
+        if not self.is_running or self.is_paused or incarnation < self.heard.get(sender, 0):
+            return
+        if sign.kind is SignKind.LEADER:
+            self.driver.leader_alive(sender, sign.term)
+        else:
+            self.driver.follower_alive(sender, sign.term)
+
     def lost(self, to: MemberId) -> None:
         """Handle a broken connection to a peer."""
         self.links.broke(to)
@@ -368,6 +378,15 @@ class Member:
         for message in frame:
             self.world.invariants.promises.left(self, message)
         self.world.send(to, frame, self)
+
+    def carry_sign(self, to: MemberId, sign: Sign) -> None:
+        self.world.send(to, sign, self)
+
+    def set_leading_term(self, term: Term) -> None:
+        self.links.set_leading_term(term)
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        self.carry_sign(leader, Sign(SignKind.FOLLOWER, term))
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         self.world.invariants.check_installable(meta)

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from random import Random
 
-from taskraft_replication.core.types import MemberId, Message
+from taskraft_replication.core.types import MemberId, Message, Term
 from tests.sim.schedule import Event, Schedule
 
 Link = tuple[MemberId, MemberId]
 Frame = list[Message]
+
+
+class SignKind(Enum):
+    """Who lives."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign of life: bytes of a leader's unfinished frame, or a follower's answer to them."""
+
+    kind: SignKind
+    term: Term
+
+    def __str__(self) -> str:
+        return f"sign of a {self.kind.value}"
+
+
+Content = Frame | Sign
+"""What travels over a link."""
 
 
 class Network:
@@ -23,7 +47,7 @@ class Network:
         self,
         schedule: Schedule,
         rng: Random,
-        deliver: Callable[[Link, Frame, int], None],
+        deliver: Callable[[Link, Content, int], None],
         lost: Callable[[MemberId, MemberId], None],
     ) -> None:
         self._schedule = schedule
@@ -32,7 +56,7 @@ class Network:
         self._lost = lost
         self._busy_until: dict[Link, int] = {}
         self._under_way: dict[Link, list[Event]] = {}
-        self._stalled: dict[Link, list[tuple[Frame, int]]] = {}
+        self._stalled: dict[Link, list[tuple[Content, int]]] = {}
         self.cut: set[Link] = set()
         self.drop = 0.0
         self.double = 0.0
@@ -41,10 +65,10 @@ class Network:
         self.frames = 0
         self.messages = 0
 
-    def send(self, link: Link, frame: Frame, incarnation: int) -> None:
+    def send(self, link: Link, frame: Content, incarnation: int) -> None:
         """Accept messages that travel together, from the given incarnation of a member."""
         self.frames += 1
-        self.messages += len(frame)
+        self.messages += 1 if isinstance(frame, Sign) else len(frame)
         if link in self._stalled:
             self._stalled[link].append((frame, incarnation))
             return
@@ -56,14 +80,14 @@ class Network:
         if self._rng.random() < self.double:
             self._carry(link, frame, incarnation)
 
-    def _carry(self, link: Link, frame: Frame, incarnation: int) -> None:
+    def _carry(self, link: Link, frame: Content, incarnation: int) -> None:
         arrival = self._schedule.now_us + self._rng.randint(*self.delay_us)
         if self._rng.random() >= self.reorder:
             arrival = max(arrival, self._busy_until.get(link, 0))
             self._busy_until[link] = arrival
         event = self._schedule.after(
             arrival - self._schedule.now_us,
-            f"{link[0]}->{link[1]} {', '.join(message.kind.value for message in frame)}",
+            f"{link[0]}->{link[1]} {_label(frame)}",
             lambda: self._deliver(link, frame, incarnation),
         )
         under_way = self._under_way.setdefault(link, [])
@@ -102,3 +126,9 @@ class Network:
         self.drop = self.double = self.reorder = 0.0
         self.delay_us = (200, 2000)
         self.release()
+
+
+def _label(frame: Content) -> str:
+    if isinstance(frame, Sign):
+        return str(frame)
+    return ", ".join(message.kind.value for message in frame)

@@ -26,7 +26,7 @@ from tests.sim.faults import Faults
 from tests.sim.habits import habits_of
 from tests.sim.invariants import Invariants
 from tests.sim.member import TICK_US, Member, Piece
-from tests.sim.network import Frame, Link, Network
+from tests.sim.network import Content, Link, Network, Sign
 from tests.sim.operator import Operator
 from tests.sim.schedule import Schedule
 from tests.sim.violation import demand
@@ -99,7 +99,7 @@ class World:
         self.invariants = Invariants(self.members)
         self.habits = habits_of(Random(f"{seed} habits"))
         if is_scripted:
-            self.habits = replace(self.habits, disk=DiskPolicy())
+            self.habits = replace(self.habits, disk=DiskPolicy(), long_share=0.0)
         self.workload = Workload(self.counts, self.invariants, self.habits.idle_share)
         self.faults = Faults(self, Random(f"{seed} faults"))
         self.operator = Operator(self)
@@ -124,6 +124,7 @@ class World:
         message_bytes_max = self.rng.choice((100, 2000, 1 << 20))
         config = RaftConfig(
             member,
+            votes_show_activity=True,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=2,
             message_bytes_max=message_bytes_max,
@@ -356,12 +357,17 @@ class World:
 
     # Interface of the members
 
-    def send(self, to: MemberId, frame: Frame, sender: Member) -> None:
+    def send(self, to: MemberId, frame: Content, sender: Member) -> None:
         self.network.send((sender.id, to), frame, sender.incarnation)
 
-    def _deliver(self, link: Link, frame: Frame, incarnation: int) -> None:
+    def _deliver(self, link: Link, frame: Content, incarnation: int) -> None:
         member = self.members[link[1]]
-        if member.is_running:
+        if not member.is_running:
+            return
+        if isinstance(frame, Sign):
+            self.counts[str(frame)] += 1
+            member.act(lambda: member.receive_sign(link[0], frame, incarnation))
+        else:
             member.act(lambda: member.receive(frame, incarnation))
 
     def _lost(self, sender: MemberId, to: MemberId) -> None:

@@ -65,6 +65,10 @@ class RaftConfig:
     check_quorum: bool = True
     """Step down after an election timeout without a quorum; ignore vote requests while a leader is
     known."""
+    votes_show_activity: bool = False
+    """Count the voters of a new leader as active until the first quorum check. Otherwise it steps
+    down before their first answers can arrive if a round trip takes longer than an election
+    timeout."""
     async_storage_writes: bool = True
     message_bytes_max: int = MESSAGE_BYTES_MAX
     inflight_messages_max: int = INFLIGHT_MESSAGES_MAX

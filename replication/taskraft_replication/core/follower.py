@@ -12,10 +12,12 @@ from taskraft_replication.core.trace import MessageDropReason, SnapshotRestored
 from taskraft_replication.core.types import (
     NO_MEMBER,
     LogIndex,
+    MemberId,
     Message,
     MessageKind,
     RaftRole,
     Snapshot,
+    Term,
 )
 
 _APPEND_REPLY: Final = MessageKind.APPEND_REPLY
@@ -69,6 +71,17 @@ def on_snapshot(member: Member, message: Message) -> None:
     assert message.snapshot is not None
     _restore(member, message, message.snapshot)
     _accept(member, message, member.log.commit_index)
+
+
+def leader_alive(member: Member, sender: MemberId, term: Term) -> bool:
+    """Restart the election timeout if ``sender`` is known to lead in the current ``term``.
+
+    Called for bytes of a message that has not arrived completely. Tells whether it was restarted.
+    """
+    if member.role is not _FOLLOWER or member.leader != sender or member.term != term:
+        return False
+    member.election_elapsed = 0
+    return True
 
 
 def forget_leader(member: Member) -> None:

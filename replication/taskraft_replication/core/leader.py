@@ -30,7 +30,11 @@ def become_leader(member: Member) -> None:
     members = member.tracker
     assert joint_vote(members.configuration, members.votes) is VoteResult.WON, "not elected"
     assert member.config.member_id in members.voters, "the leader must be a voter"
+    granted = [voter for voter, is_granted in members.votes.items() if is_granted]
     member.reset(member.term)
+    if member.config.votes_show_activity:
+        for voter in granted:
+            members.progress[voter].recent_active = True
     member.leader = member.config.member_id
     own = member.tracker.progress[member.config.member_id]
     own.become_replicate()
@@ -126,6 +130,13 @@ def on_heartbeat_reply(member: Member, reply: Message) -> None:
     if reply.context:
         member.reads.acknowledge(reply.sender, reply.context)
         release_confirmed(member)
+
+
+def on_follower_alive(member: Member, follower: MemberId) -> None:
+    """Mark ``follower``, which receives the bytes of a message of this leader, as active."""
+    progress = member.tracker.progress.get(follower)
+    if progress is not None:
+        progress.recent_active = True
 
 
 def on_transfer_leader(member: Member, request: Message) -> None:

@@ -94,6 +94,19 @@ class RaftCore:
         """
         receive(self._member, message)
 
+    def leader_alive(self, leader: MemberId, term: Term) -> bool:
+        """Process that a part of a message came from ``leader``, which leads in ``term``.
+
+        Tells whether it counts as a sign of life, as a heartbeat would: this member must follow
+        this leader in this term. The leader may then be told so.
+        """
+        return follower.leader_alive(self._member, leader, term)
+
+    def follower_alive(self, member: MemberId, term: Term) -> None:
+        """Process that ``member`` follows this leader of ``term``, and receives its bytes."""
+        if self._member.role is RaftRole.LEADER and self._member.term == term:
+            leader.on_follower_alive(self._member, member)
+
     def report_unreachable(self, member: MemberId) -> None:
         """Report that the last message to ``member`` was probably lost."""
         if self._member.role is RaftRole.LEADER:

@@ -30,6 +30,7 @@ from taskraft_replication.core.types import (
     Ready,
     SnapshotMeta,
     SoftState,
+    Term,
 )
 from taskraft_replication.driver.applier import Applier
 from taskraft_replication.driver.disk_watch import DiskHandover, DiskPolicy, DiskWatch
@@ -109,6 +110,8 @@ class RaftDriver:
         self.membership = storage.memberships.at(machine.applied_index)
         """The membership, as far as changes are applied here."""
         self._is_pumping = False
+        self._is_alive_told = False
+        """Whether the leader was told in this tick that its bytes arrive."""
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
         storage.view.snapshot_source = self._snapshots.current
 
@@ -131,6 +134,7 @@ class RaftDriver:
 
     def tick(self) -> None:
         """Advance the clock by one tick."""
+        self._is_alive_told = False
         core, disk = self.core, self.disk
         was_stalled = disk.is_stalled
         disk.tick()
@@ -156,6 +160,19 @@ class RaftDriver:
         for message in messages:
             step(message)
         self._effects.request_pump()
+
+    def leader_alive(self, member: MemberId, term: Term) -> None:
+        """Process that bytes arrive from ``member``, which leads in ``term``.
+
+        The leader is told at most once in a tick.
+        """
+        if self.core.leader_alive(member, term) and not self._is_alive_told:
+            self._is_alive_told = True
+            self._effects.send_alive(member, term)
+
+    def follower_alive(self, member: MemberId, term: Term) -> None:
+        """Process that the bytes of this leader of ``term`` arrive at ``member``."""
+        self.core.follower_alive(member, term)
 
     def receive_snapshot(self, message: Message, incoming: IncomingSnapshot, done: Done) -> None:
         """Process a snapshot whose content has arrived completely; then call ``done``."""
@@ -300,8 +317,11 @@ class RaftDriver:
     def _change_role(self, state: SoftState) -> None:
         was_leader = self._soft_state.role is RaftRole.LEADER
         self._soft_state = state
+        is_leader = state.role is RaftRole.LEADER
+        if is_leader or was_leader:
+            self._effects.set_leading_term(self.core.term if is_leader else Term(0))
         self._handover.role_changed(state.role)
-        if was_leader and state.role is not RaftRole.LEADER:
+        if was_leader and not is_leader:
             if self.disk.is_stalled:
                 # Entries are applied here only after the disk has answered, perhaps never.
                 self._proposals.lose_all("leadership was lost, and the disk does not answer")

@@ -64,6 +64,7 @@ class NodeConfig:
             member_id=self.member_id,
             election_ticks=self.election_ticks,
             heartbeat_ticks=self.heartbeat_ticks,
+            votes_show_activity=True,
         )
         object.__setattr__(self, "core", core)
 

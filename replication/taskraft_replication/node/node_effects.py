@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from taskraft_replication.background import Background
 from taskraft_replication.beacons import Beacons
-from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
+from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta, Term
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.effects import StorageWork
@@ -72,6 +72,16 @@ class NodeEffects:
         """See ``Effects``."""
         if self.peers is not None:
             self.peers.send(messages)
+
+    def set_leading_term(self, term: Term) -> None:
+        """See ``Effects``."""
+        if self.peers is not None:
+            self.peers.set_leading_term(term)
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        """See ``Effects``."""
+        if self.peers is not None:
+            self.peers.send_alive(leader, term)
 
     def set_preferred(self, chosen: PreferredSet) -> None:
         """Send entries at once to the preferred followers only."""
@@ -174,6 +184,16 @@ class PeerReceiver:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on
             self._host.fail(error)
+
+    def leader_alive(self, member: MemberId, term: Term) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._driver.leader_alive(member, term)
+
+    def follower_alive(self, member: MemberId, term: Term) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._driver.follower_alive(member, term)
 
     def make_beacon(self) -> bytes:
         """See ``Receiver``."""

@@ -6,7 +6,7 @@ sees only messages that another core could have sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -47,6 +47,12 @@ _KIND_IN: Final[Mapping[int, MessageKind]] = {
     number: MessageKind(name) for name, number in _KIND_OUT.items()
 }
 _WITH_BEACON: Final = frozenset({MessageKind.HEARTBEAT, MessageKind.HEARTBEAT_REPLY})
+_LARGE_BYTES: Final = 16 << 10
+"""Size from which the data of an entry is not copied into the encoded message."""
+_MESSAGES_TAG: Final = bytes((pb.Frame.MESSAGES_FIELD_NUMBER << 3 | 2,))
+_ENTRIES_TAG: Final = bytes((pb.RaftMessage.ENTRIES_FIELD_NUMBER << 3 | 2,))
+_DATA_TAG: Final = bytes((pb.RaftEntry.DATA_FIELD_NUMBER << 3 | 2,))
+"""Tags of fields with a length, as protobuf encodes them."""
 _ENTRY_KIND_OUT: Final = (pb.NORMAL, pb.CONF_CHANGE, pb.CONF_CHANGE_V2)
 _ENTRY_KIND_IN: Final[Mapping[int, EntryKind]] = {
     pb.NORMAL: EntryKind.NORMAL,
@@ -60,6 +66,13 @@ def encode_message(message: Message) -> pb.RaftMessage:
 
     Snapshots and local messages are not encoded.
     """
+    encoded = _encode_fields(message)
+    _add_entries(encoded, message.entries)
+    return encoded
+
+
+def _encode_fields(message: Message) -> pb.RaftMessage:
+    """Return the encoded message without its entries."""
     # Setting only the non-default fields, one by one, costs half as much as keyword arguments.
     encoded = pb.RaftMessage(
         kind=_KIND_OUT[message.kind.value],
@@ -78,14 +91,17 @@ def encode_message(message: Message) -> pb.RaftMessage:
         encoded.reject_hint = message.reject_hint
     if message.context:
         encoded.context = message.context
-    for entry in message.entries:
+    return encoded
+
+
+def _add_entries(encoded: pb.RaftMessage, entries: Iterable[Entry]) -> None:
+    for entry in entries:
         encoded.entries.add(
             term=entry.term,
             index=entry.index,
             data=entry.data,
             kind=pb.NORMAL if entry.kind is EntryKind.NORMAL else _ENTRY_KIND_OUT[entry.kind.value],
         )
-    return encoded
 
 
 class Frame(NamedTuple):
@@ -101,14 +117,51 @@ def has_heartbeat(messages: Sequence[Message]) -> bool:
     return not _WITH_BEACON.isdisjoint([message.kind for message in messages])
 
 
-def encode_frame(messages: Sequence[Message], make_beacon: Callable[[], bytes]) -> bytes:
-    """Return the frame with these messages to one peer, with a beacon if one is a heartbeat."""
+def encode_frame(messages: Sequence[Message], make_beacon: Callable[[], bytes]) -> Sequence[bytes]:
+    """Return the frame with these messages to one peer, with a beacon if one is a heartbeat.
+
+    The frame is returned in parts. The data of a large entry is a part of its own and is not
+    copied: to copy an entry of 16 MiB into a frame takes long enough to miss a heartbeat.
+    """
     frame = pb.Frame()
-    frame.messages.extend(map(encode_message, messages))
     if has_heartbeat(messages):
         frame.beacon = make_beacon()
         assert len(frame.beacon) <= BEACON_BYTES_MAX
-    return frame.SerializeToString()
+    if not any(len(entry.data) >= _LARGE_BYTES for each in messages for entry in each.entries):
+        frame.messages.extend(map(encode_message, messages))
+        return (frame.SerializeToString(),)
+    parts = [frame.SerializeToString()]
+    for message in messages:
+        parts += _with_length(_MESSAGES_TAG, _message_parts(message))
+    return parts
+
+
+def _message_parts(message: Message) -> list[bytes]:
+    parts = [_encode_fields(message).SerializeToString()]
+    small = pb.RaftMessage()
+    for entry in message.entries:
+        if len(entry.data) < _LARGE_BYTES:
+            _add_entries(small, (entry,))
+            continue
+        around = pb.RaftMessage()
+        _add_entries(around, (Entry(entry.term, entry.index, b"", entry.kind),))
+        fields = around.entries[0].SerializeToString()
+        parts.append(small.SerializeToString())
+        small.Clear()
+        parts += _with_length(_ENTRIES_TAG, [fields, *_with_length(_DATA_TAG, [entry.data])])
+    parts.append(small.SerializeToString())
+    return parts
+
+
+def _with_length(tag: bytes, parts: Sequence[bytes]) -> list[bytes]:
+    """Return a field whose content has these parts."""
+    left = sum(map(len, parts))
+    length = bytearray()
+    while left > 0x7F:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    length.append(left)
+    return [tag + length, *parts]
 
 
 def decode_frame(raw: bytes) -> Frame:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
 from taskraft_replication.errors import DirectoryRefused
 from taskraft_replication.machine import SnapshotReader
 
@@ -69,6 +69,12 @@ class Receiver(Protocol):
             MessageMalformed: no member can have sent this beacon.
         """
 
+    def leader_alive(self, member: MemberId, term: Term) -> None:
+        """Bytes of an unfinished frame arrived from ``member``, which leads in ``term``."""
+
+    def follower_alive(self, member: MemberId, term: Term) -> None:
+        """The bytes of this member, the leader of ``term``, arrive at ``member``."""
+
     def unreachable(self, member: MemberId) -> None:
         """Messages to ``member`` were lost."""
 
@@ -103,6 +109,15 @@ class Peers(Protocol):
 
     def set_preferred(self, chosen: PreferredSet) -> None:
         """Send entries at once to these followers; the others may get them later."""
+
+    def set_leading_term(self, term: Term) -> None:
+        """Set the term in which this member leads.
+
+        With 0, it does not lead any more, and the queued appends are dropped.
+        """
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        """Tell the leader of ``term`` that its bytes arrive here; may be lost."""
 
     def set_roster(self, roster: Roster) -> None:
         """Update members and addresses; links to removed members are closed."""

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from taskraft_replication.peers.pieces import FrameListener, PieceReader, PieceWriter
+from taskraft_replication.core.types import Term
+from taskraft_replication.peers.pieces import PIECE_BYTES, FrameListener, PieceReader, PieceWriter
 
 MAGIC: Final = b"TASKRAFT"
 """Distinguishes frame connections from HTTP/2 ("PRI") and from TLS (0x16)."""
@@ -31,8 +33,9 @@ READY: Final = b"!"
 TICKET_BYTES: Final = 16
 BEGIN_SECONDS: Final = 5.0
 """Maximum time to open a frame connection."""
-UNSENT_BYTES_MAX: Final = 1 << 20
-"""Unsent bytes above which messages stay in the send queue, where they can be merged."""
+UNSENT_BYTES_MAX: Final = 64 << 10
+"""Unsent bytes that the kernel takes. Messages beyond it stay in the send queue, where they can be
+merged and overtaken."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,6 +63,8 @@ class FrameSender(asyncio.Protocol):
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_lost = False
         self.is_full = False
+        self.leading_term = Term(0)
+        """Term in which this member leads; 0 if it does not lead."""
 
     async def ready(self) -> None:
         """Wait until the receiver is ready for TLS.
@@ -71,14 +76,40 @@ class FrameSender(asyncio.Protocol):
 
     def begin(self, transport: asyncio.Transport) -> None:
         """Send with ``transport`` from now on."""
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        # What the kernel does not take at once is not followed by more.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
 
-    def write(self, frame: bytes) -> None:
-        """Send a frame; the transport buffers what the socket does not take."""
+    @property
+    def is_within_frame(self) -> bool:
+        """Whether a long frame is being sent, which only small frames may overtake."""
+        return self._pieces.is_within_frame
+
+    def write(self, frame: Sequence[bytes]) -> None:
+        """Send a frame in parts, or begin to send it if it is long; see ``continue_frame``."""
         assert self._transport is not None, "begin() comes before write()"
-        for piece in self._pieces.pieces(frame):
-            self._transport.write(piece)
+        if sum(map(len, frame)) <= PIECE_BYTES:
+            self._transport.write(self._pieces.whole(b"".join(frame), self.leading_term))
+        else:
+            self._pieces.begin(frame)
+            self.continue_frame()
+
+    def continue_frame(self) -> bool:
+        """Send the next piece of a long frame if it has room; tell whether it was sent."""
+        if self.is_full or self._transport is None or not self._pieces.is_within_frame:
+            return False
+        self._transport.write(self._pieces.next(self.leading_term))
+        return True
+
+    def drop_frame(self) -> None:
+        """Give up the long frame that is being sent, if there is one."""
+        if self._transport is not None and self._pieces.is_within_frame:
+            self._transport.write(self._pieces.drop())
+
+    def write_alive(self, term: Term) -> None:
+        """Send a sign of life to the leader of ``term``, unless the connection is full."""
+        if self._transport is not None and not self.is_full:
+            self._transport.write(self._pieces.alive(term))
 
     def close(self) -> None:
         """Close the connection; unsent bytes are lost."""
@@ -124,6 +155,7 @@ async def connect(
     async with asyncio.timeout(BEGIN_SECONDS):
         transport: asyncio.Transport
         transport, _ = await loop.create_connection(lambda: sender, host.strip("[]"), int(port))
+        _limit_unsent(transport)
         try:
             if tls is None:
                 transport.write(MAGIC + PLAIN + ticket)
@@ -141,6 +173,13 @@ async def connect(
             raise
     sender.begin(transport)
     return sender
+
+
+def _limit_unsent(transport: asyncio.Transport) -> None:
+    """Let the kernel take few bytes that it cannot send yet: nothing overtakes them any more."""
+    transport.set_write_buffer_limits(high=1, low=0)
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
 
 
 # ---------------------------------------------------------------------------------- the receiver

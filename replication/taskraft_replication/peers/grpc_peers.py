@@ -13,7 +13,7 @@ from grpc import aio
 
 from taskraft_replication.background import Background
 from taskraft_replication.core.config import ENTRY_BYTES_MAX
-from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
 from taskraft_replication.errors import DirectoryRefused, SnapshotBroken
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.membership.roster import find, was_removed
@@ -78,6 +78,7 @@ class GrpcPeers:
         self._security = security
         self.roster = Roster()
         self._chosen: PreferredSet = None
+        self._leading_term = Term(0)
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
         self._nodes: dict[MemberId, str] = {}
@@ -133,6 +134,18 @@ class GrpcPeers:
         for member, link in self._links.items():
             link.batcher.may_delay = chosen is not None and member not in chosen
 
+    def set_leading_term(self, term: Term) -> None:
+        """See ``Peers``."""
+        self._leading_term = term
+        for link in self._links.values():
+            link.set_leading_term(term)
+
+    def send_alive(self, leader: MemberId, term: Term) -> None:
+        """See ``Peers``."""
+        link = self._links.get(leader)
+        if link is not None:
+            link.send_alive(term)
+
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``.
 
@@ -182,6 +195,7 @@ class GrpcPeers:
         )
         link = PeerLink(member, channel, open_connection, self.membership, self)
         self._links[member] = link
+        link.set_leading_term(self._leading_term)
         link.batcher.may_delay = self._chosen is not None and member not in self._chosen
 
     def hello_received(self, hello: pb.Hello, node: str) -> None:

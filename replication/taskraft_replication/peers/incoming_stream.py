@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskraft_replication.core.types import MemberId
+from taskraft_replication.core.types import MemberId, Term
 from taskraft_replication.errors import MessageMalformed, PeerRefused
 from taskraft_replication.peers.codec import decode_frame
+from taskraft_replication.peers.contract import Receiver
 from taskraft_replication.peers.grpc_peers import GrpcPeers
 from taskraft_replication.peers.handshake import PeerIncarnations, check_directory
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -36,11 +37,7 @@ class IncomingStream:
             MessageMalformed: the frame is not one, or is on the wrong stream.
         """
         hello = self._hello
-        if not self._incarnations.is_current(hello):
-            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
-        peers = self._groups[hello.group_id]
-        # The member may have been removed since the handshake.
-        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
+        receiver = self._receiver()
         messages, beacon = decode_frame(frame)
         for message in messages:
             if message.sender != hello.sender or message.to != hello.receiver:
@@ -48,5 +45,23 @@ class IncomingStream:
                     f"a message from {message.sender} to {message.to} is on the wrong stream"
                 )
         if beacon is not None:
-            peers.receiver.receive_beacon(MemberId(hello.sender), beacon)
-        peers.receiver.receive(messages)
+            receiver.receive_beacon(MemberId(hello.sender), beacon)
+        receiver.receive(messages)
+
+    def bytes_arrived(self, term: Term) -> None:
+        """See ``FrameListener``; raises PeerRefused as ``frame_arrived`` does."""
+        self._receiver().leader_alive(MemberId(self._hello.sender), term)
+
+    def alive_arrived(self, term: Term) -> None:
+        """See ``FrameListener``; raises PeerRefused as ``frame_arrived`` does."""
+        self._receiver().follower_alive(MemberId(self._hello.sender), term)
+
+    def _receiver(self) -> Receiver:
+        """Return the member that the stream is for, if the peer may still talk to it."""
+        hello = self._hello
+        if not self._incarnations.is_current(hello):
+            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+        peers = self._groups[hello.group_id]
+        # The member may have been removed since the handshake.
+        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
+        return peers.receiver

@@ -16,13 +16,13 @@ import grpc
 from grpc import aio
 
 from taskraft_replication.background import run_beside
-from taskraft_replication.core.types import MemberId, Message
+from taskraft_replication.core.types import MemberId, Message, Term
 from taskraft_replication.errors import DirectoryRefused, PeerRefused
 from taskraft_replication.peers.codec import encode_frame
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.frame_connection import FrameSender
 from taskraft_replication.peers.handshake import EXPELLED_KEY, expulsion_error, hello_to
-from taskraft_replication.peers.send_batcher import SendBatcher
+from taskraft_replication.peers.send_batcher import Room, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
@@ -77,6 +77,7 @@ class PeerLink:
         self.channel = channel
         self._connect = connect
         self._frames: FrameSender | None = None
+        self._leading_term = Term(0)
         self._own = own
         self._events = events
         self._is_closed = False
@@ -100,14 +101,35 @@ class PeerLink:
         """Send the queued messages: at once if one is urgent, otherwise after a delay."""
         self.batcher.flush_soon()
 
-    def _has_room(self) -> bool:
-        return self._frames is not None and not self._frames.is_full
+    def set_leading_term(self, term: Term) -> None:
+        """Note in which term this member leads; with 0, it does not lead, and drops its appends."""
+        self._leading_term = term
+        if not term:
+            self.batcher.drop_bulk()
+        if self._frames is not None:
+            self._frames.leading_term = term
+            if not term:
+                self._frames.drop_frame()
+
+    def send_alive(self, term: Term) -> None:
+        """Tell the peer, the leader of ``term``, that its bytes arrive."""
+        if self._frames is not None:
+            self._frames.write_alive(term)
+
+    def _room(self) -> Room:
+        frames = self._frames
+        if frames is None or frames.is_full:
+            return Room.NOTHING
+        return Room.SMALL if frames.is_within_frame else Room.ANYTHING
 
     def _flush(self) -> None:
-        """Send all queued frames, as far as the connection takes them."""
-        for frame in self.batcher.frames(self._has_room):
-            assert self._frames is not None
-            self._frames.write(encode_frame(frame, self._events.make_beacon))
+        """Send the queued frames, as far as the connection takes them."""
+        is_going_on = True
+        while is_going_on:
+            for frame in self.batcher.frames(self._room):
+                assert self._frames is not None
+                self._frames.write(encode_frame(frame, self._events.make_beacon))
+            is_going_on = self._frames is not None and self._frames.continue_frame()
 
     def reset_backoff(self) -> None:
         """Retry the connection now: the peer has contacted this member."""
@@ -159,6 +181,7 @@ class PeerLink:
             # message, perhaps a vote request, would be lost.
             call.add_done_callback(lambda _: self._wake.set())
             self._frames = await self._connect(answer.connection_ticket, self._wake.set)
+            self._frames.leading_term = self._leading_term
             while not (call.done() or self._frames.is_lost):
                 self._wake.clear()
                 self._flush()

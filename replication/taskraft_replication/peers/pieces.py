@@ -4,23 +4,29 @@ A piece is a header and up to ``PIECE_BYTES`` of one frame. The header has a che
 so that a damaged length is noticed before the receiver waits for the bytes. The checksum of the
 header is seeded with the number of the piece on its connection: a piece that is lost, repeated or
 out of place is damage too.
+
+A long frame takes several pieces. Frames of one piece may come between them: they overtake it. The
+header names the term in which the sender leads. A follower can then count the bytes of a frame
+that has not arrived completely as a sign of life of its leader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import google_crc32c
 
+from taskraft_replication.core.types import Term
 from taskraft_replication.errors import ReplicationError
 
 PIECE_BYTES: Final = 64 << 10
 """Maximum bytes of a frame in one piece: half a second at 1 Mbit/s, 11 ms at 46 Mbit/s."""
 
-_HEAD: Final = Struct(">BIII")  # kind, bytes in the piece, bytes of the frame, crc of the bytes
+_HEAD: Final = Struct(">BIIQI")  # kind, bytes in the piece, bytes of the frame, term, crc
 _HEAD_CRC: Final = Struct(">I")
 HEAD_BYTES: Final = _HEAD.size + _HEAD_CRC.size
 _COUNT_MASK: Final = (1 << 32) - 1
@@ -39,39 +45,107 @@ class PieceKind(IntEnum):
     """The beginning of a frame."""
     NEXT = 3
     """The continuation of the frame that began last."""
+    DROP = 4
+    """The rest of the frame that began last is not sent."""
+    ALIVE = 5
+    """The sender follows the receiver in the term, and receives its bytes."""
 
 
 class FrameListener(Protocol):
-    """Receives the content of a frame connection, in order."""
+    """Receives the content of a frame connection, in order.
+
+    An exception closes the connection.
+    """
 
     def frame_arrived(self, frame: bytes) -> None:
-        """Process a frame; an exception closes the connection."""
+        """Process a frame."""
+
+    def bytes_arrived(self, term: Term) -> None:
+        """Process that bytes of an unfinished frame came from the leader of ``term``."""
+
+    def alive_arrived(self, term: Term) -> None:
+        """Process a sign of life of a follower in ``term``."""
 
 
 class PieceWriter:
-    """Numbers and encodes the pieces of one connection."""
+    """Cuts the frames of one connection, and numbers and encodes the pieces."""
 
-    __slots__ = ("_count",)
+    __slots__ = ("_count", "_frame_bytes", "_kind", "_left", "_offset")
 
     def __init__(self) -> None:
         self._count = 0
         """Pieces so far."""
+        self._left: deque[bytes] = deque()
+        """Parts of the long frame that are still to be sent."""
+        self._offset = 0
+        """Bytes of the first part that were sent."""
+        self._frame_bytes = 0
+        """Length of the long frame."""
+        self._kind = PieceKind.FIRST
+        """Kind of the next piece of the long frame."""
 
-    def pieces(self, frame: bytes) -> Iterator[bytes]:
-        """Yield the pieces of a frame, encoded."""
-        size = len(frame)
-        if size <= PIECE_BYTES:
-            yield self._encode(PieceKind.WHOLE, frame, size)
-            return
-        for offset in range(0, size, PIECE_BYTES):
-            kind = PieceKind.NEXT if offset else PieceKind.FIRST
-            yield self._encode(kind, frame[offset : offset + PIECE_BYTES], size)
+    @property
+    def is_within_frame(self) -> bool:
+        """Whether a long frame has begun and not ended."""
+        return bool(self._left)
 
-    def _encode(self, kind: PieceKind, content: bytes, frame_bytes: int) -> bytes:
-        head = _HEAD.pack(kind, len(content), frame_bytes, google_crc32c.value(content))
+    def whole(self, frame: bytes, term: Term) -> bytes:
+        """Return a frame as one piece; it may overtake a long frame."""
+        assert len(frame) <= PIECE_BYTES
+        return self._encode(PieceKind.WHOLE, term, frame, len(frame))
+
+    def begin(self, parts: Sequence[bytes]) -> None:
+        """Begin a long frame that consists of ``parts``; ``next`` returns its pieces."""
+        assert not self._left, "one long frame at a time"
+        self._left.extend(filter(None, parts))
+        self._offset = 0
+        self._frame_bytes = sum(map(len, parts))
+        self._kind = PieceKind.FIRST
+        assert self._frame_bytes > PIECE_BYTES
+
+    def next(self, term: Term) -> bytes:
+        """Return the next piece of the long frame."""
+        assert self._left
+        content: list[bytes] = []
+        room = PIECE_BYTES
+        while room and self._left:
+            part = self._left[0][self._offset : self._offset + room]
+            content.append(part)
+            room -= len(part)
+            self._offset += len(part)
+            if self._offset == len(self._left[0]):
+                self._left.popleft()
+                self._offset = 0
+        kind, self._kind = self._kind, PieceKind.NEXT
+        return self._encode(kind, term, b"".join(content), self._frame_bytes)
+
+    def drop(self) -> bytes:
+        """Give the long frame up; return the piece that says so."""
+        assert self._left
+        self._left.clear()
+        return self._encode(PieceKind.DROP, Term(0))
+
+    def alive(self, term: Term) -> bytes:
+        """Return a sign of life of a follower in ``term``."""
+        return self._encode(PieceKind.ALIVE, term)
+
+    def _encode(
+        self, kind: PieceKind, term: Term, content: bytes = b"", frame_bytes: int = 0
+    ) -> bytes:
+        head = _HEAD.pack(kind, len(content), frame_bytes, term, google_crc32c.value(content))
         head_crc = google_crc32c.extend(self._count, head)
         self._count = (self._count + 1) & _COUNT_MASK
         return head + _HEAD_CRC.pack(head_crc) + content
+
+
+class _Head(NamedTuple):
+    """A decoded header."""
+
+    kind: int
+    size: int
+    frame_bytes: int
+    term: Term
+    crc: int
 
 
 class PieceReader:
@@ -84,7 +158,16 @@ class PieceReader:
         frame_bytes_max: maximum length of a frame.
     """
 
-    __slots__ = ("_count", "_frame", "_frame_bytes", "_frame_bytes_max", "_listener", "_unread")
+    __slots__ = (
+        "_count",
+        "_frame",
+        "_frame_bytes",
+        "_frame_bytes_max",
+        "_head",
+        "_listener",
+        "_term",
+        "_unread",
+    )
 
     def __init__(self, listener: FrameListener, frame_bytes_max: int) -> None:
         self._listener = listener
@@ -92,10 +175,14 @@ class PieceReader:
         self._count = 0
         """Complete pieces so far."""
         self._unread = bytearray()
+        self._head: _Head | None = None
+        """Header of the piece that is arriving."""
+        self._term = Term(0)
+        """Term in which the sender leads; 0 if it does not lead."""
         self._frame = bytearray()
-        """The beginning of the frame whose pieces are arriving."""
+        """The beginning of the long frame whose pieces are arriving."""
         self._frame_bytes = 0
-        """Length of that frame; 0 between frames."""
+        """Length of that frame; 0 between long frames."""
 
     @property
     def held_bytes(self) -> int:
@@ -111,46 +198,58 @@ class PieceReader:
         """
         unread = self._unread
         unread += data
-        begin, end = 0, len(unread)
-        while end - begin >= HEAD_BYTES:
-            head = bytes(unread[begin : begin + HEAD_BYTES])
-            kind, size, frame_bytes, crc = self._checked_head(head)
-            behind = begin + HEAD_BYTES + size
-            if behind > end:
+        begin = 0
+        while (head := self._head or self._next_head(begin)) is not None:
+            content_at = begin + HEAD_BYTES
+            end = content_at + head.size
+            if end > len(unread):
                 break
-            content = bytes(unread[begin + HEAD_BYTES : behind])
-            if google_crc32c.value(content) != crc:
+            content = bytes(unread[content_at:end])
+            if google_crc32c.value(content) != head.crc:
                 raise FrameInvalid(f"piece {self._count} of the connection fails its checksum")
-            begin = behind
+            begin = end
+            self._head = None
             self._count = (self._count + 1) & _COUNT_MASK
-            self._take(kind, content, frame_bytes)
+            self._take(head, content)
         del unread[:begin]
+        if self._term and (self._head is not None or self._frame_bytes):
+            self._listener.bytes_arrived(self._term)
 
-    def _checked_head(self, head: bytes) -> tuple[int, int, int, int]:
-        """Return kind, length, length of the frame and checksum of the next piece."""
-        (head_crc,) = _HEAD_CRC.unpack_from(head, _HEAD.size)
-        if google_crc32c.extend(self._count, head[: _HEAD.size]) != head_crc:
+    def _next_head(self, begin: int) -> _Head | None:
+        """Return the header at ``begin`` once it has arrived completely."""
+        raw = bytes(self._unread[begin : begin + HEAD_BYTES])
+        if len(raw) < HEAD_BYTES:
+            return None
+        (head_crc,) = _HEAD_CRC.unpack_from(raw, _HEAD.size)
+        if google_crc32c.extend(self._count, raw[: _HEAD.size]) != head_crc:
             raise FrameInvalid(f"the header of piece {self._count} fails its checksum")
-        kind, size, frame_bytes, crc = _HEAD.unpack_from(head)
-        if size > min(frame_bytes, PIECE_BYTES):
-            raise FrameInvalid(f"a piece of {size} bytes is too long")
-        if frame_bytes > self._frame_bytes_max:
+        head = _Head._make(_HEAD.unpack_from(raw))
+        if head.size > min(head.frame_bytes, PIECE_BYTES):
+            raise FrameInvalid(f"a piece of {head.size} bytes is too long")
+        if head.frame_bytes > self._frame_bytes_max:
             raise FrameInvalid(
-                f"a frame of {frame_bytes} bytes exceeds the limit of {self._frame_bytes_max} bytes"
+                f"a frame of {head.frame_bytes} bytes exceeds the limit of "
+                f"{self._frame_bytes_max} bytes"
             )
-        return kind, size, frame_bytes, crc
+        self._head = head
+        if head.kind != PieceKind.ALIVE:
+            self._term = head.term
+        return head
 
-    def _take(self, kind: int, content: bytes, frame_bytes: int) -> None:
+    def _take(self, head: _Head, content: bytes) -> None:
+        kind = head.kind
         if kind == PieceKind.WHOLE:
-            if len(content) != frame_bytes:
+            if head.size != head.frame_bytes:
                 raise FrameInvalid("a whole frame is in one piece")
             self._listener.frame_arrived(content)
-        elif not content:
-            raise FrameInvalid(f"a piece without content is of kind {kind}")
-        elif kind == PieceKind.FIRST and not self._frame_bytes:
-            self._frame_bytes = frame_bytes
+        elif kind == PieceKind.ALIVE and not content:
+            self._listener.alive_arrived(head.term)
+        elif kind == PieceKind.DROP and self._frame_bytes:
+            self._end_frame()
+        elif kind == PieceKind.FIRST and not self._frame_bytes and content:
+            self._frame_bytes = head.frame_bytes
             self._frame += content
-        elif kind == PieceKind.NEXT and frame_bytes == self._frame_bytes:
+        elif kind == PieceKind.NEXT and head.frame_bytes == self._frame_bytes and content:
             self._continue(content)
         else:
             raise FrameInvalid(f"a piece of kind {kind} is out of place")
@@ -162,6 +261,9 @@ class PieceReader:
         if len(self._frame) > self._frame_bytes:
             raise FrameInvalid("the pieces are longer than their frame")
         frame = bytes(self._frame)
+        self._end_frame()
+        self._listener.frame_arrived(frame)
+
+    def _end_frame(self) -> None:
         self._frame = bytearray()
         self._frame_bytes = 0
-        self._listener.frame_arrived(frame)

@@ -6,6 +6,7 @@ Shared by the link, which uses the event loop's clock, and the simulator, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 from taskraft_replication.core.types import Message
@@ -13,6 +14,15 @@ from taskraft_replication.peers.send_queue import PeerSendQueue
 
 DELAY_MS: Final = 20
 """Maximum delay of a message that is not urgent, in milliseconds."""
+
+
+class Room(Enum):
+    """What a connection can take now."""
+
+    NOTHING = "nothing"
+    SMALL = "small"
+    """Small messages, which overtake the frame that is being sent."""
+    ANYTHING = "anything"
 
 
 class Timer(Protocol):
@@ -64,11 +74,21 @@ class SendBatcher:
         elif self._queue and self._timer is None:
             self._timer = self._schedule(DELAY_MS, self._flush)
 
-    def frames(self, has_room: Callable[[], bool]) -> Iterator[list[Message]]:
+    def frames(self, room: Callable[[], Room]) -> Iterator[list[Message]]:
         """Yield the queued messages, frame by frame, while the connection can take more."""
         self._stop_timer()
-        while self._queue and has_room():
-            yield self._queue.take_frame()
+        while self._queue:
+            match room():
+                case Room.ANYTHING:
+                    yield self._queue.take_frame()
+                case Room.SMALL if self._queue.has_small:
+                    yield self._queue.take_small()
+                case _:
+                    return
+
+    def drop_bulk(self) -> None:
+        """Drop all appends and proposals: this member does not lead any more."""
+        self._queue.drop_bulk()
 
     def clear(self) -> None:
         """Drop all messages; earlier acknowledgements may be lost too."""

@@ -411,6 +411,9 @@ class Eager:
     def set_preferred(self, members):
         """Ignore the preferred followers."""
 
+    def set_leading_term(self, term):
+        """Nobody is told."""
+
     async def close(self):
         """Do nothing, because nothing is open."""
 

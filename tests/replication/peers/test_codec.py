@@ -77,10 +77,39 @@ def test_entries_of_all_kinds_arrive_in_order():
     assert decode_message(encode_message(APPEND)) == APPEND
 
 
+def encoded(messages, make_beacon):
+    return b"".join(encode_frame(messages, make_beacon))
+
+
+LARGE = 64 << 10
+
+
+@pytest.mark.parametrize("sizes", [[LARGE], [1, LARGE, 0, 5, LARGE, LARGE], [LARGE, 1], [1, LARGE]])
+def test_the_data_of_large_entries_is_not_copied_and_arrives_as_it_left(sizes):
+    entries = tuple(
+        Entry(Term(3), LogIndex(8 + place), bytes([place]) * size, kind)
+        for place, size in enumerate(sizes)
+        for kind in [list(EntryKind)[place % 3]]
+    )
+    messages = [
+        Message(K.HEARTBEAT, MemberId(2), MemberId(1), Term(3), context=b"read"),
+        replace(APPEND, entries=entries),
+        replace(APPEND, entries=(entry(8),)),
+        replace(APPEND, kind=K.PROPOSE, entries=entries[:1]),
+    ]
+    parts = encode_frame(messages, lambda: b"beacon")
+    copied = pb.Frame.FromString(b"".join(parts))
+    assert list(copied.messages) == [encode_message(each) for each in messages]
+    assert decode_frame(b"".join(parts)) == (messages, b"beacon")
+    identities = {id(part) for part in parts}
+    assert all(id(each.data) in identities for each in entries if len(each.data) == LARGE)
+    assert sum(len(part) for part in parts if len(part) != LARGE) < 1000
+
+
 def test_a_frame_holds_several_messages():
     reply = Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3), index=LogIndex(4))
-    assert decode_frame(encode_frame([APPEND, reply], no_beacon)) == ([APPEND, reply], None)
-    assert decode_frame(encode_frame([], no_beacon)) == ([], None)
+    assert decode_frame(encoded([APPEND, reply], no_beacon)) == ([APPEND, reply], None)
+    assert decode_frame(encoded([], no_beacon)) == ([], None)
     with pytest.raises(MessageMalformed, match="not a frame"):
         decode_frame(b"\xff\xff")
 
@@ -93,8 +122,8 @@ def no_beacon() -> bytes:
 def test_a_frame_with_a_heartbeat_has_a_beacon(kind):
     beat = Message(kind, MemberId(2), MemberId(1), Term(3))
     longest = bytes(BEACON_BYTES_MAX)
-    assert decode_frame(encode_frame([APPEND, beat], lambda: longest)) == ([APPEND, beat], longest)
-    assert decode_frame(encode_frame([beat], bytes)) == ([beat], b"")
+    assert decode_frame(encoded([APPEND, beat], lambda: longest)) == ([APPEND, beat], longest)
+    assert decode_frame(encoded([beat], bytes)) == ([beat], b"")
 
 
 def test_a_beacon_has_a_greatest_length():

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from taskraft_replication.core.types import Term
 from taskraft_replication.peers import peer_port
 from taskraft_replication.peers.frame_connection import (
     ENCRYPTED,
@@ -20,7 +21,7 @@ from taskraft_replication.peers.frame_connection import (
     connect,
 )
 from taskraft_replication.peers.peer_port import PeerPort
-from taskraft_replication.peers.pieces import HEAD_BYTES, FrameInvalid, PieceWriter
+from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, FrameInvalid, PieceWriter
 from taskraft_replication.peers.security import PeerSecurity
 from tests.authority import Authority
 
@@ -48,6 +49,12 @@ class Listener:
         self.frames.append(frame)
         self.came.set()
 
+    def bytes_arrived(self, _term):
+        pass
+
+    def alive_arrived(self, term):
+        self.frame_arrived(f"alive in {term}".encode())
+
     async def until(self, count):
         async with asyncio.timeout(20):
             while len(self.frames) < count:
@@ -58,7 +65,21 @@ class Listener:
 def encoded(*frames):
     """Return frames as the beginning of a connection carries them."""
     writer = PieceWriter()
-    return b"".join(piece for frame in frames for piece in writer.pieces(frame))
+    return b"".join(writer.whole(frame, Term(1)) for frame in frames)
+
+
+async def send(sender, changed, frame):
+    """Send a frame to its end; ``changed`` is set when the connection has room again."""
+    sender.write([frame])
+    await send_rest(sender, changed)
+
+
+async def send_rest(sender, changed):
+    """Send the rest of a long frame."""
+    while sender.is_within_frame:
+        changed.clear()
+        if not sender.continue_frame():
+            await changed.wait()
 
 
 @pytest.fixture
@@ -87,9 +108,10 @@ async def is_closed_by_peer(reader, writer):
 async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
     frames = [b"", b"a", bytes(100), bytes(3 << 20), b"last"]
     with listener.tickets.issue(listener) as ticket:
-        sender = await connect(listener.address, ticket.token, None, lambda: None)
+        changed = asyncio.Event()
+        sender = await connect(listener.address, ticket.token, None, changed.set)
         for frame in frames:
-            sender.write(frame)
+            await send(sender, changed, frame)
         await listener.until(len(frames))
         sender.close()
         async with asyncio.timeout(20):
@@ -111,12 +133,12 @@ async def test_a_frame_that_arrives_byte_by_byte_is_read_whole(listener):
 async def test_a_ticket_opens_one_connection(listener):
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
-        sender.write(b"mine")
+        sender.write([b"mine"])
         await listener.until(1)
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + encoded(b"x"))
         assert await is_closed_by_peer(reader, writer)
-        sender.write(b"mine")
+        sender.write([b"mine"])
         await listener.until(2)
         sender.close()
     assert listener.frames == [b"mine", b"mine"]
@@ -137,11 +159,55 @@ async def test_a_connection_without_a_valid_ticket_is_closed(listener, opening, 
     assert await is_closed_by_peer(reader, writer)
 
 
+async def test_a_small_frame_and_a_sign_of_life_overtake_a_long_frame(listener):
+    long = bytes(3 * PIECE_BYTES)
+    with listener.tickets.issue(listener) as ticket:
+        changed = asyncio.Event()
+        sender = await connect(listener.address, ticket.token, None, changed.set)
+        sender.write([long[:1], long[1:]])
+        assert sender.is_within_frame
+        await listener.until(0)
+        sender.write([b"small"])
+        sender.write_alive(Term(7))
+        await send_rest(sender, changed)
+        await listener.until(3)
+        sender.close()
+    assert listener.frames == [b"small", b"alive in 7", long]
+
+
+async def test_a_long_frame_that_is_dropped_does_not_arrive_and_others_do(listener):
+    with listener.tickets.issue(listener) as ticket:
+        changed = asyncio.Event()
+        sender = await connect(listener.address, ticket.token, None, changed.set)
+        sender.drop_frame()
+        sender.write([bytes(3 * PIECE_BYTES)])
+        sender.drop_frame()
+        await send(sender, changed, bytes(2 * PIECE_BYTES))
+        await listener.until(1)
+        sender.close()
+    assert listener.frames == [bytes(2 * PIECE_BYTES)]
+
+
+async def test_the_kernel_takes_few_bytes_that_it_cannot_send_yet(listener):
+    """Nothing overtakes them: on a slow link they would delay a heartbeat for too long."""
+    with listener.tickets.issue(listener) as ticket:
+        sender = await connect(listener.address, ticket.token, None, lambda: None)
+        taken = sender._transport.get_extra_info("socket")
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES_MAX
+        sender.write([bytes(64 * PIECE_BYTES)])
+        while sender.continue_frame():
+            unsent = sender._transport.get_write_buffer_size()
+            assert unsent <= HEAD_BYTES + PIECE_BYTES
+            assert sender.is_full == (unsent > 0)
+        assert sender.is_full, "nobody has read the frame so far"
+        sender.close()
+
+
 async def test_a_connection_ends_with_its_ticket(listener):
     lost = asyncio.Event()
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lost.set)
-        sender.write(b"x")
+        sender.write([b"x"])
         await listener.until(1)
     async with asyncio.timeout(20):
         await lost.wait()
@@ -154,10 +220,12 @@ async def test_a_refused_frame_ends_the_connection_with_its_reason(listener):
         def frame_arrived(self, _frame):
             raise FrameInvalid("no")
 
+        bytes_arrived = alive_arrived = frame_arrived
+
     lost = asyncio.Event()
     with listener.tickets.issue(Refusing()) as ticket:
         sender = await connect(listener.address, ticket.token, None, lost.set)
-        sender.write(b"x")
+        sender.write([b"x"])
         with pytest.raises(FrameInvalid, match="no"):
             async with asyncio.timeout(20):
                 await ticket.end
@@ -194,7 +262,7 @@ async def test_a_connection_that_is_not_read_is_full_until_it_is_read(listener):
         sender = await connect(listener.address, ticket.token, None, on_change.set)
         count = 0
         while not sender.is_full:
-            sender.write(bytes(UNSENT_BYTES_MAX))
+            sender.write([bytes(PIECE_BYTES)])
             count += 1
         async with asyncio.timeout(20):
             await on_change.wait()
@@ -248,7 +316,7 @@ async def test_with_certificates_a_connection_is_encrypted_and_authenticated(
         with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
             await connect(listener.address, ticket.token, one.frame_tls("n3"), lambda: None)
         sender = await connect(listener.address, ticket.token, one.frame_tls("n2"), lambda: None)
-        sender.write(b"secret")
+        sender.write([b"secret"])
         await listener.until(1)
         sender.close()
     await listener.stop()

@@ -1,11 +1,15 @@
-"""Reconnection attempts to an unreachable peer back off."""
+"""Reconnection attempts back off, and small messages overtake entries on a slow connection."""
 
 import asyncio
 from types import SimpleNamespace
 
-from taskraft_replication.core.types import MemberId
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
 from taskraft_replication.peers import link
+from taskraft_replication.peers.codec import decode_frame
+from taskraft_replication.peers.frame_connection import FrameSender
 from taskraft_replication.peers.link import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, PeerLink
+from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, PieceReader
+from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 
 ATTEMPTS = 7
 
@@ -57,3 +61,76 @@ async def test_pauses_between_attempts_double_up_to_a_limit(monkeypatch):
     expected = [BACK_OFF_MIN_MS * 2**number for number in range(ATTEMPTS)]
     assert timeouts.seconds == [min(each, BACK_OFF_MAX_MS) / 1000 for each in expected]
     assert told == [2] * ATTEMPTS
+
+
+class SlowWire:
+    """A transport that takes bytes as a test says, and reads what it has taken."""
+
+    def __init__(self):
+        self.sender = None
+        self.unsent = bytearray()
+        self.sent = 0
+        self.arrived = []
+        """Kind of each message, and the number of bytes after which it had arrived."""
+        self.reader = PieceReader(self, 1 << 30)
+
+    def set_write_buffer_limits(self, **_):
+        pass
+
+    def write(self, data):
+        self.unsent += data
+        self.sender.pause_writing()
+
+    def abort(self):
+        pass
+
+    def take(self, count):
+        """Send some bytes."""
+        data = bytes(self.unsent[:count])
+        del self.unsent[:count]
+        self.sent += len(data)
+        self.reader.feed(data)
+        if not self.unsent:
+            self.sender.resume_writing()
+
+    def frame_arrived(self, frame):
+        self.arrived += [(message.kind, self.sent) for message in decode_frame(frame).messages]
+
+    def bytes_arrived(self, term):
+        pass
+
+    def count(self, kind):
+        return sum(each is kind for each, _ in self.arrived)
+
+
+BEAT_BYTES = 60
+"""Most bytes of a heartbeat with its frame."""
+
+
+async def test_a_heartbeat_waits_for_one_piece_of_64_mib_of_entries_at_most():
+    """Counted, not timed: at 1 Mbit/s a piece takes half a second, and 64 MiB nine minutes."""
+    wire = SlowWire()
+    events = SimpleNamespace(unreachable=lambda _: None, make_beacon=bytes)
+    one = PeerLink(MemberId(2), Channel(), None, None, events)
+    wire.sender = one._frames = FrameSender(one._flush)
+    wire.sender.begin(wire)
+    entry = Entry(Term(1), LogIndex(1), bytes(ENTRY_BYTES_MAX))
+    one.put(Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), entries=(entry,)))
+    one.flush_soon()
+    beats = waits = 0
+    while wire.sender.is_within_frame:
+        put_at = wire.sent + len(wire.unsent)
+        one.put(Message(MessageKind.HEARTBEAT, MemberId(2), MemberId(1), Term(1)))
+        one.flush_soon()
+        assert len(wire.unsent) <= PIECE_BYTES + HEAD_BYTES
+        beats += 1
+        while wire.count(MessageKind.HEARTBEAT) < beats:
+            wire.take(9_999)
+        waits = max(waits, wire.arrived[-1][1] - put_at)
+        wire.take(99_999)
+    assert beats > 500
+    assert waits <= HEAD_BYTES + BEAT_BYTES + 9_999
+    while wire.unsent:
+        wire.take(9_999)
+    assert wire.count(MessageKind.APPEND) == 1
+    await one.close()

@@ -19,17 +19,42 @@ from taskraft_replication.peers.pieces import (
 FRAME_BYTES_MAX = 1 << 20
 
 
+TERM = Term(3)
+
+
 class Frames(list[bytes]):
-    """Collects the frames of a connection."""
+    """Collects the frames of a connection, and the signs of life beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders: list[Term] = []
+        self.followers: list[Term] = []
 
     def frame_arrived(self, frame: bytes) -> None:
         self.append(frame)
+
+    def bytes_arrived(self, term: Term) -> None:
+        self.leaders.append(term)
+
+    def alive_arrived(self, term: Term) -> None:
+        self.followers.append(term)
+
+
+def pieces_of(writer: PieceWriter, frame: bytes) -> list[bytes]:
+    """Return the pieces of one frame."""
+    if len(frame) <= pieces.PIECE_BYTES:
+        return [writer.whole(frame, TERM)]
+    writer.begin([frame])
+    found = []
+    while writer.is_within_frame:
+        found.append(writer.next(TERM))
+    return found
 
 
 def encoded(*frames: bytes) -> list[bytes]:
     """Return the pieces of a new connection."""
     writer = PieceWriter()
-    return [piece for frame in frames for piece in writer.pieces(frame)]
+    return [piece for frame in frames for piece in pieces_of(writer, frame)]
 
 
 def read(*data: bytes, frame_bytes_max: int = FRAME_BYTES_MAX) -> Frames:
@@ -61,9 +86,11 @@ def append() -> Message:
 @pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 32], ids=["whole", "cut"])
 def test_no_flipped_bit_of_an_append_makes_another_message(monkeypatch, piece_bytes):
     monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
-    before, frame, after = (encode_frame([append()] * count, bytes) for count in (2, 1, 3))
+    before, frame, after = (
+        b"".join(encode_frame([append()] * count, bytes)) for count in (2, 1, 3)
+    )
     writer = PieceWriter()
-    first, sent, last = (b"".join(writer.pieces(each)) for each in (before, frame, after))
+    first, sent, last = (b"".join(pieces_of(writer, each)) for each in (before, frame, after))
     arrived = [decode_frame(each)[0] for each in read(first + sent + last)]
     assert arrived == [[append()] * count for count in (2, 1, 3)]
     for bit in range(8 * len(sent)):
@@ -120,7 +147,7 @@ def test_pieces_are_told_apart_by_their_number_also_when_it_begins_again():
     reader = PieceReader(frames, FRAME_BYTES_MAX)
     writer._count = reader._count = (1 << 32) - 1
     for frame in (b"a", b"b"):
-        for piece in writer.pieces(frame):
+        for piece in pieces_of(writer, frame):
             reader.feed(piece)
     assert (frames, writer._count) == ([b"a", b"b"], 1)
 
@@ -136,7 +163,7 @@ class Odd(PieceWriter):
     """Encodes pieces that no member sends, with right checksums."""
 
     def piece(self, kind: int, size: int, frame_bytes: int) -> bytes:
-        return self._encode(kind, bytes(size), frame_bytes)
+        return self._encode(kind, TERM, bytes(size), frame_bytes)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +173,13 @@ class Odd(PieceWriter):
         ([(PieceKind.WHOLE, 6, 5)], "a piece of 6 bytes is too long"),
         ([(PieceKind.FIRST, PIECE_BYTES + 1, 1 << 20)], "a piece of 65537 bytes is too long"),
         ([(PieceKind.NEXT, 5, 10)], "a piece of kind 3 is out of place"),
-        ([(PieceKind.NEXT, 0, 0)], "a piece without content"),
+        ([(PieceKind.NEXT, 0, 0)], "a piece of kind 3 is out of place"),
+        ([(PieceKind.DROP, 0, 0)], "a piece of kind 4 is out of place"),
+        ([(PieceKind.ALIVE, 1, 1)], "a piece of kind 5 is out of place"),
         ([(PieceKind.FIRST, 5, 10), (PieceKind.FIRST, 5, 10)], "kind 2 is out of place"),
         ([(PieceKind.FIRST, 5, 10), (PieceKind.NEXT, 5, 11)], "kind 3 is out of place"),
         ([(PieceKind.FIRST, 6, 10), (PieceKind.NEXT, 5, 10)], "longer than their frame"),
-        ([(PieceKind.FIRST, 0, 10)], "a piece without content"),
+        ([(PieceKind.FIRST, 0, 10)], "a piece of kind 2 is out of place"),
         ([(0, 5, 5)], "a piece of kind 0 is out of place"),
         ([(9, 5, 5)], "a piece of kind 9 is out of place"),
     ],
@@ -159,3 +188,76 @@ def test_pieces_that_no_member_sends_are_refused(odd, reason):
     writer = Odd()
     with pytest.raises(FrameInvalid, match=reason):
         read(*(writer.piece(*each) for each in odd))
+
+
+def test_a_long_frame_is_cut_across_its_parts_without_changing_them(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
+    parts = [b"", b"abc", b"", b"d" * 20, b"ef", b""]
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer.begin(parts)
+    count = 0
+    while writer.is_within_frame:
+        reader.feed(writer.next(TERM))
+        count += 1
+    assert (frames, count) == ([b"".join(parts)], 4)
+
+
+def test_a_frame_of_one_piece_overtakes_a_long_one(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer.begin([bytes(20)])
+    reader.feed(writer.next(TERM))
+    reader.feed(writer.whole(b"small", TERM))
+    assert frames == [b"small"]
+    for _ in range(2):
+        reader.feed(writer.next(TERM))
+    assert frames == [b"small", bytes(20)]
+    assert reader.held_bytes == 0
+
+
+def test_a_long_frame_may_be_given_up(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer.begin([bytes(20)])
+    reader.feed(writer.next(TERM))
+    reader.feed(writer.drop())
+    assert not writer.is_within_frame
+    assert reader.held_bytes == 0
+    for piece in pieces_of(writer, b"another frame"):
+        reader.feed(piece)
+    assert frames == [b"another frame"]
+
+
+def test_each_arrival_of_bytes_of_an_unfinished_frame_is_told_with_the_leaders_term():
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer.begin([bytes(2 * PIECE_BYTES)])
+    first, last = writer.next(Term(3)), writer.next(Term(4))
+    reader.feed(first[: HEAD_BYTES - 1])
+    assert frames.leaders == [], "the term is not known, or not checked yet"
+    reader.feed(first[HEAD_BYTES - 1 : 100])
+    reader.feed(first[100:])
+    assert frames.leaders == [3, 3]
+    reader.feed(last[:100])
+    assert frames.leaders == [3, 3, 4]
+    reader.feed(last[100:])
+    assert frames.leaders == [3, 3, 4], "a complete frame speaks for itself"
+    assert frames == [bytes(2 * PIECE_BYTES)]
+
+
+def test_bytes_of_a_member_that_does_not_lead_are_no_sign_of_life():
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    writer.begin([bytes(2 * PIECE_BYTES)])
+    reader.feed(writer.next(Term(0)))
+    assert frames.leaders == []
+
+
+def test_a_follower_that_lives_is_not_taken_for_a_leader():
+    writer, frames = PieceWriter(), Frames()
+    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader.feed(writer.alive(Term(7)) + writer.whole(b"reply", Term(0))[:-1])
+    assert (frames.followers, frames.leaders) == ([7], [])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from taskraft_replication.peers.send_batcher import DELAY_MS, SendBatcher
+from taskraft_replication.peers.send_batcher import DELAY_MS, Room, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
 
 
@@ -39,6 +39,7 @@ class Peer:
         self.timers = Timers()
         self.asked = 0
         self.room = 100
+        self.room_kind = Room.ANYTHING
         self.batcher = SendBatcher(PeerSendQueue(messages_max), self._leave, self.timers.later)
 
     def _leave(self) -> None:
@@ -49,10 +50,13 @@ class Peer:
         self.batcher.flush_soon()
         return all(taken)
 
+    def _room(self) -> Room:
+        return self.room_kind if self.room > 0 else Room.NOTHING
+
     def frames(self) -> list[list[Message]]:
         """Take as many frames as the connection has capacity for."""
         taken = []
-        for frame in self.batcher.frames(lambda: self.room > 0):
+        for frame in self.batcher.frames(self._room):
             self.room -= 1
             taken.append(frame)
         return taken
@@ -106,7 +110,7 @@ def test_an_urgent_message_takes_delayed_messages_along(peer):
     peer.put(news(4))
     peer.put(HEARTBEAT)
     assert peer.asked == 1
-    assert peer.frames() == [[news(4), HEARTBEAT]]
+    assert peer.frames() == [[HEARTBEAT, news(4)]]
     assert not peer.timers.armed
 
 
@@ -120,9 +124,9 @@ def test_entries_for_a_delayed_peer_are_not_urgent(peer):
 def test_messages_of_one_turn_share_a_frame(peer):
     assert peer.put(append(4), append(5), HEARTBEAT)
     assert peer.asked == 1
-    ((joined, last),) = peer.frames()
+    ((first, joined),) = peer.frames()
     assert [entry.index for entry in joined.entries] == [5, 6]
-    assert last == HEARTBEAT
+    assert first == HEARTBEAT
 
 
 def test_after_the_delay_a_frame_waits_only_for_capacity(peer):
@@ -138,7 +142,7 @@ def test_after_the_delay_a_frame_waits_only_for_capacity(peer):
 
 def test_messages_added_while_a_frame_is_written_form_the_next_frame(peer):
     peer.put(HEARTBEAT)
-    frames = peer.batcher.frames(lambda: True)
+    frames = peer.batcher.frames(lambda: Room.ANYTHING)
     assert next(frames) == [HEARTBEAT]
     peer.put(append(4))
     assert next(frames) == [append(4)]
@@ -162,7 +166,23 @@ def test_clearing_drops_the_messages_and_the_timer(peer):
 
 def test_a_refused_message_starts_no_delay():
     peer = Peer(messages_max=1)
-    assert peer.put(HEARTBEAT)
+    assert peer.put(append(4))
     assert not peer.put(news(4))
     assert not peer.timers.armed
+    assert peer.frames() == [[append(4)]]
+
+
+def test_while_a_long_frame_is_sent_only_small_messages_leave(peer):
+    peer.room_kind = Room.SMALL
+    peer.put(append(4), HEARTBEAT)
+    assert peer.frames() == [[HEARTBEAT]]
+    peer.put(HEARTBEAT)
+    assert peer.frames() == [[HEARTBEAT]]
+    peer.room_kind = Room.ANYTHING
+    assert peer.frames() == [[append(4)]]
+
+
+def test_bulk_that_is_dropped_does_not_leave(peer):
+    peer.put(append(4), HEARTBEAT)
+    peer.batcher.drop_bulk()
     assert peer.frames() == [[HEARTBEAT]]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.core.config import MESSAGE_BYTES_MAX
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from taskraft_replication.peers.codec import encode_frame
+from taskraft_replication.peers.pieces import PIECE_BYTES
 from taskraft_replication.peers.send_queue import (
     DELAYED_BYTES_MAX,
     FRAME_BYTES_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_MESSAGES_MAX,
+    SHARED_BYTES_MAX,
+    SMALL_MESSAGES_MAX,
     PeerSendQueue,
 )
 
@@ -47,6 +52,14 @@ def outbox_with(*messages: Message) -> PeerSendQueue:
     for each in messages:
         assert outbox.put(each)
     return outbox
+
+
+def drained(outbox: PeerSendQueue) -> list[Message]:
+    """Return the messages of all frames."""
+    messages = []
+    while outbox:
+        messages += outbox.take_frame()
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -88,7 +101,7 @@ def test_consecutive_appends_are_merged(first, then, both):
 def test_merged_appends_stay_within_the_size_of_a_message():
     third = MESSAGE_BYTES_MAX // 3
     outbox = outbox_with(*[append(index, size=third) for index in range(7)])
-    assert [len(each.entries) for each in outbox.take_frame()] == [3, 3, 1]
+    assert [len(each.entries) for each in drained(outbox)] == [3, 3, 1]
     # A message that was already taken is not merged.
     assert outbox.put(append(7, size=1))
     assert outbox.take_frame() == [append(7, size=1)]
@@ -111,11 +124,11 @@ def test_merged_appends_stay_within_the_size_of_a_message():
         (ack(9), ack(4)),
         (ack(4, term=Term(2)), ack(9, term=Term(3))),
         (HEARTBEAT, HEARTBEAT),
-        (append(4), HEARTBEAT),
+        (HEARTBEAT, append(4)),
     ],
 )
 def test_other_messages_are_sent_separately_and_in_order(first, then):
-    assert outbox_with(first, then).take_frame() == [first, then]
+    assert drained(outbox_with(first, then)) == [first, then]
 
 
 @pytest.mark.parametrize("one", [append(4, size=1), ack(4), ack(4, reject=True), HEARTBEAT])
@@ -148,7 +161,7 @@ def test_other_messages_to_a_delayed_peer_are_urgent_and_take_entries_along():
     assert outbox.put(append(4, size=1), may_delay=True)
     assert outbox.put(HEARTBEAT, may_delay=True)
     assert outbox.is_urgent
-    assert outbox.take_frame() == [append(4, size=1), HEARTBEAT]
+    assert outbox.take_frame() == [HEARTBEAT, append(4, size=1)]
 
 
 def test_an_acknowledgement_is_urgent_again_after_a_break():
@@ -161,12 +174,91 @@ def test_an_acknowledgement_is_urgent_again_after_a_break():
 
 def test_a_frame_is_limited_but_holds_at_least_one_message():
     half = FRAME_BYTES_MAX // 2
-    outbox = outbox_with(
-        append(1, 2 * FRAME_BYTES_MAX), append(2, half), append(3, half), HEARTBEAT
-    )
-    assert [len(outbox.take_frame()) for _ in range(2)] == [1, 3]
+    outbox = outbox_with(append(1, 2 * FRAME_BYTES_MAX), append(2, half), append(4, half))
+    assert [len(outbox.take_frame()) for _ in range(2)] == [1, 2]
     assert outbox.take_frame() == []
     assert not outbox.is_urgent
+
+
+SMALL = [
+    message(kind)
+    for kind in MessageKind
+    if kind.value.startswith(("vote", "pre_vote", "heartbeat", "read_index"))
+] + [ack(1, reject=True), message(MessageKind.TIMEOUT_NOW), message(MessageKind.TRANSFER_LEADER)]
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda small: small.kind.value)
+def test_a_small_message_overtakes_bulk(small):
+    bulk = [append(9 * each, SHARED_BYTES_MAX) for each in range(3)]
+    proposal = message(MessageKind.PROPOSE, term=Term(0), entries=append(1, size=1).entries)
+    outbox = outbox_with(*bulk, proposal, small)
+    assert outbox.has_small
+    assert outbox.take_frame() == [small]
+    assert not outbox.has_small
+    assert outbox.is_urgent
+    assert outbox.take_frame() == [*bulk, proposal]
+
+
+def test_a_small_message_waits_neither_for_much_bulk_nor_for_its_count():
+    """Refused heartbeats would cost the leader its followers whenever entries are slow."""
+    outbox = outbox_with(append(1, 64 << 20))
+    assert not outbox.put(append(2, 1))
+    assert outbox.put(HEARTBEAT)
+    outbox = PeerSendQueue(messages_max=2)
+    for each in (append(1, 1), append(5, 1), HEARTBEAT, HEARTBEAT):
+        assert outbox.put(each)
+    assert not outbox.put(HEARTBEAT)
+    assert not outbox.put(append(9, 1))
+
+
+def test_bulk_shares_a_frame_with_small_messages_up_to_a_limit():
+    for size, frames in ((SHARED_BYTES_MAX, 1), (SHARED_BYTES_MAX + 1, 2)):
+        outbox = outbox_with(append(4, size=size), HEARTBEAT)
+        for _ in range(frames):
+            assert outbox
+            outbox.take_frame()
+        assert not outbox
+
+
+def test_a_frame_of_small_messages_fits_in_one_piece():
+    largest = 1 << 62
+    kinds = (MessageKind.VOTE_REPLY, MessageKind.HEARTBEAT)
+    outbox = outbox_with(
+        *[
+            Message(
+                kinds[number % 2],
+                MemberId(largest),
+                MemberId(largest),
+                Term(largest),
+                Term(largest),
+                LogIndex(largest),
+                commit=LogIndex(largest),
+                reject=True,
+                reject_hint=LogIndex(largest),
+                context=bytes(16),
+            )
+            for number in range(SMALL_MESSAGES_MAX + 1)
+        ],
+        append(1, size=1),
+    )
+    taken = [outbox.take_frame(), outbox.take_frame()]
+    assert [len(frame) for frame in taken] == [SMALL_MESSAGES_MAX, 2]
+    beacon = bytes(BEACON_BYTES_MAX)
+    assert sum(map(len, encode_frame(taken[0], lambda: beacon))) <= PIECE_BYTES
+    assert not outbox.is_urgent
+
+
+def test_bulk_is_dropped_alone():
+    outbox = outbox_with(append(1, QUEUE_BYTES_MAX), HEARTBEAT, append(2))
+    outbox.drop_bulk()
+    assert outbox.is_urgent
+    assert outbox.put(append(1, QUEUE_BYTES_MAX))
+    outbox.drop_bulk()
+    assert outbox.take_frame() == [HEARTBEAT]
+    assert outbox.put(append(1, 1))
+    outbox.drop_bulk()
+    assert not outbox.is_urgent
+    assert not outbox
 
 
 def test_a_message_beyond_the_limits_is_refused_until_a_frame_is_taken():
