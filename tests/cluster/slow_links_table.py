@@ -19,8 +19,8 @@ import grpc
 
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
-from tests.slow_links import SlowLinks
 from tools.local_cluster import LocalCluster
+from tools.slow_links import SlowLinks
 
 KIB, MIB = 1 << 10, 1 << 20
 RATES_MBIT = (1, 4, 16, 46, 100, 300, 1000)

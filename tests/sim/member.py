@@ -8,8 +8,6 @@ from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
-import google_crc32c
-
 from taskraft_replication.core.confchange import of_entry
 from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.errors import Compacted, EntryUnavailable
@@ -40,6 +38,7 @@ from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.network import Content, Sign, SignKind
+from tests.sim.pieces import Piece, pieces_of
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
@@ -49,23 +48,6 @@ from tests.sim.workload import Workload
 T = TypeVar("T")
 
 TICK_US = 50_000
-
-PIECE_BYTES = 1024
-"""Size of one piece of a snapshot."""
-
-Piece = tuple[int, bytes, int]
-"""Offset, data, and checksum of all content up to the end of the piece."""
-
-
-def pieces_of(content: SnapshotReader) -> list[Piece]:
-    """Return a snapshot split into pieces."""
-    pieces: list[Piece] = []
-    offset = crc = 0
-    while data := content.read(offset, PIECE_BYTES):
-        crc = google_crc32c.extend(crc, data)
-        pieces.append((offset, data, crc))
-        offset += len(data)
-    return pieces
 
 
 class World(Protocol):

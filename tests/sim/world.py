@@ -25,9 +25,10 @@ from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
 from tests.sim.habits import habits_of
 from tests.sim.invariants import Invariants
-from tests.sim.member import TICK_US, Member, Piece
+from tests.sim.member import TICK_US, Member
 from tests.sim.network import Content, Link, Network, Sign
 from tests.sim.operator import Operator
+from tests.sim.pieces import Piece
 from tests.sim.schedule import Schedule
 from tests.sim.violation import demand
 from tests.sim.workload import TUBE, Answer, Call, Workload

@@ -76,7 +76,7 @@ class FrameSender(asyncio.Protocol):
 
     def begin(self, transport: asyncio.Transport) -> None:
         """Send with ``transport`` from now on."""
-        # What the kernel does not take at once is not followed by more.
+        # As soon as the kernel does not take bytes at once, no more are written.
         transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
 
@@ -271,7 +271,7 @@ class FrameReceiver(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ticket: ConnectionTicket | None = None
         self._unread = b""
-        """The beginning of a ticket, or what came before ``connection_made``."""
+        """The beginning of a ticket, or bytes that came before ``connection_made``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``; may come after the first data where TLS was negotiated."""
@@ -289,7 +289,7 @@ class FrameReceiver(asyncio.Protocol):
             self._ticket.feed(data)
 
     def _redeem(self) -> None:
-        """Find the ticket once it is complete, and hand it what follows."""
+        """Find the ticket once it is complete, and pass the bytes after it on."""
         transport, unread = self._transport, self._unread
         if transport is None or transport.is_closing() or len(unread) < TICKET_BYTES:
             return

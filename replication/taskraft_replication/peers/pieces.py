@@ -37,7 +37,7 @@ class FrameInvalid(ReplicationError):
 
 
 class PieceKind(IntEnum):
-    """What a piece contains."""
+    """The content of a piece."""
 
     WHOLE = 1
     """A frame."""

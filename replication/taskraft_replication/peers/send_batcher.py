@@ -17,7 +17,7 @@ DELAY_MS: Final = 20
 
 
 class Room(Enum):
-    """What a connection can take now."""
+    """Messages that a connection can take now."""
 
     NOTHING = "nothing"
     SMALL = "small"

@@ -238,39 +238,6 @@ def test_a_follower_forgets_only_the_leader_whose_stream_ended(member):
     assert not member.driver.forget_leader(SELF)
 
 
-def test_the_leader_is_told_once_in_a_tick_that_its_bytes_arrive(member):
-    member.hear(K.HEARTBEAT, 2, 2)
-    for expected in (1, 2):
-        for _ in range(5):
-            member.driver.leader_alive(MemberId(2), Term(2))
-        assert member.told_alive == [(2, 2)] * expected
-        member.driver.tick()
-    member.driver.leader_alive(MemberId(3), Term(2))
-    member.driver.leader_alive(MemberId(2), Term(1))
-    assert member.told_alive == [(2, 2)] * 2
-    member.driver.leader_alive(MemberId(2), Term(2))
-    assert member.told_alive == [(2, 2)] * 3
-
-
-def test_a_follower_that_receives_bytes_is_active(member):
-    member.lead()
-    progress = member.driver.core.status().progress
-    assert not progress[MemberId(3)].recent_active
-    member.driver.follower_alive(MemberId(3), Term(2))
-    assert member.driver.core.status().progress[MemberId(3)].recent_active
-
-
-def test_the_peers_are_told_in_which_term_this_member_leads(member):
-    member.hear(K.HEARTBEAT, 2, 2)
-    assert member.leading_terms == []
-    member.lead(3)
-    assert member.leading_terms == [3]
-    member.hear(K.HEARTBEAT, 2, 4)
-    assert member.leading_terms == [3, 0]
-    member.hear(K.HEARTBEAT, 3, 5)
-    assert member.leading_terms == [3, 0]
-
-
 @pytest.mark.parametrize(
     "ask",
     [

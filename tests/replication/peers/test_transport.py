@@ -163,51 +163,6 @@ async def test_a_flipped_bit_on_the_way_ends_the_stream_which_is_made_anew(far, 
     assert {*two.received[1:]} == {beat(3)}, "what was damaged is lost"
 
 
-def long_append(size: int, term: int = 1) -> Message:
-    entry = Entry(Term(term), LogIndex(1), bytes(size))
-    return Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(term), entries=(entry,))
-
-
-async def test_bytes_of_the_leader_and_the_answer_to_them_are_signs_of_life(pair):
-    one, two = pair
-    one.peers.set_leading_term(Term(1))
-    one.peers.send([long_append(8 << 20)])
-    await two.until(lambda: two.received)
-    assert two.received == [long_append(8 << 20)]
-    assert {*two.signs} == {("leader", MemberId(1), Term(1))}
-    two.peers.send_alive(MemberId(1), Term(1))
-    await one.until(lambda: one.signs)
-    assert one.signs == [("follower", MemberId(2), Term(1))]
-    two.peers.send_alive(MemberId(9), Term(1))  # nobody is there
-
-
-async def test_a_leader_that_was_deposed_gives_its_appends_up(pair):
-    one, two = pair
-    one.peers.send([beat(1)])
-    await two.until(lambda: two.received)
-    one.peers.set_leading_term(Term(1))
-    one.peers.send([long_append(64 << 20)])
-    await two.until(lambda: two.signs)
-    one.peers.send([long_append(1)])
-    one.peers.set_leading_term(Term(0))
-    one.peers.send([beat(2), long_append(2, term=3)])
-    await two.until(lambda: len(two.received) == 3)
-    assert two.received == [beat(1), beat(2), long_append(2, term=3)]
-    seen = len(two.signs)
-    one.peers.send([long_append(8 << 20)])
-    await two.until(lambda: len(two.received) == 4)
-    assert len(two.signs) == seen, "it does not lead"
-
-
-async def test_a_link_that_opens_later_knows_the_term_too(pair):
-    one, two = pair
-    one.peers.set_leading_term(Term(4))
-    one.peers.renew()
-    one.peers.send([long_append(8 << 20, term=4)])
-    await two.until(lambda: two.received)
-    assert ("leader", MemberId(1), Term(4)) in two.signs
-
-
 async def test_messages_beyond_the_queue_of_a_slow_peer_are_reported_as_lost(pair):
     one, _ = pair
     one.peers.send([beat(number) for number in range(QUEUE_MESSAGES_MAX)])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
 
@@ -110,7 +111,7 @@ class SlowLinks:
         """Forward connections to ``target``; return the address to use in its place."""
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        listener.setblocking(False)
+        listener.settimeout(0)
         self._listeners.append(listener)
         self._start(self._accept(listener, target, there, back))
         return f"127.0.0.1:{listener.getsockname()[1]}"
@@ -124,14 +125,14 @@ class SlowLinks:
         host, _, port = target.rpartition(":")
         far = socket.socket()
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        far.setblocking(False)
+        far.settimeout(0)
         with near, far, suppress(OSError):
             await asyncio.get_running_loop().sock_connect(far, (host, int(port)))
             for each in (near, far):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.gather(there.pump(near, far), back.pump(far, near))
 
-    def _start(self, work) -> None:
+    def _start(self, work: Coroutine[None, None, None]) -> None:
         """Start a task on the loop of the links, from any thread."""
 
         def start() -> None:
