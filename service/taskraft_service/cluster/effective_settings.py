@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from taskraft_service.config.server_config import ServerConfig
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 
 class Configured(Protocol):

@@ -9,14 +9,18 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
 from taskraft_service.queue.operations.feed import TrimFeed
-from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    NotedCalls,
+    SetWallOffset,
+    Startup,
+)
 from taskraft_service.queue.operations.sessions import (
     AttachSession,
     CloseSession,
     KeepSessions,
     OpenSession,
 )
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
 
 
 def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> OpenSession:

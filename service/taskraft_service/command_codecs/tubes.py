@@ -8,7 +8,6 @@ from typing import Final
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.tube_options import (
     Durability,
     OnAck,
@@ -27,6 +26,7 @@ from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 _Options = tube_service_pb2.TubeOptions
 

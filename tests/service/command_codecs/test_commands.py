@@ -59,7 +59,6 @@ from taskraft_service.command_codecs.tubes import (
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskProgress
@@ -69,6 +68,7 @@ from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
+from taskraft_service.queue.operations.leadership import SetWallOffset
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import (
@@ -93,7 +93,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.command_codecs.examples import (

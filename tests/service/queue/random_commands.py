@@ -23,7 +23,6 @@ from taskraft_service.queue.entities.new_task import (
     OnConflict,
     UniqueAmong,
 )
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import Failure, TaskProgress
@@ -36,7 +35,12 @@ from taskraft_service.queue.entities.tube_options import (
 )
 from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
-from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    NotedCalls,
+    SetWallOffset,
+    Startup,
+)
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
@@ -60,7 +64,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.transitions.updating import TaskUpdate
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))

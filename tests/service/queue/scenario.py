@@ -42,6 +42,7 @@ from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,
     NotedCalls,
+    SetWallOffset,
     Startup,
     StartupResult,
 )
@@ -65,7 +66,6 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from tests.service.queue import scenario_groups as groups
 from tests.service.queue import scenario_selection as selection
 from tests.service.queue import scenario_settings as settings_changes

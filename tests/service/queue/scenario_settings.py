@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.tube_options import (
     Durability,
     OnAck,
@@ -20,6 +19,7 @@ from taskraft_service.queue.entities.tube_options import (
 )
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 CHOICES = {
     "ttl_scope": TtlScope,

@@ -7,13 +7,17 @@ from typing import get_args
 import pytest
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
-from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    NotedCalls,
+    SetWallOffset,
+    Startup,
+)
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.schedules import (
@@ -27,7 +31,7 @@ from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import Settle, Settlement
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduleSpec
 from tests.service.queue.entities.test_life_cycle import COMMANDS, SESSION, Stage
 

@@ -15,8 +15,8 @@ from taskraft_service.api.tubes.checks import check_profile
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import CONFIGURE
 from taskraft_service.config.relations import FEED_PARTITION_BYTES_MIN
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.operations.settings import SettingsResult
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 _Kind = tube_service_pb2.Tube
 AUTO_KINDS: Final = (_Kind.FIFO, _Kind.FIFOTTL, _Kind.UTUBE, _Kind.UTUBETTL)

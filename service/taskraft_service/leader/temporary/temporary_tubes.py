@@ -20,12 +20,12 @@ from taskraft_service.machine.queue_locator import QueueLocator, origin_of
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView
+from taskraft_service.queue.operations.leadership import SetWallOffset
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.temporary_tubes import NOWHERE, Side
 
 TIMER_MAX_MS: Final = 60_000

@@ -25,8 +25,12 @@ from taskraft_service.queue.entities.task_state import (
 )
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.entities.tube_limits import refusal_of_delay
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, table_answer
-from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
+from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
+    CommandDefinition,
+    side_of_tube,
+    table_answer,
+)
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each

@@ -17,14 +17,19 @@ from taskraft_service.queue.operations import move as move_module
 from taskraft_service.queue.operations import put as put_module
 from taskraft_service.queue.operations import settle as settle_module
 from taskraft_service.queue.operations import update_tasks as update_module
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, AnswerCodec, shown_answer
 from taskraft_service.queue.operations.batch_checks import (
     BATCH_BRANCHES,
     BatchChecks,
     BatchOperation,
     BatchOutcome,
 )
-from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
+from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
+    AnswerCodec,
+    CommandDefinition,
+    Violation,
+    shown_answer,
+)
 from taskraft_service.queue.operations.kick_bury_delete import (
     Bury,
     Delete,

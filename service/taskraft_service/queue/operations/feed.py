@@ -7,8 +7,8 @@ from typing import Final
 
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
     replicated,

@@ -23,8 +23,11 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.admin import ask_to_stop
-from taskraft_service.queue.operations.answer_codec import shown_answer
-from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    replicated,
+    shown_answer,
+)
 from taskraft_service.queue.operations.put import Put, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.ready_prediction import predict_nothing

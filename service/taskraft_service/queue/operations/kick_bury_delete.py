@@ -18,8 +18,8 @@ from taskraft_service.queue.entities.task_state import (
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_counters import CountedOperation
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     side_of_name,
     side_of_tube,

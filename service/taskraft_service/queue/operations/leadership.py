@@ -1,4 +1,7 @@
-"""Begin a leadership, and count calls that change nothing."""
+"""Begin a leadership, count calls that change nothing, and correct the wall offset.
+
+The leader proposes these commands on its own. The wall offset is wall time minus cluster time.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,17 @@ class NoteCalls(Idempotent):
 
 
 @value
+class SetWallOffset(Idempotent):
+    """Set the wall offset; the leader decides when and how far.
+
+    Leases, delays and all other deadlines stay: they are in cluster time. Answer: ``CountResult``,
+    1 if the offset has changed.
+    """
+
+    wall_offset_ms: int
+
+
+@value
 class StartupResult:
     """Number of leases that the new leader released."""
 
@@ -97,7 +111,19 @@ def startup(state: QueueState, command: Startup) -> StartupResult:
     return StartupResult(0)
 
 
+def set_wall_offset(state: QueueState, command: SetWallOffset) -> CountResult:
+    """Set the wall offset, so that wall time may go back; timestamps of events never do."""
+    if command.wall_offset_ms == state.wall_offset_ms:
+        return CountResult(0)
+    state.event_floor_ms = max(state.event_floor_ms, state.stamp.at_ms)
+    state.wall_offset_ms = command.wall_offset_ms
+    return CountResult(1)
+
+
 DEFINITIONS: Final = (
     CommandDefinition(Startup, startup, predict=predict_nothing, side=replicated, answer=None),
     CommandDefinition(NoteCalls, note_calls, predict=predict_nothing, side=replicated, answer=None),
+    CommandDefinition(
+        SetWallOffset, set_wall_offset, predict=predict_nothing, side=replicated, answer=None
+    ),
 )

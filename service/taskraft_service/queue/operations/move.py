@@ -15,8 +15,8 @@ from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.operations.admin import hide
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     Violation,
     side_of_tube,

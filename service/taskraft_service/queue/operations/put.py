@@ -19,8 +19,8 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.entities.tube_profiles import suitable_task
-from taskraft_service.queue.operations.answer_codec import AnswerCodec
 from taskraft_service.queue.operations.command_definition import (
+    AnswerCodec,
     CommandDefinition,
     Violation,
     side_of_tube,

@@ -27,12 +27,10 @@ from taskraft_service.queue.operations import (
     tubes,
     update_tasks,
     update_tube,
-    wall_offset,
 )
 from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
-from taskraft_service.queue.operations.answer_codec import AnswerCodec
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
-from taskraft_service.queue.operations.command_definition import CommandDefinition
+from taskraft_service.queue.operations.command_definition import AnswerCodec, CommandDefinition
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
@@ -41,7 +39,12 @@ from taskraft_service.queue.operations.groups import (
     StartGroup,
 )
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
-from taskraft_service.queue.operations.leadership import NoteCalls, Startup, StartupResult
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    SetWallOffset,
+    Startup,
+    StartupResult,
+)
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put, PutResult
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
@@ -66,7 +69,6 @@ from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.state.queue_state import QueueState
 
 ChosenTasks: TypeAlias = (
@@ -140,7 +142,6 @@ DEFINITIONS: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
         *groups.DEFINITIONS,
         *schedules.DEFINITIONS,
         *leadership.DEFINITIONS,
-        wall_offset.DEFINITION,
         *feed.DEFINITIONS,
     )
 }

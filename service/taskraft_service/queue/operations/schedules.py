@@ -13,12 +13,13 @@ from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
     replicated,
+    shown_answer,
 )
 from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
 from taskraft_service.queue.operations.put import Put, PutResult, put

@@ -10,11 +10,12 @@ from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession, SessionView
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
     replicated,
+    shown_answer,
 )
 from taskraft_service.queue.operations.ready_prediction import (
     ReadyPrediction,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Final
 
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.operations.answer_codec import shown_answer
-from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    replicated,
+    shown_answer,
+)
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.values import value
 
 

@@ -25,8 +25,11 @@ from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
-from taskraft_service.queue.operations.answer_codec import table_answer
-from taskraft_service.queue.operations.command_definition import CommandDefinition, Violation
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    Violation,
+    table_answer,
+)
 from taskraft_service.queue.operations.ready_prediction import (
     ReadyPrediction,
     and_dead_letters,

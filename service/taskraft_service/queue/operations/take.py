@@ -16,7 +16,6 @@ from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY, T
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_options import TtlScope
-from taskraft_service.queue.operations.answer_codec import shown_answer
 from taskraft_service.queue.operations.candidates import ScanBudget
 from taskraft_service.queue.operations.choosing import (
     choose,
@@ -24,7 +23,7 @@ from taskraft_service.queue.operations.choosing import (
     choose_within,
     open_tubes,
 )
-from taskraft_service.queue.operations.command_definition import CommandDefinition
+from taskraft_service.queue.operations.command_definition import CommandDefinition, shown_answer
 from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides

@@ -18,10 +18,11 @@ from taskraft_service.queue.entities.tube_options import (
     refusal_of_options,
 )
 from taskraft_service.queue.entities.tube_profiles import PROFILES
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER, shown_answer
 from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
     CommandDefinition,
     replicated,
+    shown_answer,
     side_of_name,
 )
 from taskraft_service.queue.operations.ready_prediction import predict_nothing

@@ -11,8 +11,11 @@ from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.operations.admin import hide
-from taskraft_service.queue.operations.answer_codec import COUNT_ANSWER
-from taskraft_service.queue.operations.command_definition import CommandDefinition, side_of_tube
+from taskraft_service.queue.operations.command_definition import (
+    COUNT_ANSWER,
+    CommandDefinition,
+    side_of_tube,
+)
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState

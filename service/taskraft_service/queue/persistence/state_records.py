@@ -12,8 +12,6 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
-from taskraft_service.queue.codecs.settings_codec import SETTINGS
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import GONE, READY, TAKEN
@@ -35,7 +33,9 @@ from taskraft_service.queue.state.queue_state import (
     QueueState,
     unchanged,
 )
+from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
+from taskraft_service.queue.state.session_registry import SESSION_RECORD
 from taskraft_service.queue.state.timers import Timers, write_timer
 from taskraft_service.queue.state.tube_codec import read_tube, write_tube
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key

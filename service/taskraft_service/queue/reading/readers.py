@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task_state import READY, State
 from taskraft_service.queue.entities.task_view import TaskView
@@ -19,6 +18,7 @@ from taskraft_service.queue.persistence.state_records import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
 from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.tube_statistics import (
     TubeStatistics,
     statistics_of,

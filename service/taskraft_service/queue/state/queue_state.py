@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -23,6 +22,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
 from taskraft_service.queue.state.session_registry import SessionRegistry
 from taskraft_service.queue.state.timers import Timers

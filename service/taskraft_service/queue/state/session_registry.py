@@ -1,13 +1,51 @@
-"""Hold all sessions by id and number, and the sessions that differ from the store."""
+"""Hold all sessions by id and number, and state the layout of their records."""
 
 from __future__ import annotations
 
-from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
+from typing import Final
+
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number, Size, Text
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.state.timers import write_timer
 from taskraft_service.queue.store.keys import SESSION, prefix_stop, session_key, timer_key
 from taskraft_service.queue.store.store import Store, Write
+
+_OWN_TTR: Final = -1
+
+
+def _session(
+    number: int,
+    id: str,
+    name: str,
+    ttr_ms: int,
+    created_ms: int,
+    **others: object,
+) -> QueueSession:
+    session = QueueSession(number, id, name, ttr_ms, created_ms)
+    for attribute, content in others.items():
+        setattr(session, attribute, content)
+    session.timer = session.due()
+    return session
+
+
+SESSION_RECORD: Final = FieldTable(
+    _session,
+    Number("number", "Q"),
+    Number("attached", "?"),
+    Number("orphaned", "?"),
+    Number("ttr_ms", "q"),
+    Number("default_ttr_ms", "q", absent=_OWN_TTR),
+    Number("expires_ms", "q"),
+    Number("created_ms", "q"),
+    Size("H", "id"),
+    Size("H", "name"),
+    Size("H", "owner"),
+    Text("id"),
+    Text("name"),
+    Text("owner"),
+)
 
 
 class SessionRegistry(dict[str, QueueSession]):

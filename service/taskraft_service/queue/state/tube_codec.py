@@ -6,17 +6,9 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from taskraft_service.queue.codecs.extras_codec import RETRY
 from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import (
-    Blob,
-    Constant,
-    Items,
-    Nested,
-    Number,
-    Size,
-    Text,
-)
+from taskraft_service.queue.codecs.fields import Blob, Constant, Items, Nested, Number, Size, Text
+from taskraft_service.queue.codecs.task_codec import RETRY
 from taskraft_service.queue.entities.ready_tasks import ReadyAgeHistogram
 from taskraft_service.queue.entities.task_state import BURIED, READY
 from taskraft_service.queue.entities.tube import QueueTube

@@ -4,7 +4,6 @@ from random import Random
 
 from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task_state import TaskOutcome
@@ -34,6 +33,7 @@ from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
 from taskraft_service.queue.state.dependents import TaskEnding
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec, TaskSchedule
 from taskraft_service.queue.state.tube_registry import new_tube
 from tests.service.queue.memory_store import MemoryStore

@@ -7,16 +7,16 @@ from hashlib import sha256
 
 import pytest
 
-from taskraft_service.queue.codecs.extras_codec import EXTRAS, RETRY
-from taskraft_service.queue.codecs.group_codec import GROUP_RECORD
-from taskraft_service.queue.codecs.session_codec import SESSION_RECORD
-from taskraft_service.queue.codecs.settings_codec import SETTINGS
+from taskraft_service.queue.codecs.task_codec import EXTRAS, RETRY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.state.dependents import ENDING_RECORD
+from taskraft_service.queue.state.group_registry import GROUP_RECORD
+from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
+from taskraft_service.queue.state.session_registry import SESSION_RECORD
 from tests.service.queue.codecs import drawn_records
 from tests.service.queue.codecs.drawn_records import Draws
 from tests.service.queue.kept_answers import decode, encode

@@ -9,8 +9,7 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
-from taskraft_service.queue.operations.leadership import NoteCalls
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
+from taskraft_service.queue.operations.leadership import NoteCalls, SetWallOffset
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

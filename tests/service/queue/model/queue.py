@@ -9,11 +9,11 @@ from __future__ import annotations
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from tests.service.queue.model.admin import NaiveAdmin
 from tests.service.queue.model.batches import NaiveBatches
 from tests.service.queue.model.counting import FINISHED, NaiveCounting

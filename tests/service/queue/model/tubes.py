@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
@@ -14,6 +13,7 @@ from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
 from taskraft_service.queue.operations.settings import Configure, SettingsResult
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube, TubeResult
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from tests.service.queue.model.counting import Counts
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -3,14 +3,18 @@
 import pytest
 
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
-from taskraft_service.queue.operations.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.operations.leadership import (
+    NoteCalls,
+    NotedCalls,
+    SetWallOffset,
+    Startup,
+)
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import CreateSchedule
 from taskraft_service.queue.operations.selection import ByIds
@@ -20,8 +24,8 @@ from taskraft_service.queue.operations.settlements import Release, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.operations.wall_offset import SetWallOffset
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
 

@@ -1,4 +1,4 @@
-"""State the layout of the replicated settings."""
+"""Define the settings that are part of the replicated state, and the layout of their record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ from typing import Final
 
 from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.codecs.fields import Number, Size, Text
-from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.values import value
+
+
+@value
+class ReplicatedSettings:
+    """Settings of the cluster; None: the leader's own configuration applies.
+
+    ``session_ttr_ms`` applies to sessions that do not set a time to run.
+    """
+
+    failover_grace_ms: int | None = None
+    auto_create_tubes: bool | None = None
+    auto_create_kind: TubeKind | None = None
+    auto_create_profile: str | None = None
+    feed_retention_ms: int | None = None
+    feed_bytes_max: int | None = None
+    session_ttr_ms: int | None = None
+
 
 _ABSENT: Final = -1
 """Stands for a setting that is not set."""
