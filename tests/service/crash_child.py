@@ -3,13 +3,11 @@
 Started as ``python -m tests.service.crash_child``; reads one request per line and answers each with
 one line, both in JSON. A request names a directory and the work in it::
 
-
     {"work": "prepare", "place": ...}               make the snapshot of the story, and its digest
     {"work": "live", "place": ..., "rules": ...}    run the story, to its end or to a failpoint
     {"work": "restart", "place": ...}               restart, compare, and finish the story
     {"work": "harm", "place": ..., "file": ..., "kind": ..., "at": ...}
                                                     the same on a copy with one damaged file
-
 
 This process opens no RocksDB database, only its children do: the threads of RocksDB do not survive
 a fork.

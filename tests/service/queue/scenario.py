@@ -1,9 +1,9 @@
 """Play scenario files: commands in, answers of the queue out.
 
 A file is a sequence of blocks. A block consists of lines of commands, a line ``----`` and the
-answers, and ends with an empty line. Lines that begin with ``#`` are comments. Consecutive commands
-of a block form one log entry::
-
+answers, and ends with an empty line. Lines that begin with ``#`` are comments; ``(features 2.16)``
+refers to row 16 of the second table in docs/features.md. Consecutive commands of a block form one
+log entry::
 
     at +20                       advances the clock from the previous block, in ms; default +0
     create mail kind=fifottl ttr=30
@@ -12,10 +12,8 @@ of a block form one log entry::
     ack 1,2                      tokens; also release, reject, bury-taken, touch; several with ";"
     open anna ttr=100            also keep, attach, detach, close
 
-
 ``scenario_policies.py`` describes policies and changes of tasks. ``scenario_selection.py``
 describes operations on selected tasks.
-
 
 Queries change nothing and are answered at their position: ``show TUBE``, ``oldest TUBE`` (since
 when its oldest ready task has been ready), ``moves TUBE``, ``task TUBE ID``, ``sessions``,

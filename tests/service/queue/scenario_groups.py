@@ -1,6 +1,5 @@
 """Groups, batches and schedules in scenario files.
 
-
     group NAME end=mail/body abort=mail/body only      the tasks that it puts: tube and body
     start-group NAME
     cancel-group NAME revoke
@@ -10,7 +9,6 @@
     reschedule NAME ...          the same words; replaces it
     unschedule NAME
     run NAME version=1 slots=60,120 until=120 next=180
-
 
 The queries ``schedules`` and ``groups`` list all of them.
 """

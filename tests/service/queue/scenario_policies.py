@@ -2,13 +2,11 @@
 
 Options of a tube, besides those in ``scenario.py``:
 
-
     on_ack=retain retain=50          also keep, remove
     capacity=3 capacity_bytes=10 buried=2 concurrency=1 rate=10 burst=2 pri=0..255
     attempts=3 backoff=10 factor=300 cap=100 jitter=50 give_up=dead_letter dead=letters again=front
     scope=all policy=keep_deadline   of the time to live
     durability=temporary
-
 
 A task may have a retry policy too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
 new_ttr=5``. Dependencies of a new task: ``after=etl/1,#0 else=run``, tasks by tube and id, items of

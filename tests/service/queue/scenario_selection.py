@@ -1,6 +1,5 @@
 """Operations on selected tasks in scenario files.
 
-
     bury mail ids=1,2            by ids; also keys=a/b,c (parts of a key between slashes),
     delete mail limit=2 after=7 where state = BURIED AND attempt > 3        or, last, a filter
     kick mail count=2            the first ones; kick, snatch and restart may have a delay
@@ -9,9 +8,7 @@
     move mail ids=1 to=news delay=5 front renew    without ``to``: dead letters return
     update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
 
-
 A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10``.
-
 
 The query ``failed mail ids=1`` shows the records of failed tasks that are gone. The query ``list
 mail size=2 scan=9 desc where ...`` (or ``taking``) shows the ids of all pages.

@@ -1,6 +1,5 @@
 """Changes of settings and tube options in scenario files.
 
-
 configure session_ttr_ms=100     any setting by its name
 update-tube mail priority=5      any option by its name; ``reset=ttl_ms,ttr_ms`` resets
 """
