@@ -66,6 +66,7 @@ _NOT_PROPOSED: Final = frozenset(
     )
 )
 """Reasons that prove that the node did not propose the call, so another node may be tried."""
+_COMMIT_UNKNOWN: Final = reason_name(error_pb2.Error.COMMIT_UNKNOWN)
 
 
 class ThisNodeLeads(Exception):
@@ -262,6 +263,9 @@ class Forwarder:
             # The node that this node believes to lead does not; wait for newer information.
             pause = asyncio.get_running_loop().time() + _RECONNECT_MS / 1000
             await self.leadership.wait_for_change_until(pause)
+            return True
+        if reason == _COMMIT_UNKNOWN and is_idempotent():
+            # The leader lost its leadership before it could tell the outcome.
             return True
         if reason or error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False

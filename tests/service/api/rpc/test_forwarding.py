@@ -186,6 +186,20 @@ async def test_an_idempotent_call_is_repeated(bench):
     assert len(bench.upstream.calls) == 2
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_only_an_idempotent_call_is_repeated_if_its_leader_does_not_know_the_outcome(
+    bench, repeatable
+):
+    bench.leads(LEADER)
+    bench.upstream.answers = [CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "leadership was lost")]
+    if repeatable:
+        assert await bench.call(repeatable=True) == b"raw"
+    else:
+        with pytest.raises(LeaderAnsweredError, match="leadership was lost"):
+            await bench.call(repeatable=False)
+    assert len(bench.upstream.calls) == 1 + repeatable
+
+
 async def test_a_call_refused_by_a_node_that_does_not_lead_is_sent_again(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [CallRefused(error_pb2.Error.NOT_LEADER, "not I")]
