@@ -15,9 +15,9 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.limits import HEADERS_BYTES_MAX, PUT_TASKS_MAX
-from tests.service.api import bad_input_above as above
-from tests.service.api import bad_input_chosen as chosen
 from tests.service.api import bad_input_dependencies as dependencies
+from tests.service.api import bad_input_selection as selection
+from tests.service.api import bad_input_workflows as workflows
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
@@ -30,10 +30,10 @@ SERVICES = [
         (feed_service_pb2, "FeedService"),
         (cluster_service_pb2, "ClusterService"),
     )
-] + [*above.SERVICES]
+] + [*workflows.SERVICES]
 IMPLEMENTED = (
-    above.IMPLEMENTED
-    | chosen.IMPLEMENTED
+    workflows.IMPLEMENTED
+    | selection.IMPLEMENTED
     | {
         "PutTasks",
         "TakeTasks",
@@ -120,8 +120,8 @@ def commit(next_seq=None, consumer="c", idle_ttl_ms=0, **cursor):
 
 
 CASES = [
-    *above.CASES,
-    *chosen.CASES,
+    *workflows.CASES,
+    *selection.CASES,
     *dependencies.CASES,
     ("PutTasks", pb.PutTasksRequest(tube="nowhere", tasks=[task_pb2.TaskSpec()]), TUBE_NOT_FOUND),
     ("PutTasks", pb.PutTasksRequest(tube="a b", tasks=[task_pb2.TaskSpec()]), INVALID),

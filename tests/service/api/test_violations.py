@@ -16,7 +16,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.limits import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
-from tests.service.api.violations_by_kind import IDS, UNSUITABLE_CASES
+from tests.service.api.unsupported_options import IDS, UNSUITABLE_CASES
 from tests.service.conftest import create, put, reason_of, take
 
 Options = tube_service_pb2.TubeOptions
