@@ -11,7 +11,8 @@ from taskraft_service.command_codecs.selector import names_nothing, selector_of
 from taskraft_service.command_codecs.task_update import task_update, update_of
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.update_tasks import UpdateTasks

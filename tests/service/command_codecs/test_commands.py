@@ -63,8 +63,9 @@ from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll

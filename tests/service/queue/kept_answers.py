@@ -1,8 +1,8 @@
 """Encode and decode kept answers by the type of the result."""
 
 from taskraft_service.queue.entities.refusal import CountResult
-from taskraft_service.queue.operations.admin import Cancel, CancelResult
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel, CancelResult
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.put import Put, PutResult
 from taskraft_service.queue.operations.registry import ANSWERS, DEFINITIONS

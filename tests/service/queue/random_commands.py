@@ -33,7 +33,8 @@ from taskraft_service.queue.entities.tube_options import (
     TubeKind,
     TubeOptions,
 )
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,

@@ -34,8 +34,8 @@ from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind
 from taskraft_service.queue.entities.tube_profiles import PROFILES, defaults_of
-from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.kick_bury_delete import ReleaseAll
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,

@@ -22,7 +22,8 @@ from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import Failure
-from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel, CancelResult
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys

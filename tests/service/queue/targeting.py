@@ -11,8 +11,9 @@ from dataclasses import replace
 from taskraft_service.queue.entities.group import GroupState
 from taskraft_service.queue.entities.new_task import ItemReference, TaskReference
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.groups import CancelGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.move import Move

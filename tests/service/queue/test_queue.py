@@ -20,7 +20,8 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import Startup

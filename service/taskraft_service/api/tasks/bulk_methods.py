@@ -32,7 +32,7 @@ from taskraft_service.command_codecs.selected_tasks import (
 )
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.entities.refusal import CountResult
-from taskraft_service.queue.operations.admin import CancelResult
+from taskraft_service.queue.operations.cancel import CancelResult
 
 M = TypeVar("M", bound=Message)
 Answer: TypeAlias = Callable[[AppliedCommand], Message]

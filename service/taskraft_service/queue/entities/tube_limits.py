@@ -145,7 +145,7 @@ class TubeLimits:
         """Return the rank of a priority: lower ranks come first, and ``~`` cannot overflow."""
         return ~priority if self.options.higher_first else priority
 
-    def priority_refusal(self, field: str, priority: int) -> Refusal | None:
+    def refusal_of_priority(self, field: str, priority: int) -> Refusal | None:
         """Return why a priority is outside the range of the tube, or None."""
         low, high = self.options.priority_min, self.options.priority_max
         if low <= priority <= high:

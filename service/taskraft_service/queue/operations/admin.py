@@ -1,22 +1,19 @@
-"""Administrative changes of selected tasks: snatch, restart, switch and cancel."""
+"""Administrative changes of selected tasks: snatch, restart and switch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Number
-from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
-from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
     DONE,
     FINISHED,
-    HELD,
     READY,
     TAKEN,
     ZOMBIE,
@@ -29,9 +26,8 @@ from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
     side_of_tube,
-    table_answer,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
+from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.releasing import come_back, give_back
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
@@ -86,32 +82,8 @@ class Switch:
     request_hash: int = 0
 
 
-@value
-class Cancel:
-    """Ask the holders of taken tasks to stop, and remove other tasks.
-
-    Answer: ``CancelResult``.
-    """
-
-    tube: str
-    selector: Selector
-    request_id: str = ""
-    request_hash: int = 0
-
-
-@value
-class CancelResult:
-    """Number of holders that were asked and of removed tasks; the rest as in ``CountResult``."""
-
-    asked: int
-    removed: int
-    refused: Sequence[ItemRefusal] = ()
-    continue_after_id: int = 0
-
-
 RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
 SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
-CANCELLABLE: Final = (HELD, READY, DELAYED, TAKEN, BURIED)
 SWITCHES: Final[Mapping[State, Operation]] = {
     READY: Operation.SWITCH_READY,
     DELAYED: Operation.SWITCH_DELAYED,
@@ -219,40 +191,6 @@ def _switch_one(queue_state: QueueState, task: QueueTask, state: State, duration
         transition(queue_state, task.tube, (task,), SWITCHES[state])
 
 
-def cancel(state: QueueState, command: Cancel) -> CancelResult | Refusal:
-    """Ask the holders of tasks to stop, once each, and remove tasks without a lease."""
-    tube = state.tubes.find(command.tube)
-    if isinstance(tube, Refusal):
-        return tube
-    removed = 0
-
-    def change(task: QueueTask) -> bool | Refusal:
-        nonlocal removed
-        if task.state not in CANCELLABLE:
-            return wrong_state(task)
-        if task.state is TAKEN:
-            return ask_to_stop(state, task)
-        leave_order(task)
-        end(state, task, Operation.CANCEL, TaskOutcome.DELETED)
-        removed += 1
-        return True
-
-    done = change_each(state, tube, command.selector, CANCELLABLE, change)
-    return CancelResult(done.count - removed, removed, done.refused, done.continue_after_id)
-
-
-def ask_to_stop(state: QueueState, task: QueueTask) -> bool:
-    """Mark a taken task as cancelled; return whether it was not marked before.
-
-    The holder learns of the mark with its next touch or heartbeat.
-    """
-    if task.extras.cancel_requested:
-        return False
-    task.extras = replace(task.extras, cancel_requested=True)
-    transition(state, task.tube, (task,), Operation.CANCEL, EventKind.CANCEL)
-    return True
-
-
 def _live_again(state: QueueState, task: QueueTask, delay_ms: int) -> None:
     """Clear the outcome of a task, and restart its time to live after the delay."""
     task.extras = replace(
@@ -285,26 +223,8 @@ def _predict(prediction: ReadyPrediction, command: Snatch | Restart | Switch) ->
     prediction.add((command.tube,), at_most(command.selector))
 
 
-def _predict_cancel(prediction: ReadyPrediction, command: Cancel) -> None:
-    prediction.add(tubes_of_end(prediction.state, command.tube))
-
-
 DEFINITIONS: Final = (
     CommandDefinition(Snatch, snatch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
     CommandDefinition(Restart, restart, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
     CommandDefinition(Switch, switch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
-    CommandDefinition(
-        Cancel,
-        cancel,
-        predict=_predict_cancel,
-        side=side_of_tube,
-        answer=table_answer(
-            30,
-            CancelResult,
-            Number("asked", "I"),
-            Number("removed", "I"),
-            Number("continue_after_id", "Q"),
-            REFUSED_ITEMS,
-        ),
-    ),
 )

@@ -22,7 +22,7 @@ from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.operations.admin import ask_to_stop
+from taskraft_service.queue.operations.cancel import ask_to_stop
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     replicated,

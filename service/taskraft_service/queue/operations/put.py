@@ -9,12 +9,9 @@ from typing import Final
 from taskraft_service.queue.codecs.field_table import FieldTable
 from taskraft_service.queue.codecs.fields import Constant, Number, Numbers
 from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
-from taskraft_service.queue.entities.group import GroupState
-from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask, TaskReference
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, at_item, first_of
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_view import Extras
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_limits import effective_options
@@ -26,13 +23,12 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
 )
 from taskraft_service.queue.operations.conflicts import settle_conflict
-from taskraft_service.queue.operations.dependencies import join_dependents
 from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
+from taskraft_service.queue.operations.task_creation import create_with_attributes
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, out_of_reach
 from taskraft_service.queue.transitions.transition import transition
-from taskraft_service.queue.transitions.updating import claim
 from taskraft_service.queue.values import value
 
 
@@ -66,7 +62,6 @@ class PutResult:
     existing: Sequence[int] = ()
 
 
-PUT: Final = Operation.PUT
 TASK_BYTES: Final = 768
 """Approximate memory of a task beside its content."""
 NO_ATTRIBUTES: Final = NewTask(b"", 0)
@@ -145,13 +140,6 @@ def _sets_attributes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
     return False
 
 
-def has_rare(new: NewTask) -> bool:
-    """Return whether a new task has an attribute that is stored in its extras."""
-    return (
-        new.retry is not None or bool(new.group or new.unique_key) or new.dependencies is not None
-    )
-
-
 def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
     """Return the refusal of an atomic put: the first refused item, with the violations of all."""
     return first_of([at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused])
@@ -175,27 +163,6 @@ def refusal_of_new_task(state: QueueState, tube: QueueTube, task: NewTask) -> Re
     return refusal_of_task(state, tube, task)
 
 
-def _give_extras(
-    state: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
-) -> bool:
-    """Set the extras of a new task; return whether its group or a dependency holds it."""
-    group = state.groups.get(new.group) if new.group else None
-    number = group.number if group is not None else 0
-    waiting = None
-    if new.dependencies is not None:
-        waiting = join_dependents(state, task, new, restarting)
-    task.extras = Extras(
-        retry=new.retry,
-        group=new.group,
-        group_number=number,
-        unique_key=new.unique_key,
-        waiting=waiting,
-    )
-    if new.unique_key:
-        claim(state, task.tube, new.unique_key, task.id)
-    return waiting is not None or (group is not None and group.state is GroupState.HELD)
-
-
 def _store(
     state: QueueState,
     tube: QueueTube,
@@ -211,7 +178,7 @@ def _store(
     now_ms = state.now_ms
     first_id = tube.next_id
     if sets_attributes:
-        _store_with_attributes(state, tube, new_tasks, restarting)
+        create_with_attributes(state, tube, new_tasks, restarting)
     else:
         terms = effective_options(tube, NO_ATTRIBUTES, now_ms, now_ms)
         made = [
@@ -224,36 +191,6 @@ def _store(
             transition(state, tube, made, terms.operation)
         tube.next_id = first_id + len(made)
     return range(first_id, tube.next_id)
-
-
-def _store_with_attributes(
-    state: QueueState,
-    tube: QueueTube,
-    new_tasks: Sequence[NewTask],
-    restarting: Collection[TaskReference],
-) -> None:
-    """Create tasks that set attributes of their own, in runs that become READY, DELAYED or HELD."""
-    now_ms, wall_ms = state.now_ms, state.wall_ms
-    run: list[QueueTask] = []
-    operation = PUT
-    for new in new_tasks:
-        terms = effective_options(tube, new, now_ms, wall_ms)
-        body, size = new.body, new.payload_bytes
-        task = QueueTask(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
-        tube.next_id += 1
-        own_operation = terms.operation
-        if run and new.dependencies is not None:  # the task may depend on an earlier one of the run
-            transition(state, tube, run, operation)
-            run = []
-        if has_rare(new) and _give_extras(state, task, new, restarting):
-            own_operation = Operation.PUT_HELD
-        if run and own_operation is not operation:
-            transition(state, tube, run, operation)
-            run = []
-        operation = own_operation
-        run.append(task)
-    if run:
-        transition(state, tube, run, operation)
 
 
 def _predict(prediction: ReadyPrediction, command: Put) -> None:

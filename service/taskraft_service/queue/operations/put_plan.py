@@ -65,7 +65,7 @@ def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
             if given is not None:
                 yield refusal_of_field(tube, field, given)
     elif task.priority is not None:
-        refusal = tube.priority_refusal("priority", task.priority)
+        refusal = tube.refusal_of_priority("priority", task.priority)
         if refusal is not None:
             yield refusal
     if task.retry is not None:

@@ -13,6 +13,7 @@ from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.operations import (
     admin,
     batch,
+    cancel,
     feed,
     groups,
     kick_bury_delete,
@@ -28,8 +29,9 @@ from taskraft_service.queue.operations import (
     update_tasks,
     update_tube,
 )
-from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel, CancelResult
 from taskraft_service.queue.operations.command_definition import AnswerCodec, CommandDefinition
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import (
@@ -135,6 +137,7 @@ DEFINITIONS: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
         move.DEFINITION,
         update_tasks.DEFINITION,
         *admin.DEFINITIONS,
+        cancel.DEFINITION,
         *sessions.DEFINITIONS,
         *tubes.DEFINITIONS,
         update_tube.DEFINITION,

@@ -22,7 +22,6 @@ from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.command_definition import (
@@ -44,8 +43,8 @@ from taskraft_service.queue.operations.releasing import (
     try_again,
 )
 from taskraft_service.queue.operations.settle_checks import (
-    add_settlement,
-    first_refusal,
+    refusal_of_capacity,
+    refusal_of_settle,
     refusal_of_settlement,
     tube_after,
 )
@@ -59,6 +58,7 @@ from taskraft_service.queue.operations.settlements import (
     SettleResult,
     Touch,
     TouchedLease,
+    kept_bytes,
 )
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import (
@@ -80,14 +80,14 @@ ALL_SETTLED: Final = SettleResult()
 def settle(state: QueueState, command: Settle) -> SettleResult | Refusal:
     """Settle leases in order; with ``atomic`` all or none."""
     if command.atomic:
-        refusal = first_refusal(state, command)
+        refusal = refusal_of_settle(state, command)
         if refusal is not None:
             return refusal
     return settle_checked(state, command, is_checked=command.atomic)
 
 
 def settle_checked(state: QueueState, command: Settle, *, is_checked: bool = True) -> SettleResult:
-    """Settle leases in order; nothing is refused if ``first_refusal`` returned None."""
+    """Settle leases in order; nothing is refused if ``refusal_of_settle`` returned None."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
     item = 0
@@ -131,7 +131,7 @@ def _settle_one(
     if task is None:
         return stale(token)
     if not is_checked:
-        refusal = refusal_of_settlement(state, task, settlement) or _refusal_of_capacity(
+        refusal = refusal_of_settlement(state, task, settlement) or refusal_of_capacity(
             state, task, settlement
         )
         if refusal is not None:
@@ -150,15 +150,6 @@ def _settle_one(
         case _:
             assert_never(settlement)
     return None
-
-
-def _refusal_of_capacity(
-    state: QueueState, task: QueueTask, settlement: Settlement
-) -> Refusal | None:
-    """Return which tube lacks the capacity for one settlement, or None."""
-    room = CapacityEstimate()
-    add_settlement(state, room, task, settlement)
-    return room.refusal()
 
 
 def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
@@ -276,16 +267,7 @@ def _side_violations(
 
 
 def _growth_bytes(command: Settle) -> int:
-    return sum([_kept_bytes(one) * len(one.tokens) for one in command.settlements])
-
-
-def _kept_bytes(settlement: Settlement) -> int:
-    """Return the upper bound of the content that a settlement adds to each of its tasks."""
-    if isinstance(settlement, (Touch, Reject)):
-        return 0
-    update = settlement.update
-    content = len(update.content) if update is not None else 0
-    return content + (len(settlement.result or b"") if isinstance(settlement, Ack) else 0)
+    return sum([kept_bytes(one) * len(one.tokens) for one in command.settlements])
 
 
 _TOUCHED: Final = FieldTable(

@@ -38,7 +38,7 @@ from taskraft_service.queue.transitions.updating import (
 )
 
 
-def first_refusal(state: QueueState, command: Settle) -> Refusal | None:
+def refusal_of_settle(state: QueueState, command: Settle) -> Refusal | None:
     """Return why an atomic settle is refused: the first reason with all invalid fields, or None.
 
     Each lease can be settled once. Capacity that an earlier settlement frees counts for later ones.
@@ -203,3 +203,12 @@ def _place_given_up(
             return target
         case _:
             assert_never(exhausted)
+
+
+def refusal_of_capacity(
+    state: QueueState, task: QueueTask, settlement: Settlement
+) -> Refusal | None:
+    """Return which tube lacks the capacity for one settlement, or None."""
+    room = CapacityEstimate()
+    add_settlement(state, room, task, settlement)
+    return room.refusal()

@@ -127,3 +127,12 @@ class SettleResult:
 
     refused: Sequence[ItemRefusal] = ()
     touched: Sequence[TouchedLease] = ()
+
+
+def kept_bytes(settlement: Settlement) -> int:
+    """Return the upper bound of the content that a settlement adds to each of its tasks."""
+    if isinstance(settlement, (Touch, Reject)):
+        return 0
+    update = settlement.update
+    content = len(update.content) if update is not None else 0
+    return content + (len(settlement.result or b"") if isinstance(settlement, Ack) else 0)

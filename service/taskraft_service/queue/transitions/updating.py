@@ -57,7 +57,7 @@ def refusal_of_attributes(tube: QueueTube, update: TaskUpdate | None) -> Refusal
     }
     refusal = refusal_of_fields(tube, fields)
     if refusal is None and update.priority is not None:
-        return tube.priority_refusal("update.priority", update.priority)
+        return tube.refusal_of_priority("update.priority", update.priority)
     return refusal
 
 

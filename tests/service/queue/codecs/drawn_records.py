@@ -28,8 +28,8 @@ from taskraft_service.queue.entities.tube_options import (
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.batch import BatchResult
+from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
 from taskraft_service.queue.state.dependents import TaskEnding

@@ -24,8 +24,9 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import Startup

@@ -5,7 +5,8 @@ from __future__ import annotations
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
-from taskraft_service.queue.operations.admin import Cancel, CancelResult, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel, CancelResult
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

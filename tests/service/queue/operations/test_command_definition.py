@@ -3,8 +3,8 @@
 import pytest
 
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
-from taskraft_service.queue.operations.admin import CancelResult
 from taskraft_service.queue.operations.batch import BatchResult
+from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
 from tests.service.queue.kept_answers import decode, encode

@@ -17,8 +17,9 @@ from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import OnDependencyFailure
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import Cancel, Restart
+from taskraft_service.queue.operations.admin import Restart
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.leadership import Startup

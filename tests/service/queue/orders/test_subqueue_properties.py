@@ -9,7 +9,8 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put

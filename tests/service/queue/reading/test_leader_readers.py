@@ -8,8 +8,9 @@ from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import Startup

@@ -11,7 +11,7 @@ from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Re
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.admin import CancelResult
+from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put, PutResult
