@@ -66,6 +66,8 @@ class LeaderLifecycle:
         self._streams = streams
         self._housekeeping = housekeeping
         self._clock_keeper = clock_keeper
+        self.is_stopping = False
+        """Whether this node stops; its streams then end with DRAINING."""
 
     async def begin(self, term: Term) -> None:
         """Know the cluster time, commit and apply the Startup command, start the temporary tubes.
@@ -97,8 +99,12 @@ class LeaderLifecycle:
         for wait in self._waits:
             wait.redirect_all()
         address = "" if leadership.is_leader else leadership.address
-        reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
-        self._streams.send_go_away(reason, "this node is no longer the leader", address)
+        if self.is_stopping:
+            reason, why = error_pb2.Error.DRAINING, "this node is stopping"
+        else:
+            reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
+            why = "this node is no longer the leader"
+        self._streams.send_go_away(reason, why, address)
 
     def phase_changed(self, phase: NodePhase, leadership: LeadershipTracker) -> None:
         """Redirect waiting calls when this node stops leading."""

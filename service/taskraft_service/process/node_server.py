@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 
-from taskraft.v1 import error_pb2
 from taskraft_replication.background import Background
 from taskraft_replication.errors import ReplicationError, StorageFailed
 from taskraft_replication.node.node import Node
@@ -148,12 +147,10 @@ class NodeServer:
         components = self.components
         is_broken = self.node.failed.done()
         await components.health.stop()
-        components.endpoint.draining = True
+        components.endpoint.draining = components.lifecycle.is_stopping = True
+        components.forwarder.stop_waiting()
         if components.leadership.is_leader and not is_broken:
             await self._hand_over()
-        components.streams.send_go_away(
-            error_pb2.Error.DRAINING, "this node stops", components.leadership.address
-        )
         components.lifecycle.redirect_waiting_calls(components.leadership)
         components.apply_notifier.end()
         self._background.cancel()

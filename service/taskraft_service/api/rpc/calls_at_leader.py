@@ -1,14 +1,16 @@
-"""Track the calls that this node has forwarded, and give up those whose leader was replaced.
+"""Track the calls that this node has forwarded, and give them up when their answer is in vain.
 
 A leader that hangs, or that the network cut off, answers nothing and breaks no connection. Without
-this tracking, a forwarded call would wait for as long as the old leader hangs.
+this tracking, a forwarded call would wait for as long as the old leader hangs. A stopping node
+gives up the calls that can be repeated through another node, because they may wait for a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from taskraft_replication.background import run_beside
@@ -16,8 +18,8 @@ from taskraft_replication.core.types import MemberId
 from taskraft_service.leader.leadership import LeadershipTracker
 
 ANSWER_GRACE_SECONDS: Final = 0.2
-"""Time for the old leader to answer after its leadership has ended. A healthy node answers its
-calls within a few milliseconds of losing the leadership."""
+"""Time for the leader to answer calls that this node is about to give up. A healthy node answers
+its calls within a few milliseconds of losing the leadership."""
 
 
 class LeaderLost(Exception):
@@ -32,11 +34,24 @@ class LeaderLost(Exception):
         self.leader = leader
 
 
+class NodeStops(Exception):
+    """This node stops, and has given up the call, which can be repeated through another node."""
+
+
 class CancellableCall(Protocol):
     """A gRPC call that can be cancelled."""
 
     def cancel(self) -> bool:
         """Cancel the call; whoever waits for its answer gets CancelledError."""
+
+
+@dataclass(slots=True)
+class _CallInFlight:
+    """A forwarded call without an answer; ``given_up`` is the error of a call that was given up."""
+
+    leader: MemberId
+    may_give_up: Callable[[], bool]
+    given_up: Exception | None = None
 
 
 class CallsAtLeader:
@@ -48,8 +63,7 @@ class CallsAtLeader:
 
     def __init__(self, leadership: LeadershipTracker) -> None:
         self._leadership = leadership
-        self._calls: dict[CancellableCall, MemberId] = {}
-        self._given_up: set[CancellableCall] = set()
+        self._calls: dict[CancellableCall, _CallInFlight] = {}
         self._watch: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -58,30 +72,39 @@ class CallsAtLeader:
             self._watch.cancel()
 
     @contextmanager
-    def tracked(self, call: CancellableCall, leader: MemberId) -> Iterator[None]:
+    def tracked(
+        self, call: CancellableCall, leader: MemberId, may_give_up: Callable[[], bool]
+    ) -> Iterator[None]:
         """Track a call while its answer is awaited.
 
         Args:
             call: the call.
             leader: the member that received the call.
+            may_give_up: returns whether the call can be repeated after this node has stopped.
 
         Raises:
             LeaderLost: the member no longer leads, and the call is still unanswered.
+            NodeStops: this node stops, and the call is still unanswered.
         """
         if self._watch is None:
             self._watch = run_beside(self._follow_leadership())
-        self._calls[call] = leader
+        in_flight = self._calls[call] = _CallInFlight(leader, may_give_up)
         try:
             yield
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None, "only tasks wait for answers"
-            if call not in self._given_up or task.cancelling():
+            if in_flight.given_up is None or task.cancelling():
                 raise
-            raise LeaderLost(leader) from None
+            raise in_flight.given_up from None
         finally:
             del self._calls[call]
-            self._given_up.discard(call)
+
+    def stop_waiting(self) -> None:
+        """Give up all calls that can be repeated through another node."""
+        for call, in_flight in self._calls.items():
+            if in_flight.may_give_up():
+                _give_up(call, in_flight, NodeStops())
 
     async def _follow_leadership(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,11 +113,16 @@ class CallsAtLeader:
             await self._leadership.wait_for_change()
             if self._leadership.leader_id != leader:
                 leader = self._leadership.leader_id
-                loop.call_later(ANSWER_GRACE_SECONDS, self._give_up)
+                loop.call_later(ANSWER_GRACE_SECONDS, self._leave_old_leaders)
 
-    def _give_up(self) -> None:
-        """Cancel the calls at members that do not lead."""
-        for call, receiver in self._calls.items():
-            if receiver != self._leadership.leader_id and call not in self._given_up:
-                self._given_up.add(call)
-                call.cancel()
+    def _leave_old_leaders(self) -> None:
+        """Give up the calls at members that do not lead."""
+        for call, in_flight in self._calls.items():
+            if in_flight.leader != self._leadership.leader_id:
+                _give_up(call, in_flight, LeaderLost(in_flight.leader))
+
+
+def _give_up(call: CancellableCall, in_flight: _CallInFlight, error: Exception) -> None:
+    if in_flight.given_up is None:
+        in_flight.given_up = error
+        call.cancel()

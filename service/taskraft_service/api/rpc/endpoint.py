@@ -22,7 +22,12 @@ from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
-from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import (
+    CallOrigin,
+    Forwarder,
+    LeaderAnsweredError,
+    ThisNodeLeads,
+)
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
     hop_count,
@@ -206,14 +211,13 @@ class GrpcEndpoint:
         metadata = dict(context.invocation_metadata() or ())
         arrived_at = now - waited_seconds(metadata) if WAITED_KEY in metadata else now
         for _ in range(EXECUTION_ATTEMPTS_MAX):
-            if self.draining:
-                raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
+            self._check_not_draining()
             if self._leadership.serves or method.runs_on_any_node(raw):
                 try:
                     return await method.execute(raw, deadline, caller, arrived_at)
                 except (NotProposed, NotRaftLeader):
                     # Leadership was lost before anything was written; the new leader executes.
-                    pass
+                    self._check_not_draining()
             if hop_count(metadata):
                 if await self._forwarder.wait_until_serving(deadline):
                     continue
@@ -224,9 +228,8 @@ class GrpcEndpoint:
                     raw,
                     deadline,
                     is_idempotent=partial(method.is_idempotent, raw),
-                    caller=caller,
-                    trace=trace_context(metadata),
-                    arrived_at=arrived_at,
+                    is_wait=method.is_wait,
+                    origin=CallOrigin(caller, trace_context(metadata), arrived_at),
                 )
             except ThisNodeLeads:
                 pass
@@ -234,6 +237,10 @@ class GrpcEndpoint:
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )
+
+    def _check_not_draining(self) -> None:
+        if self.draining:
+            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(
         self, path: str, handler: StreamHandler, authenticator: Authenticator

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -18,7 +19,12 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
-from taskraft_service.api.rpc.calls_at_leader import CallsAtLeader, LeaderLost
+from taskraft_service.api.rpc.calls_at_leader import (
+    ANSWER_GRACE_SECONDS,
+    CallsAtLeader,
+    LeaderLost,
+    NodeStops,
+)
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
     TraceContext,
@@ -93,6 +99,20 @@ class LeaderAnsweredError(Exception):
         )
 
 
+@dataclass(slots=True, frozen=True)
+class CallOrigin:
+    """Where a forwarded call comes from."""
+
+    caller: Caller = ANONYMOUS
+    """The caller, whom this node has authenticated."""
+    trace: TraceContext = ()
+    arrived_at: float | None = None
+    """When the call arrived, as a time of the event loop; None: now."""
+
+
+UNKNOWN_ORIGIN: Final = CallOrigin()
+
+
 class Forwarder:
     """Forwards calls to the leader, over one channel per node that stays open.
 
@@ -111,12 +131,25 @@ class Forwarder:
         self._leader_wait_seconds = 2 * election_ms / 1000
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._at_leader = CallsAtLeader(leadership)
+        self._streams_at_leader = CallsAtLeader(leadership)
+        self._is_stopping = False
         self.calls = 0
         """Unary calls forwarded since the process started."""
+
+    def stop_waiting(self) -> None:
+        """Give up what the client can repeat through another node: this node stops.
+
+        Streams end at once. Calls have ``ANSWER_GRACE_SECONDS`` for their answer, so that no answer
+        is lost that is on its way.
+        """
+        self._is_stopping = True
+        self._streams_at_leader.stop_waiting()
+        asyncio.get_running_loop().call_later(ANSWER_GRACE_SECONDS, self._at_leader.stop_waiting)
 
     async def close(self) -> None:
         """Close all channels."""
         self._at_leader.close()
+        self._streams_at_leader.close()
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -172,8 +205,11 @@ class Forwarder:
 
         Raises:
             ThisNodeLeads: this node leads and serves.
-            CallRefused: NO_LEADER, no leader was found and reached within two election timeouts.
+            CallRefused: NO_LEADER, no leader was found and reached within two election timeouts;
+                DRAINING, this node stops.
         """
+        if self._is_stopping:
+            raise _draining()
         limit = self._limit(deadline)
         while await self.leadership.wait_until_settled(limit):
             if self.leadership.is_leader:
@@ -209,9 +245,8 @@ class Forwarder:
         deadline: float | None,
         *,
         is_idempotent: Callable[[], bool],
-        caller: Caller = ANONYMOUS,
-        trace: TraceContext = (),
-        arrived_at: float | None = None,
+        is_wait: bool = False,
+        origin: CallOrigin = UNKNOWN_ORIGIN,
     ) -> bytes:
         """Forward a unary call to the leader and return its answer.
 
@@ -220,29 +255,32 @@ class Forwarder:
             raw: the request.
             deadline: the deadline of the call, as a time of the event loop.
             is_idempotent: returns whether a retry has no second effect: a read, or a call with a
-                request_id. Called only when the leader is lost during the call.
-            caller: the caller, whom this node has authenticated.
-            trace: the trace context of the call.
-            arrived_at: when the call arrived, as a time of the event loop; None means now.
+                request_id. Called only when the leader is lost, or this node stops, during the
+                call.
+            is_wait: the call changes nothing while it waits for its answer.
+            origin: where the call comes from.
 
         Raises:
             ThisNodeLeads: this node became the leader.
-            CallRefused: NO_LEADER, or COMMIT_UNKNOWN if the leader was lost during the call.
+            CallRefused: NO_LEADER, or COMMIT_UNKNOWN if the leader was lost during the call;
+                DRAINING, this node stops.
             LeaderAnsweredError: the leader answered with an error.
         """
         self.calls += 1
         loop = asyncio.get_running_loop()
-        arrived_at = loop.time() if arrived_at is None else arrived_at
+        arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
         while True:
             channel, leader = await self.leader_channel(deadline)
             start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
-            metadata = (*forwarding_metadata(caller, trace), waited)
+            metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
             call = start(raw, timeout=left, metadata=metadata)
             try:
-                with self._at_leader.tracked(call, leader):
+                with self._at_leader.tracked(call, leader, lambda: is_wait or is_idempotent()):
                     return await call
+            except NodeStops as error:
+                raise _draining() from error
             except LeaderLost as error:
                 if not is_idempotent():
                     raise _commit_unknown() from error
@@ -288,6 +326,7 @@ class Forwarder:
             Unauthenticated: the caller's credentials were withdrawn.
             LeaderAnsweredError: the leader ended the stream with an error.
             LeaderLost: another node leads, or the leader became unreachable.
+            NodeStops: this node stops.
         """
         withdrawn: list[Unauthenticated] = []
 
@@ -308,7 +347,7 @@ class Forwarder:
         )
         upstream = open_stream(requests(), metadata=metadata)
         try:
-            with self._at_leader.tracked(upstream, leader):
+            with self._streams_at_leader.tracked(upstream, leader, lambda: True):
                 async for raw in upstream:
                     await stream.write(raw)
             if withdrawn:
@@ -321,6 +360,11 @@ class Forwarder:
             raise LeaderAnsweredError(error) from error
         finally:
             upstream.cancel()
+
+
+def _draining() -> CallRefused:
+    """Return the refusal of a call on a node that stops."""
+    return CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
 
 def _commit_unknown() -> CallRefused:

@@ -81,6 +81,9 @@ class UnaryMethod(Generic[M]):
     """For BY_CONSISTENCY: return whether the state of any node is enough for a request."""
     is_read: bool = False
     """For LEADER: the method changes nothing, so a retry has no effect."""
+    is_wait: bool = False
+    """The method changes nothing while it waits, and what it has taken for a caller that has gone
+    is given back."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
@@ -132,6 +135,10 @@ class AnyUnaryMethod(Protocol):
     @property
     def name(self) -> str:
         """The name of the method, without its service."""
+
+    @property
+    def is_wait(self) -> bool:
+        """See ``UnaryMethod``."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float

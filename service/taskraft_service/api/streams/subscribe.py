@@ -11,7 +11,7 @@ from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.calls_at_leader import LeaderLost
+from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops
 from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
@@ -192,7 +192,7 @@ class SubscribeHandler:
     # ------------------------------------------------------------------------------ on a follower
 
     async def _relay(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
-        """Relay the stream to the leader; send GoAway if the leader is lost.
+        """Relay the stream to the leader; send GoAway if the leader is lost or this node stops.
 
         Raises:
             ThisNodeLeads: this node became the leader before the stream was opened.
@@ -205,15 +205,23 @@ class SubscribeHandler:
         except LeaderLost as lost:
             # Clients that reconnect before the election has ended could choose the lost leader.
             next_leader = await self._forwarder.next_leader(lost.leader)
-            await self._end_relayed_stream(stream, next_leader)
+            reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
+            await self._end_relayed_stream(stream, reason, "the leader was lost", next_leader)
+        except NodeStops:
+            reason, leader = error_pb2.Error.DRAINING, self._leadership.address
+            await self._end_relayed_stream(stream, reason, "this node is stopping", leader)
 
-    async def _end_relayed_stream(self, stream: MessageStream, next_leader: str) -> NoReturn:
+    async def _end_relayed_stream(
+        self,
+        stream: MessageStream,
+        reason: error_pb2.Error.Reason.ValueType,
+        text: str,
+        next_leader: str,
+    ) -> NoReturn:
         """End a stream with GoAway: a broken stream without a reason would look like a failure.
 
-        ``next_leader`` is the address of the next leader; empty if it is unknown.
+        ``next_leader`` is the address at which the client should continue; empty if unknown.
         """
-        reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
-        text = "the leader was lost"
         go_away = pb.SubscribeResponse.GoAway(
             error=error_pb2.Error(reason=reason, message=text),
             leader=next_leader,

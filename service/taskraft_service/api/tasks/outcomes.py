@@ -11,7 +11,12 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import (
+    CallOrigin,
+    Forwarder,
+    LeaderAnsweredError,
+    ThisNodeLeads,
+)
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import (
     CallRefused,
@@ -164,6 +169,7 @@ class OutcomeHandlers:
             CallRefused, LeaderAnsweredError: no leader answered in time.
         """
         loop = asyncio.get_running_loop()
+        origin = CallOrigin(caller)
         while True:
             left = max(until - loop.time(), 0.0)
             selector = task_pb2.TaskSelector(ids=ids)
@@ -171,7 +177,7 @@ class OutcomeHandlers:
             raw = request.SerializeToString()
             try:
                 found = await self._forwarder.forward(
-                    _WAIT_METHOD, raw, None, is_idempotent=lambda: True, caller=caller
+                    _WAIT_METHOD, raw, None, is_idempotent=lambda: True, origin=origin
                 )
             except ThisNodeLeads:
                 try:

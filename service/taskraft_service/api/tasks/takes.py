@@ -52,7 +52,13 @@ class TakeHandler:
 
     def method(self) -> UnaryMethod[pb.TakeTasksRequest]:
         """Return the method TakeTasks."""
-        return UnaryMethod("TakeTasks", pb.TakeTasksRequest, ExecutionSite.LEADER, self.take_tasks)
+        return UnaryMethod(
+            "TakeTasks",
+            pb.TakeTasksRequest,
+            ExecutionSite.LEADER,
+            self.take_tasks,
+            is_wait=True,
+        )
 
     async def take_tasks(self, call: UnaryCall[pb.TakeTasksRequest]) -> bytes:
         """Take tasks; if none is ready, wait as long as the request allows."""

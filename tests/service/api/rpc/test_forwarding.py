@@ -16,7 +16,12 @@ from taskraft_service.access.caller import (
     Unauthenticated,
 )
 from taskraft_service.api.rpc.calls_at_leader import ANSWER_GRACE_SECONDS, LeaderLost
-from taskraft_service.api.rpc.forwarding import Forwarder, LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import (
+    CallOrigin,
+    Forwarder,
+    LeaderAnsweredError,
+    ThisNodeLeads,
+)
 from taskraft_service.api.rpc.forwarding_metadata import (
     HOPS_KEY,
     WAITED_KEY,
@@ -28,6 +33,7 @@ from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, rpc_status
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import PhaseMachine
+from tests.turns import turns_until
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"
 ME, LEADER, NEXT_LEADER = MemberId(1), MemberId(2), MemberId(3)
@@ -128,7 +134,7 @@ async def test_only_the_trace_of_the_callers_metadata_reaches_the_leader(
     trace = trace_context(sent)
     caller = NodeCaller("p", "ipv4:10.0.0.7:50122")
     await bench.forwarder.forward(
-        METHOD, b"raw", None, is_idempotent=lambda: False, caller=caller, trace=trace
+        METHOD, b"raw", None, is_idempotent=lambda: False, origin=CallOrigin(caller, trace)
     )
     ((_, metadata),) = bench.upstream.calls
     assert (metadata[PRINCIPAL_KEY], metadata[PEER_KEY]) == ("node/p", "ipv4:10.0.0.7:50122")
@@ -282,6 +288,42 @@ async def test_the_cancellation_of_a_caller_is_not_taken_for_a_new_leader(bench)
     with pytest.raises(asyncio.CancelledError):
         await calling
     assert len(bench.upstream.calls) == 1
+
+
+async def test_a_stopping_node_gives_up_what_another_node_can_repeat(bench):
+    bench.leads(LEADER)
+    answers = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    bench.upstream.answers += answers
+    calls = [
+        asyncio.ensure_future(bench.call()),
+        asyncio.ensure_future(bench.call(repeatable=True)),
+        asyncio.ensure_future(
+            bench.forwarder.forward(METHOD, b"raw", None, is_idempotent=lambda: False, is_wait=True)
+        ),
+    ]
+    await turns_until(lambda: len(bench.upstream.calls) == 3)
+    bench.forwarder.stop_waiting()
+    for call in (*calls[1:], bench.call(repeatable=True)):
+        with pytest.raises(CallRefused) as refused:
+            async with asyncio.timeout(20):
+                await call
+        assert refused.value.reason == error_pb2.Error.DRAINING
+    assert not calls[0].done()
+    for answer in answers:
+        if not answer.cancelled():
+            answer.set_result(b"done")
+    assert await calls[0] == b"done"
+
+
+async def test_an_answer_that_is_on_its_way_is_not_given_up(bench):
+    bench.leads(LEADER)
+    answer = asyncio.get_running_loop().create_future()
+    bench.upstream.answers.append(answer)
+    call = asyncio.ensure_future(bench.call(repeatable=True))
+    await bench.upstream.arrived.wait()
+    bench.forwarder.stop_waiting()
+    answer.set_result(b"done")
+    assert await call == b"done"
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
