@@ -67,6 +67,12 @@ class StateMachine(Protocol):
         added by that entry needs a snapshot that names it.
         """
 
+    def waits_for_disk(self, entry: Entry) -> bool:
+        """Tell whether applying ``entry`` now would block the event loop until the disk answers.
+
+        The driver then applies nothing and asks again at each tick.
+        """
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.
 

@@ -30,6 +30,11 @@ class CountingMachine:
         self.applied_index = LogIndex(0)
         self.durable_index = LogIndex(0)
         self.durable_lines: list[bytes] = []
+        self.is_choked = False
+        """Whether entries must wait for the disk."""
+
+    def waits_for_disk(self, entry: Entry) -> bool:
+        return self.is_choked
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         results: list[object] = []

@@ -224,6 +224,21 @@ class Faults:
         hang_us = rng.choice((200_000, 2_000_000, 40_000_000))
         self._world.schedule.after(rng.randrange(hang_us), f"disk of {member.id} answers", answer)
 
+    def choke_state(self, rng: Random) -> None:
+        """Let writes of the state block for a while, so that the member applies nothing."""
+        member = self._some(rng)
+        if member is None:
+            return
+        self._count("blocking state")
+        machine = member.machine
+        machine.is_choked = True
+
+        def mend() -> None:
+            machine.is_choked = False
+
+        choke_us = rng.choice((200_000, 2_000_000, 40_000_000))
+        self._world.schedule.after(rng.randrange(choke_us), f"state of {member.id} mended", mend)
+
     def fail_sync(self, rng: Random) -> None:
         member = self._some(rng)
         if member is not None:
@@ -299,6 +314,7 @@ class Faults:
             member.is_paused = False
             member.rate = 1.0
             member.storage_thread.mend()
+            member.machine.is_choked = False
             if member.is_running:
                 member.disk.recover()
             elif not member.is_damaged:
@@ -320,6 +336,7 @@ class Faults:
         stall: 2,
         slow_disk: 2,
         hang_disk: 2,
+        choke_state: 2,
         fail_sync: 2,
         fill_disk: 1,
         crash_in_storage: 4,

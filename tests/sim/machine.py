@@ -80,6 +80,8 @@ class QueueMachine:
             resident_bytes_max=rng.choice((1, 1000, 1 << 20)),
             feed_chunk_rows_max=rng.choice((1, 7, 100)),
         )
+        self.is_choked = False
+        """Whether writes of the state would block."""
         self._durable = durable
         self._open(durable.store.copy(), durable.index, durable.digest)
 
@@ -100,7 +102,13 @@ class QueueMachine:
     def durable_index(self) -> LogIndex:
         return self._durable.index
 
+    def waits_for_disk(self, entry: Entry) -> bool:
+        return self.is_choked
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
+        # A membership change is stored between the question and its application.
+        is_change = entries[0].kind is not EntryKind.NORMAL
+        assert not self.is_choked or is_change, "the event loop would stop"
         done = [self._apply(entry) for entry in entries]
         waiting = self.applied_index - self._written[0]
         has_change = any(each.kind is not EntryKind.NORMAL for each in entries)

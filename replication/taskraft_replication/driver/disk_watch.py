@@ -75,6 +75,8 @@ class DiskWatch:
         self._appended: deque[_Appended] = deque()
         self.waited_ticks = 0
         """Ticks for which the oldest item has been outstanding, rounded up; 0: no item is."""
+        self.applying_waited_ticks = 0
+        """Ticks for which the state machine could not apply entries because of its disk."""
 
     @property
     def is_stalled(self) -> bool:
@@ -84,7 +86,8 @@ class DiskWatch:
     @property
     def is_hung(self) -> bool:
         """Tell whether the disk has not answered for so long that this member must stop."""
-        return self.waited_ticks >= self._policy.hang_ticks
+        longest = max(self.waited_ticks, self.applying_waited_ticks)
+        return longest >= self._policy.hang_ticks
 
     @property
     def is_slowest(self) -> bool:
@@ -104,13 +107,17 @@ class DiskWatch:
         others = oldest.committed_at - oldest.at
         return behind >= max(self._policy.stall_ticks, SLOWER_FACTOR * others)
 
-    def tick(self) -> None:
-        """Measure the oldest item; called once a tick."""
+    def tick(self, *, applying_waits: bool) -> None:
+        """Measure the oldest item; called once a tick.
+
+        ``applying_waits`` tells whether the state machine waits for its disk.
+        """
         self._now += 1
         work = self._work
         is_same = work.finished == self._finished and work.finished < work.requested
         self._finished = work.finished
         self.waited_ticks = self.waited_ticks + 1 if is_same else 0
+        self.applying_waited_ticks = self.applying_waited_ticks + 1 if applying_waits else 0
 
     def note_log(self, last: LogIndex, commit: LogIndex, durable: LogIndex) -> None:
         """Note where the leader's log ends, and where it is committed and durable, once a tick."""

@@ -137,7 +137,7 @@ class RaftDriver:
         self._is_alive_told = False
         core, disk = self.core, self.disk
         was_stalled = disk.is_stalled
-        disk.tick()
+        disk.tick(applying_waits=self._applier.waits_for_disk)
         if disk.is_stalled is not was_stalled:
             self.counters.disk_stalls += not was_stalled
             self._observer.disk_stalled(is_stalled=disk.is_stalled)
@@ -149,7 +149,7 @@ class RaftDriver:
         self._handover.tick()
         self.counters.disk_handovers = self._handover.begun
         self._reads.tick()
-        if core.has_ready():
+        if core.has_ready() or self._applier.has_work:
             # Most ticks of an idle group produce no work.
             self._effects.request_pump()
 

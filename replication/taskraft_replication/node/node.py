@@ -264,8 +264,9 @@ class Node:
 
     @property
     def disk_waited_ms(self) -> int:
-        """Time for which the oldest item of storage work has been outstanding, in whole ticks."""
-        return self._driver.disk.waited_ticks * self.config.tick_ms
+        """Time for which the disk of the log or of the state has not answered, in whole ticks."""
+        disk = self._driver.disk
+        return max(disk.waited_ticks, disk.applying_waited_ticks) * self.config.tick_ms
 
     @property
     def is_disk_stalled(self) -> bool:

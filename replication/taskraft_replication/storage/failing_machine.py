@@ -54,6 +54,10 @@ class FailingMachine:
         """See ``StateMachine``."""
         return self._machine.snapshot_index
 
+    def waits_for_disk(self, entry: Entry) -> bool:
+        """See ``StateMachine``."""
+        return self._machine.waits_for_disk(entry)
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """See ``StateMachine``."""
         with self._failpoints.around("state", "apply"):

@@ -30,7 +30,9 @@ decoded."""
 COLLECT_TASKS: Final = 4_000
 """Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
 POSTPONED_BATCHES_MAX: Final = 16
-"""Maximum number of postponed batches; beyond it, a slow disk slows everything down."""
+POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Maximum number of postponed batches, and maximum size of the entries in them. Beyond these
+limits, entries are applied only after the disk has caught up."""
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """Memory for a frozen database while its index is read."""
 
@@ -49,7 +51,7 @@ class CollectPolicy:
     """When changes are written to RocksDB: at the first of these limits.
 
     A batch is never urgent, because the log has all changes. It is therefore postponed while
-    RocksDB would block the event loop, until very many tasks have changed.
+    RocksDB would block the event loop. After very many changes, the next entries wait instead.
     """
 
     entries: int
@@ -106,6 +108,8 @@ class QueueMachine:
         self.queue = state.queue
         self.applied_index = LogIndex(state.queue.applied_index)
         """Index of the last entry applied; always that of the queue."""
+        self._is_full = False
+        self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     @property
@@ -154,6 +158,16 @@ class QueueMachine:
             del self._own[next(iter(self._own))]
         self._own[data] = (now_ms, commands)
 
+    def waits_for_disk(self, entry: Entry) -> bool:
+        """Tell whether applying ``entry`` would have to write a batch that blocks.
+
+        RocksDB blocks a write while all write buffers wait for the disk. The library holds the
+        interpreter lock meanwhile, so all threads of the process would stop.
+        """
+        if not self._is_full and entry.kind is EntryKind.NORMAL:
+            return False
+        return self._state.store.is_choked
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[AppliedEntry]:
         """Apply committed entries in order; an exception is a bug and stops the node."""
         done = [self._apply(entry) for entry in entries]
@@ -177,6 +191,7 @@ class QueueMachine:
             now_ms = max(now_ms, timestamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
+        self._uncollected_bytes += len(entry.data)
         self.applied_index = entry.index
         return AppliedEntry(entry.index, now_ms, results)
 
@@ -192,13 +207,19 @@ class QueueMachine:
             or self.applied_index - written >= pace.entries
             or self._monotonic_ms() >= self._collect_after_ms
         )
-        if not is_due or changed >= POSTPONED_BATCHES_MAX * pace.tasks:
+        if not is_due or not self._state.store.is_choked:
             return is_due
-        return not self._state.store.is_choked
+        self._is_full = (
+            changed >= POSTPONED_BATCHES_MAX * pace.tasks
+            or self._uncollected_bytes >= POSTPONED_BYTES_MAX
+        )
+        return False
 
     def collect(self) -> None:
         """Write all changes since the last batch, with the applied index, in one batch."""
         self._state.collect()
+        self._is_full = False
+        self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     def flush_durably(self) -> LogIndex:
@@ -268,8 +289,12 @@ class QueueMachine:
         self._state.store.close()
 
     def close(self) -> None:
-        """Write and flush all changes, and close the files."""
-        self.collect()
+        """Write and flush all changes, and close the files.
+
+        If the write would block, the changes are left to the log.
+        """
+        if not self._state.store.is_choked:
+            self.collect()
         self.flush_durably()
         self._state.store.close()
 

@@ -85,3 +85,19 @@ def test_a_joining_member_applies_nothing_before_its_snapshot(monkeypatch):
     joining = PromisingMember(fs, CountingMachine(), Failpoints(), Promises())
     assert joining.machine.applied_index == 0
     assert joining.driver.core.applied_index == 0
+
+
+def test_entries_wait_while_the_state_machine_waits_for_its_disk(member):
+    member.machine.is_choked = True
+    member.append(2, 2, entries(2, 5), 5)
+    assert member.machine.applied_index == 1
+    assert member.driver.core.commit_index == 5
+    member.driver.tick()
+    assert not member.is_pump_due
+    assert member.driver.disk.applying_waited_ticks == 1
+    member.machine.is_choked = False
+    member.driver.tick()
+    assert member.is_pump_due
+    member.settle()
+    assert member.machine.applied_index == 5
+    assert member.driver.disk.applying_waited_ticks == 0

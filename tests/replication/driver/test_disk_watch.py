@@ -36,10 +36,11 @@ class Disk:
         self.work = StorageWork()
         self.watch = DiskWatch(DiskPolicy(STALL, HANG), self.work)
         self.last = self.commit = self.durable = 10
+        self.applying_waits = False
 
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
-            self.watch.tick()
+            self.watch.tick(applying_waits=self.applying_waits)
             self.watch.note_log(LogIndex(self.last), LogIndex(self.commit), LogIndex(self.durable))
 
     def append(self) -> None:
@@ -82,6 +83,17 @@ def test_the_oldest_write_counts_not_the_number_of_writes(disk):
     disk.finish()
     disk.tick()
     assert not disk.watch.is_stalled
+
+
+def test_a_state_that_waits_for_the_disk_for_too_long_is_hung_too(disk):
+    disk.applying_waits = True
+    disk.tick(HANG - 1)
+    assert not disk.watch.is_hung
+    disk.tick()
+    assert disk.watch.is_hung
+    disk.applying_waits = False
+    disk.tick()
+    assert not disk.watch.is_hung
 
 
 def test_a_stalled_disk_is_not_the_slowest_before_the_others_have_answered(disk):
@@ -200,7 +212,7 @@ class Leader:
 
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
-            self.watch.tick()
+            self.watch.tick(applying_waits=False)
             self.handover.tick()
 
     def hang(self) -> None:

@@ -17,6 +17,7 @@ from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
+from taskraft_service.machine import state_machine
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
@@ -178,11 +179,37 @@ def test_a_batch_is_postponed_while_the_store_would_block(tmp_path):
     machine.collect()
     machine.apply(puts(7, 7, 100))
     assert machine.snapshot_index == 6
-    machine.apply(puts(8, 8, 60))
-    assert machine.snapshot_index == 8, "memory is bounded"
+    following = puts(8, 8, 60)
+    assert not machine.waits_for_disk(following[0])
+    machine.apply(following)
+    assert machine.snapshot_index == 6
+    assert machine.waits_for_disk(puts(9, 9, 1)[0]), "memory is bounded"
     choked = False
-    machine.apply(puts(9, 9, 10))
+    assert not machine.waits_for_disk(puts(9, 9, 1)[0])
+    machine.apply(puts(9, 9, 1))
     assert machine.snapshot_index == 9
+    choked = True
+    assert not machine.waits_for_disk(puts(10, 10, 1)[0])
+    assert machine.waits_for_disk(Entry(Term(1), LogIndex(10), b"", EntryKind.CONF_CHANGE_V2)), (
+        "a membership change is written at once"
+    )
+    machine.close()
+
+
+def test_large_changes_wait_for_a_store_that_would_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_machine, "POSTPONED_BYTES_MAX", 2_000)
+
+    class Choked(RocksStore):
+        is_choked = True
+
+    machine = machine_in(tmp_path / "state", entries=1, tasks=1_000, store=Choked)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 100))
+    assert not machine.waits_for_disk(puts(8, 8, 1)[0])
+    machine.apply(puts(8, 15, 100))
+    assert machine.waits_for_disk(puts(16, 16, 1)[0])
+    assert machine.snapshot_index == 6
     machine.abandon()
 
 

@@ -83,7 +83,7 @@ class RaftCollector(Collector):
             ("taskraft_last_index", "Index of the last entry of the log.", status.last),
             (
                 "taskraft_disk_wait_seconds",
-                "Time for which the oldest write to the log has not been answered by the disk.",
+                "Time for which the disk has not answered a write of the log or of the state.",
                 self._member.disk_waited_ms / 1000,
             ),
             (
