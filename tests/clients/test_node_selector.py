@@ -37,7 +37,7 @@ def test_hints_to_an_unreachable_node_are_ignored_for_a_while(monkeypatch):
     assert selector.next_address() == "inside:1"
 
 
-def test_an_unreachable_node_is_left_out_while_others_may_be_reachable(monkeypatch):
+def test_an_unreachable_node_is_skipped_while_other_nodes_may_be_reachable(monkeypatch):
     now = 100.0
     monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
     selector = NodeSelector(["a:1", "b:1", "c:1"])

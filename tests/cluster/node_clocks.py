@@ -1,7 +1,7 @@
-"""Set the clocks of node processes, also while they run; no setting of a node can do this.
+"""Set the clocks of node processes, even while they run, which no node setting can do.
 
-Python imports ``sitecustomize`` before a program. The one written here adds to each reading of a
-clock what a file says, which the test writes.
+Python imports ``sitecustomize`` before a program. This module writes one that adds an offset to
+each reading of a clock. The test writes the offsets into a file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ time.time_ns, time.clock_gettime_ns = _time_ns, _clock_gettime_ns
 
 
 class NodeClocks:
-    """The clocks of one node; make it before the node starts."""
+    """The clocks of one node; create it before the node starts."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -52,18 +52,18 @@ class NodeClocks:
         node.environment = {**node.environment, **clocks}
 
     def set_wall(self, ahead_ms: int) -> None:
-        """Let the wall clock differ from that of the machine: it jumps if the node runs."""
+        """Set the offset of the node's wall clock; a running node sees a jump."""
         self._wall_ms = ahead_ms
         self._write()
 
     def let_pass(self, slept_ms: int) -> None:
-        """Let time pass on all clocks, as if the machine had slept."""
+        """Advance all clocks, as if the machine had been suspended."""
         self._slept_ms += slept_ms
         self._wall_ms += slept_ms
         self._write()
 
     def _write(self) -> None:
-        """Change the file in place: the node has it mapped."""
+        """Change the file in place, because the node has it mapped."""
         shifts = _SHIFTS.pack(self._wall_ms, self._slept_ms)
         if not self._file.exists():
             Path(self._file).write_bytes(shifts)

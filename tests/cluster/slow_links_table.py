@@ -37,7 +37,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Put:
-    """One put over links of one rate and delay."""
+    """One put over links with one rate and one delay."""
 
     megabits: float
     delay_ms: float

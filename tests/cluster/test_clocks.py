@@ -21,7 +21,7 @@ def nodes(tmp_path):
 
 
 def restart(cluster, *clocks):
-    """Restart nodes with the wall clocks that were set meanwhile."""
+    """Restart nodes, so that they start with the new wall clocks."""
     for each in clocks:
         each.node.stop()
     for each in clocks:
@@ -30,7 +30,7 @@ def restart(cluster, *clocks):
 
 
 @pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
-def test_a_node_whose_wall_clock_is_wrong_may_lead(nodes, ahead_ms):
+def test_a_leader_with_a_wrong_wall_clock_keeps_leases_and_tasks(nodes, ahead_ms):
     with Client(nodes.target) as client:
         tube = client.tube("work")
         tube.put_many([str(n) for n in range(TASKS)], ttl="1h", ttr="10m")

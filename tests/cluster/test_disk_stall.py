@@ -21,7 +21,7 @@ PUT_SECONDS = 20
 
 
 class Hanging:
-    """A cluster of three whose disks can be hung, and a client."""
+    """A cluster of three nodes whose disks can hang, and a client."""
 
     def __init__(self, tmp_path, **settings):
         self.cluster = LocalCluster(3, tmp_path / "c", {**AUTO, **settings})
@@ -65,13 +65,13 @@ def page(node, path):
 
 
 def complaint(node):
-    """Return the line in which a node says why it ended."""
+    """Return the line in which a node reports why it stopped."""
     lines = node.log.read_text().splitlines()
     (line,) = [each for each in lines if each.startswith("taskraft: ")]
     return line
 
 
-def test_puts_go_on_and_nothing_is_lost_while_the_leaders_disk_hangs(tmp_path):
+def test_puts_continue_and_no_task_is_lost_while_the_leaders_disk_hangs(tmp_path):
     with Hanging(tmp_path) as hanging:
         hanging.put(10)
         for _ in range(2):
@@ -89,7 +89,7 @@ def test_puts_go_on_and_nothing_is_lost_while_the_leaders_disk_hangs(tmp_path):
         assert hanging.take_all() == hanging.acknowledged
 
 
-def test_a_node_with_a_hung_disk_ends_at_sigterm_and_has_everything_afterwards(tmp_path):
+def test_a_node_with_a_hung_disk_stops_at_sigterm_and_keeps_all_acknowledged_tasks(tmp_path):
     with Hanging(tmp_path, TASKRAFT_STOP_GRACE_MS="2000") as hanging:
         hanging.put(10)
         node = hanging.cluster.wait_ready()
@@ -103,7 +103,7 @@ def test_a_node_with_a_hung_disk_ends_at_sigterm_and_has_everything_afterwards(t
         assert hanging.take_all() == hanging.acknowledged
 
 
-def test_a_node_whose_disk_hangs_for_too_long_stops_by_itself(tmp_path):
+def test_a_node_whose_disk_hangs_too_long_stops(tmp_path):
     with Hanging(tmp_path, TASKRAFT_DISK_HANG_MS="2000") as hanging:
         hanging.put(10)
         node = hanging.cluster.wait_ready()
@@ -116,8 +116,8 @@ def test_a_node_whose_disk_hangs_for_too_long_stops_by_itself(tmp_path):
 
 
 @pytest.mark.parametrize("rules", ["append.before_sync=eio@60"])
-def test_a_broken_node_does_not_wait_for_the_streams_that_it_forwards(tmp_path, rules):
-    """With a grace of a minute, a node that waited would not have ended in time."""
+def test_a_failed_node_stops_without_waiting_for_relayed_streams(tmp_path, rules):
+    """The grace period is one minute, so a node that waited would exceed the test's time."""
     cluster = LocalCluster(3, tmp_path / "c", {**AUTO, "TASKRAFT_STOP_GRACE_MS": "60000"})
     with cluster:
         leader = cluster.wait_ready()

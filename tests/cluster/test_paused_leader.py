@@ -32,8 +32,8 @@ async def nodes(tmp_path):
         yield cluster
 
 
-async def test_all_ways_to_the_cluster_go_on_while_the_leader_hangs(nodes):
-    """Puts of the client, a call through a follower, and streams at both kinds of nodes."""
+async def test_every_kind_of_call_and_stream_continues_while_the_leader_hangs(nodes):
+    """Puts of the client, a call through a follower, and streams on both kinds of nodes."""
     leader = await asyncio.to_thread(nodes.leader)
     follower = next(node for node in nodes.nodes if node is not leader)
     async with (

@@ -16,7 +16,7 @@ ATTEMPTS = 2
 @pytest.mark.parametrize(
     ("megabits", "delay_ms", "sizes"),
     [
-        (46, 10, (4 * MIB, 16 * MIB)),  # the larger takes 3 s, several election timeouts
+        (46, 10, (4 * MIB, 16 * MIB)),  # the larger put takes 3 s, several election timeouts
         (4, 200, (MIB // 2,)),  # a round trip takes longer than an election timeout
     ],
 )

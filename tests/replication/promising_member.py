@@ -183,7 +183,7 @@ class PromisingMember:
                 self._is_pump_due = True
 
     def finish_one(self) -> None:
-        """Let the disk finish the oldest piece of work."""
+        """Finish the oldest item of storage work."""
         work, then = self._work.popleft()
         result = work()
         self.storage_work.finished += 1

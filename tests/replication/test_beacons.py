@@ -1,4 +1,4 @@
-"""Beacons travel beside the messages of Raft, over real connections."""
+"""Beacons are sent with Raft messages over real connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEAT, REPLY, VOTE = (
 )
 
 
-async def test_a_beacon_travels_with_each_frame_that_has_a_heartbeat(pair):
+async def test_each_frame_with_a_heartbeat_has_a_beacon(pair):
     one, two = pair
     one.beacon = b"first"
     one.peers.send([BEAT])
@@ -41,14 +41,14 @@ async def test_a_beacon_travels_with_each_frame_that_has_a_heartbeat(pair):
     assert two.beacons == [(1, b"first", 0), (1, b"second", 1)], "before the messages of the frame"
 
 
-async def test_a_member_without_beacons_is_told_from_a_frame_without_a_heartbeat(pair):
+async def test_a_member_without_beacons_differs_from_a_frame_without_a_heartbeat(pair):
     one, two = pair
     one.peers.send([BEAT])
     await two.until(lambda: two.received)
     assert two.beacons == [(1, b"", 0)]
 
 
-async def test_a_bad_beacon_ends_the_stream_before_its_messages_arrive(pair):
+async def test_a_malformed_beacon_ends_the_stream_before_its_messages_are_processed(pair):
     one, two = pair
     one.beacon = two.bad_beacon = b"bad"
     one.peers.send([BEAT])

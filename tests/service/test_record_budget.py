@@ -1,9 +1,9 @@
-"""Records that others cause are bounded, and those left out are counted."""
+"""Log records that callers and peers cause are limited; omitted ones are counted."""
 
 from taskraft_service.record_budget import RecordBudget
 
 
-def test_a_burst_is_written_and_the_rest_counted():
+def test_a_burst_is_written_and_further_records_are_counted():
     now = 0.0
     budget = RecordBudget(3, 2.0, lambda: now)
     assert [budget.take() for _ in range(5)] == [0, 0, 0, None, None]

@@ -90,7 +90,7 @@ SCRAPS = st.one_of(
             wire.tag(1, wire.VARINT) + b"\x07",
             wire.tag(1, wire.FIXED64) + b"12345678",
             wire.tag(1, wire.FIXED32) + b"1234",
-            b"\x8a\x00\x01r",  # a tag that is longer than it need be
+            b"\x8a\x00\x01r",  # a tag with redundant bytes
             b"\x0b\x0c",  # an empty group
             wire.tag(500, wire.LENGTH) + b"\x02ab",
         )
@@ -99,8 +99,8 @@ SCRAPS = st.one_of(
 
 
 @given(st.lists(SCRAPS, max_size=6).map(b"".join))
-def test_one_field_is_read_as_the_parser_reads_it(raw):
-    """Whatever the parser accepts, in any order and with repeated fields."""
+def test_a_single_field_is_decoded_like_the_parser_decodes_it(raw):
+    """This holds for everything that the parser accepts, in any order and with repeated fields."""
     try:
         expected = pb.PutTasksRequest.FromString(raw).request_id.encode()
     except DecodeError:
@@ -113,7 +113,7 @@ def test_one_field_is_read_as_the_parser_reads_it(raw):
         assert any(byte & 7 == 3 for byte in raw), "only groups are left to the parser"
 
 
-def test_a_field_is_found_behind_very_many_others_in_few_steps(monkeypatch):
+def test_a_field_behind_many_others_is_found_in_few_steps(monkeypatch):
     steps = 0
     read_varint = wire.read_varint
 

@@ -209,7 +209,7 @@ class Faults:
         )
 
     def hang_disk(self, rng: Random) -> None:
-        """Let a disk answer nothing for a while, perhaps for so long that the member stops."""
+        """Let a disk hang for a while, perhaps so long that the member stops."""
         member = self._some(rng)
         if member is None:
             return

@@ -82,14 +82,14 @@ class Link:
         return Room.SMALL if self._long else Room.ANYTHING
 
     def drop_long(self) -> None:
-        """Give the long frame up."""
+        """Drop the long frame."""
         self._long = []
         if self._long_event is not None:
             self._long_event.cancel()
             self._long_event = None
 
     def _send_bytes(self, steps: int) -> None:
-        """Send bytes of the long frame, or its last ones if ``steps`` is 0."""
+        """Send bytes of the long frame, or its last bytes if ``steps`` is 0."""
         if steps:
             if self.leading_term:
                 self._process.carry_sign(self._to, Sign(SignKind.LEADER, self.leading_term))
@@ -160,7 +160,7 @@ class Links:
         self._preferred.membership_changed(conf_state)
 
     def set_leading_term(self, term: Term) -> None:
-        """Note in which term this member leads; drop its appends if it does not."""
+        """Record the term in which this member leads; drop its appends if it does not lead."""
         self._leading_term = term
         for link in self._links.values():
             link.leading_term = term

@@ -15,7 +15,7 @@ Frame = list[Message]
 
 
 class SignKind(Enum):
-    """Who lives."""
+    """Identity of the member that sent a sign of life."""
 
     LEADER = "leader"
     FOLLOWER = "follower"

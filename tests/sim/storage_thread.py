@@ -73,11 +73,11 @@ class StorageThread:
         self._crash_within = self._rng.randrange(1, 8)
 
     def hang(self) -> None:
-        """Finish nothing from now on, until ``answer``."""
+        """Hang: finish no work until ``answer`` is called."""
         self._is_hung = True
 
     def answer(self) -> None:
-        """End a hang; go on with the work that hangs."""
+        """End a hang, and continue the pending work."""
         self._is_hung = False
         held, self._held = self._held, None
         if held is not None and self._process.is_running:

@@ -1,7 +1,7 @@
-"""A frame that takes seconds costs no election, though nothing overtakes it.
+"""A frame that takes seconds costs no election, although no message overtakes it.
 
-Here a full network lets no message pass while a long frame is on its way, as buffers between two
-members may do. Only the bytes of the frame, and the answers to them, show who lives.
+In these tests a full network lets no message overtake a long frame, like buffers between two
+members. Only the bytes of the frame, and the answers to them, show which members are alive.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def test_a_long_frame_costs_no_election_and_is_committed(slow):
 
 
 @pytest.mark.parametrize("kind", ["leader", "follower"])
-def test_without_the_signs_of_life_it_costs_one(slow, monkeypatch, kind):
-    """Otherwise the test above would show nothing."""
+def test_without_signs_of_life_a_long_frame_costs_an_election(slow, monkeypatch, kind):
+    """This shows that the test above depends on the signs of life."""
     world, leader, followers = slow
     for member in [leader, *followers]:
         monkeypatch.setattr(member.driver, f"{kind}_alive", lambda *_: None)
@@ -62,8 +62,8 @@ def test_without_the_signs_of_life_it_costs_one(slow, monkeypatch, kind):
     assert max(roles(world)) > max(terms)
 
 
-def test_a_leader_that_steps_down_shows_no_life_any_more(slow):
-    """Its bytes would keep the others from electing another leader for as long as they come."""
+def test_a_leader_that_steps_down_sends_no_more_signs_of_life(slow):
+    """Its bytes would prevent the election of another leader for as long as they arrive."""
     world, leader, followers = slow
     world.propose(leader, 1)
     world.elapse(300)

@@ -1,4 +1,4 @@
-"""Check in virtual time that a group outlives slow and hung disks of a minority.
+"""Check in virtual time that a group keeps working with slow and hung disks of a minority.
 
 A disk stalls after 500 ms. The election timeout is 350 to 700 ms.
 """
@@ -23,9 +23,9 @@ STALL_TICKS = 10
 
 
 def put_at_leader(world: World) -> int:
-    """Put until an entry is applied on a leader, as a client does; return how long it took in ms.
+    """Put until an entry is applied on a leader, as a client does; return the duration in ms.
 
-    The client repeats its put where the outcome is unknown, and at the new leader.
+    The client repeats its put after an unknown outcome, and at a new leader.
     """
     begun = world.schedule.now_us
     while True:
@@ -48,7 +48,7 @@ def steady(members: int, seed: int) -> tuple[World, Member, list[Member]]:
 
 
 def answers_within(world: World, condition: Callable[[], bool], milliseconds: int) -> bool:
-    """Let time pass until a condition holds; tell whether it did in time."""
+    """Execute events until a condition holds; return whether it held in time."""
     until_us = world.schedule.now_us + 1000 * milliseconds
     while not condition() and world.schedule.now_us < until_us:
         world.step()
@@ -56,7 +56,7 @@ def answers_within(world: World, condition: Callable[[], bool], milliseconds: in
 
 
 @pytest.mark.parametrize("members", [3, 5])
-def test_puts_go_on_within_a_second_when_the_disk_of_the_leader_hangs(members):
+def test_puts_continue_within_a_second_when_the_leaders_disk_hangs(members):
     times = []
     for seed in range(30):
         world, leader, _ = steady(members, seed)
@@ -72,7 +72,7 @@ def test_puts_go_on_within_a_second_when_the_disk_of_the_leader_hangs(members):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_leader_whose_syncs_take_a_second_hands_over_once(seed):
+def test_a_leader_whose_syncs_take_a_second_transfers_leadership_once(seed):
     world, leader, _ = steady(3, seed)
     leader.storage_thread.sync_us = SECOND_US
     assert put_at_leader(world) < 1000
@@ -86,7 +86,7 @@ def test_a_leader_whose_syncs_take_a_second_hands_over_once(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_leader_steps_down_where_nobody_takes_its_place_by_a_transfer(seed):
+def test_the_leader_steps_down_if_the_transfer_fails(seed):
     world, leader, followers = steady(3, seed)
     lose(leader, MessageKind.TIMEOUT_NOW)
     leader.storage_thread.hang()
@@ -123,7 +123,7 @@ def test_equally_slow_disks_of_all_members_cause_no_change_of_leader(seed, sync_
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_unevenly_slow_disks_of_all_members_cost_few_changes_of_leader(seed):
+def test_randomly_slow_disks_of_all_members_cause_few_changes_of_leader(seed):
     """Each sync takes 0.05 to 2 s; without a minimum leadership, seed 3 has 10 changes."""
     world, _, _ = steady(3, seed)
     for member in world.members.values():
@@ -178,7 +178,7 @@ def test_a_follower_with_a_hung_disk_costs_no_put_and_does_not_campaign(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_leader_whose_disk_hangs_stays_while_the_others_cannot_commit(seed):
-    """Without a majority of other disks, a change of leader helps nobody."""
+    """Without a majority of other working disks, a change of leader does not help."""
     world, leader, (first, second) = steady(3, seed)
     cut(world, second, leader, first)
     leader.storage_thread.hang()
@@ -192,7 +192,7 @@ def test_a_leader_whose_disk_hangs_stays_while_the_others_cannot_commit(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_put_that_only_the_others_committed_is_reported_as_unknown_and_kept(seed):
+def test_a_put_committed_without_the_leaders_disk_has_an_unknown_outcome_and_is_kept(seed):
     world, leader, _ = steady(3, seed)
     leader.storage_thread.hang()
     (answer,) = world.propose(leader, 1)
@@ -216,7 +216,7 @@ def test_a_member_whose_disk_hangs_for_good_stops():
     assert world.leader is leader
 
 
-def test_a_sync_of_normal_length_is_no_stall():
+def test_a_sync_of_normal_duration_is_not_a_stall():
     world, _, _ = steady(3, 1)
     for _ in range(100):
         put_at_leader(world)

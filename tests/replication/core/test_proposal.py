@@ -1,4 +1,4 @@
-"""A leader appends no entry that could not be read again."""
+"""A leader appends only entries that can be read back."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from taskraft_replication.core.errors import DropReason, ProposalDropped
 from tests.replication.core.cluster import Cluster
 
 
-def test_an_entry_that_the_log_could_not_read_is_never_appended():
+def test_an_entry_above_the_limit_of_the_log_is_never_appended():
     cluster = Cluster(3, entry_bytes_max=10)
     cluster.elect(1)
     last = cluster[1].last_index
@@ -20,7 +20,7 @@ def test_an_entry_that_the_log_could_not_read_is_never_appended():
     assert cluster.applied(3) == [b"x" * 10]
 
 
-def test_a_large_entry_of_a_follower_is_not_appended_either():
+def test_a_forwarded_entry_above_the_limit_is_not_appended():
     cluster = Cluster(3, entry_bytes_max=10, forward_proposals=True)
     cluster.elect(1)
     cluster.settle()

@@ -40,8 +40,8 @@ def test_only_bytes_of_the_known_leader_of_the_term_count(sender, term):
     assert cluster[2].role is RaftRole.PRE_CANDIDATE
 
 
-def test_bytes_do_not_make_a_leader_known():
-    """Who campaigns, leads or has lost its leader goes on until a message says otherwise."""
+def test_bytes_do_not_announce_a_leader():
+    """Candidates, leaders, and members without a leader change their role only after a message."""
     cluster = led_by_one()
     cluster[3].forget_leader()
     assert not cluster[3].leader_alive(1, 1)
@@ -52,7 +52,7 @@ def test_bytes_do_not_make_a_leader_known():
     assert cluster[2].role is RaftRole.PRE_CANDIDATE
 
 
-def test_a_follower_that_receives_bytes_refuses_to_vote_for_another():
+def test_a_follower_that_receives_bytes_refuses_votes_to_others():
     cluster = led_by_one()
     cluster.tick(2, ELECTION_TICKS - 1)
     assert cluster[2].leader_alive(1, 1)
@@ -74,7 +74,7 @@ def test_a_leader_whose_bytes_arrive_does_not_step_down():
 
 
 @pytest.mark.parametrize(("member", "term"), [(2, 0), (2, 2), (9, 1)])
-def test_a_follower_counts_in_its_term_only(member, term):
+def test_answers_of_a_follower_count_in_its_term_only(member, term):
     cluster = led_by_one()
     cluster.tick(1, ELECTION_TICKS)
     cluster[1].follower_alive(member, term)
@@ -88,8 +88,8 @@ def test_a_member_that_does_not_lead_ignores_followers():
     assert not cluster[2].has_ready()
 
 
-def test_bytes_that_arrive_do_not_send_a_probe_again():
-    """The append that is being received is on its way; a heartbeat reply would repeat it."""
+def test_answers_to_bytes_do_not_repeat_a_probe():
+    """The append is still being received; a heartbeat reply would make the leader send it again."""
     cluster = led_by_one()
     cluster[1].report_unreachable(2)
     cluster[1].propose(b"x")
@@ -102,7 +102,7 @@ def test_bytes_that_arrive_do_not_send_a_probe_again():
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_the_votes_for_a_new_leader_show_activity_until_the_first_check(counts):
-    """Over 200 ms each way, no answer of a follower comes within an election timeout."""
+    """With a delay of 200 ms each way, no answer arrives within an election timeout."""
     cluster = Cluster(3, check_quorum=True, votes_show_activity=counts)
     cluster[1].campaign()
     while cluster[1].role is not RaftRole.LEADER:

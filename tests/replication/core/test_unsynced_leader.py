@@ -1,4 +1,4 @@
-"""A leader whose disk does not answer commits through the others, and steps down when told."""
+"""A leader whose disk hangs commits through the others, and steps down on request."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_both_majorities_of_a_joint_configuration_commit_without_the_leader(reac
     assert (cluster[1].commit_index > before) is committed
 
 
-def test_an_entry_is_applied_by_the_leader_only_once_the_leader_has_it():
+def test_a_leader_applies_an_entry_only_after_it_has_stored_the_entry():
     """Otherwise the durable state could be ahead of the durable log."""
     cluster = Cluster(3)
     cluster.elect(1)
@@ -73,7 +73,7 @@ def test_a_leader_steps_down_at_the_request_of_its_driver():
     assert cluster[1].term == 2
 
 
-def test_a_member_that_does_not_lead_has_nothing_to_step_down_from():
+def test_a_step_down_request_has_no_effect_on_a_follower():
     cluster = Cluster(3)
     cluster.elect(1)
     before = cluster[2].status()

@@ -30,7 +30,7 @@ SELF, SECOND, THIRD = MemberId(1), MemberId(2), MemberId(3)
 
 
 class Disk:
-    """A watch, the counts that it reads, and the leader's log beside it."""
+    """A watch, the counters that it reads, and the leader's log."""
 
     def __init__(self) -> None:
         self.work = StorageWork()
@@ -44,12 +44,12 @@ class Disk:
             self.watch.note_log(LogIndex(self.last), LogIndex(self.commit), LogIndex(self.durable))
 
     def append(self) -> None:
-        """Append an entry and give it to the disk."""
+        """Append an entry and start its write."""
         self.last += 1
         self.work.requested += 1
 
     def finish(self) -> None:
-        """Let the disk finish the oldest write, which held one entry."""
+        """Finish the oldest write, which held one entry."""
         self.work.finished += 1
         self.durable += 1
 
@@ -65,7 +65,7 @@ def test_an_idle_disk_is_never_stalled(disk):
     assert not disk.watch.is_stalled
 
 
-def test_the_oldest_write_counts_not_the_number_of_writes(disk):
+def test_the_age_of_the_oldest_write_counts_not_the_number_of_writes(disk):
     disk.append()
     disk.tick(STALL - 1)
     assert not disk.watch.is_stalled
@@ -103,7 +103,7 @@ def test_a_stalled_disk_is_not_the_slowest_before_the_others_have_answered(disk)
     assert not disk.watch.is_slowest
 
 
-def test_the_disk_is_the_slowest_when_it_is_late_by_the_bound(disk):
+def test_the_disk_is_the_slowest_when_its_delay_reaches_the_limit(disk):
     disk.append()
     disk.tick()
     disk.commit = 11
@@ -136,14 +136,14 @@ def test_an_entry_that_waited_for_the_write_before_it_does_not_make_the_disk_the
     assert not disk.watch.is_slowest
 
 
-def test_a_stall_without_entries_says_nothing_about_the_others(disk):
+def test_a_stall_without_entries_gives_no_comparison_with_the_others(disk):
     disk.work.requested += 1
     disk.tick(HANG)
     assert disk.watch.is_hung
     assert not disk.watch.is_slowest
 
 
-def test_what_a_leader_has_appended_is_forgotten_with_its_leadership(disk):
+def test_the_appended_entries_are_forgotten_when_the_leadership_ends(disk):
     disk.append()
     disk.commit = 11
     disk.tick(STALL + 2)
@@ -153,7 +153,7 @@ def test_what_a_leader_has_appended_is_forgotten_with_its_leadership(disk):
 
 
 class Core:
-    """Stands for a leader of three members."""
+    """Replaces a leader of a group of three."""
 
     def __init__(self) -> None:
         self.role = RaftRole.LEADER
@@ -201,7 +201,7 @@ class Core:
 
 
 class Leader:
-    """A leader with its disk; ``tick`` is what the driver does at each tick."""
+    """A leader with its disk; ``tick`` does the work of the driver at each tick."""
 
     def __init__(self) -> None:
         self.core = Core()
@@ -216,14 +216,14 @@ class Leader:
             self.handover.tick()
 
     def hang(self) -> None:
-        """Append an entry that the others sync and this disk does not."""
+        """Append an entry that the other members sync and this disk does not."""
         self.work.requested += 1
         self.core.last_index = self.core.commit_index = LogIndex(11)
 
 
 @pytest.fixture
 def leader() -> Leader:
-    """Return one that has led for long."""
+    """Return a leader whose leadership has lasted long."""
     leader = Leader()
     leader.tick(10 * LEADERSHIP_PER_ELECTION)
     return leader
@@ -235,7 +235,7 @@ def test_a_healthy_leader_stays(leader):
     assert leader.handover.begun == 0
 
 
-def test_leadership_goes_to_the_active_voter_with_the_longest_log(leader):
+def test_leadership_is_transferred_to_the_active_voter_with_the_longest_log(leader):
     leader.hang()
     leader.tick(STALL)
     assert leader.core.asked == []
@@ -244,7 +244,7 @@ def test_leadership_goes_to_the_active_voter_with_the_longest_log(leader):
     assert leader.handover.begun == 1
 
 
-def test_a_leader_steps_down_when_nobody_takes_over_within_an_election_timeout(leader):
+def test_a_leader_steps_down_when_the_transfer_fails_for_an_election_timeout(leader):
     leader.hang()
     leader.tick(STALL + 1)
     leader.tick(ELECTION)
@@ -261,7 +261,7 @@ def test_a_leader_without_an_active_follower_steps_down(leader):
     assert leader.core.asked == ["step down"]
 
 
-def test_a_leader_whose_disk_answers_during_the_transfer_stays(leader):
+def test_a_leader_whose_disk_recovers_during_the_transfer_stays(leader):
     leader.hang()
     leader.tick(STALL + 1)
     leader.work.finished += 1
@@ -270,7 +270,7 @@ def test_a_leader_whose_disk_answers_during_the_transfer_stays(leader):
     assert leader.core.asked == [SECOND]
 
 
-def test_a_new_leader_stays_for_a_multiple_of_the_time_that_its_election_took():
+def test_a_new_leader_stays_for_a_multiple_of_the_duration_of_its_election():
     leader = Leader()
     leader.handover.role_changed(RaftRole.CANDIDATE)
     leader.core.role = RaftRole.CANDIDATE
@@ -289,7 +289,7 @@ def test_a_new_leader_stays_for_a_multiple_of_the_time_that_its_election_took():
     assert leader.core.asked == [SECOND]
 
 
-def test_a_member_that_does_not_lead_hands_nothing_over(leader):
+def test_a_follower_transfers_no_leadership(leader):
     leader.hang()
     leader.core.role = RaftRole.FOLLOWER
     leader.tick(HANG)
@@ -297,6 +297,6 @@ def test_a_member_that_does_not_lead_hands_nothing_over(leader):
 
 
 @pytest.mark.parametrize("ticks", [(0, 5), (5, 5), (6, 5)])
-def test_a_policy_without_an_order_of_its_bounds_is_a_bug(ticks):
+def test_a_policy_with_limits_out_of_order_is_a_bug(ticks):
     with pytest.raises(AssertionError):
         DiskPolicy(*ticks)

@@ -205,10 +205,10 @@ def test_many_membership_changes_with_few_log_bytes_flush_the_state(member, monk
     assert len(member.storage.metadata.memberships()) <= 5
 
 
-def test_changes_are_refused_before_their_history_is_longer_than_any_member_stores(
+def test_changes_are_refused_before_their_history_exceeds_the_limit_of_the_storage(
     member, monkeypatch
 ):
-    """The state is never flushed here, as on a disk that hangs."""
+    """The state is never flushed in this test, like on a hung disk."""
     monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 8)
     member.lead()
     member.acknowledge()

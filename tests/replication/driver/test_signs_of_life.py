@@ -13,7 +13,7 @@ def member() -> Watched:
     return Watched()
 
 
-def test_the_leader_is_told_once_in_a_tick_that_its_bytes_arrive(member):
+def test_a_follower_reports_received_bytes_once_per_tick(member):
     member.hear(K.HEARTBEAT, 2, 2)
     for expected in (1, 2):
         for _ in range(5):
@@ -35,7 +35,7 @@ def test_a_follower_that_receives_bytes_is_active(member):
     assert member.driver.core.status().progress[MemberId(3)].recent_active
 
 
-def test_the_peers_are_told_in_which_term_this_member_leads(member):
+def test_the_peers_learn_the_term_of_this_members_leadership(member):
     member.hear(K.HEARTBEAT, 2, 2)
     assert member.leading_terms == []
     member.lead(3)

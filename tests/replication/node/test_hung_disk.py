@@ -1,4 +1,4 @@
-"""A node whose disk does not answer: hand over, stop."""
+"""A node with a hung disk transfers leadership, and later stops."""
 
 import threading
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from tests.replication.local_cluster import LocalCluster
 
 @contextmanager
 def hung_disk(monkeypatch, directory):
-    """Let each sync of a file below ``directory`` hang until the block ends."""
+    """Let each sync of a file below ``directory`` hang until the end of the with block."""
     answers = threading.Event()
     sync = DiskFile.sync
 
@@ -29,7 +29,7 @@ def hung_disk(monkeypatch, directory):
             answers.set()
 
 
-async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_afterwards(tmp_path, monkeypatch):
+async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_later(tmp_path, monkeypatch):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         with hung_disk(monkeypatch, leader.config.data_directory):
@@ -49,7 +49,7 @@ async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_afterwards(tmp_
         assert not leader.is_disk_stalled
 
 
-async def test_a_node_whose_disk_hangs_for_good_stops_and_says_why(tmp_path, monkeypatch):
+async def test_a_node_whose_disk_hangs_for_good_stops_with_the_reason(tmp_path, monkeypatch):
     async with LocalCluster(tmp_path, 1, disk_stall_ticks=2, disk_hang_ticks=100) as cluster:
         node = await cluster.leader()
         with hung_disk(monkeypatch, tmp_path):

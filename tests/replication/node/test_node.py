@@ -412,7 +412,7 @@ class Eager:
         """Ignore the preferred followers."""
 
     def set_leading_term(self, term):
-        """Nobody is told."""
+        """Tell no peer."""
 
     async def close(self):
         """Do nothing, because nothing is open."""

@@ -194,7 +194,7 @@ async def test_messages_of_peers_reach_the_driver():
     ]
 
 
-async def test_beacons_are_exchanged_by_a_member_that_runs():
+async def test_only_a_running_member_exchanges_beacons():
     host = Host()
     assert host.receiver.make_beacon() == b"from here"
     host.receiver.receive_beacon(TWO, b"from there")
@@ -204,7 +204,7 @@ async def test_beacons_are_exchanged_by_a_member_that_runs():
     assert len(host.told) == 1
 
 
-async def test_a_bad_beacon_is_refused_and_a_bug_ends_the_node():
+async def test_a_malformed_beacon_is_refused_and_a_bug_stops_the_node():
     host = Host()
     host.error = MessageMalformed("bad")
     with pytest.raises(MessageMalformed):

@@ -85,7 +85,7 @@ LARGE = 64 << 10
 
 
 @pytest.mark.parametrize("sizes", [[LARGE], [1, LARGE, 0, 5, LARGE, LARGE], [LARGE, 1], [1, LARGE]])
-def test_the_data_of_large_entries_is_not_copied_and_arrives_as_it_left(sizes):
+def test_the_data_of_large_entries_is_encoded_without_a_copy(sizes):
     entries = tuple(
         Entry(Term(3), LogIndex(8 + place), bytes([place]) * size, kind)
         for place, size in enumerate(sizes)
@@ -126,7 +126,7 @@ def test_a_frame_with_a_heartbeat_has_a_beacon(kind):
     assert decode_frame(encoded([beat], bytes)) == ([beat], b"")
 
 
-def test_a_beacon_has_a_greatest_length():
+def test_the_length_of_a_beacon_is_limited():
     frame = pb.Frame(beacon=bytes(BEACON_BYTES_MAX + 1))
     with pytest.raises(MessageMalformed, match="a beacon of 257 bytes exceeds the limit"):
         decode_frame(frame.SerializeToString())

@@ -63,13 +63,13 @@ class Listener:
 
 
 def encoded(*frames):
-    """Return frames as the beginning of a connection carries them."""
+    """Return frames encoded as the first bytes of a connection."""
     writer = PieceWriter()
     return b"".join(writer.whole(frame, Term(1)) for frame in frames)
 
 
 async def send(sender, changed, frame):
-    """Send a frame to its end; ``changed`` is set when the connection has room again."""
+    """Send a whole frame; ``changed`` is set when the connection has capacity again."""
     sender.write([frame])
     await send_rest(sender, changed)
 
@@ -175,7 +175,7 @@ async def test_a_small_frame_and_a_sign_of_life_overtake_a_long_frame(listener):
     assert listener.frames == [b"small", b"alive in 7", long]
 
 
-async def test_a_long_frame_that_is_dropped_does_not_arrive_and_others_do(listener):
+async def test_a_dropped_long_frame_does_not_arrive_and_later_frames_do(listener):
     with listener.tickets.issue(listener) as ticket:
         changed = asyncio.Event()
         sender = await connect(listener.address, ticket.token, None, changed.set)
@@ -188,8 +188,8 @@ async def test_a_long_frame_that_is_dropped_does_not_arrive_and_others_do(listen
     assert listener.frames == [bytes(2 * PIECE_BYTES)]
 
 
-async def test_the_kernel_takes_few_bytes_that_it_cannot_send_yet(listener):
-    """Nothing overtakes them: on a slow link they would delay a heartbeat for too long."""
+async def test_few_unsent_bytes_are_buffered_in_the_kernel(listener):
+    """No frame can overtake these bytes: on a slow link they would delay heartbeats too long."""
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         taken = sender._transport.get_extra_info("socket")
@@ -246,7 +246,7 @@ async def test_a_damaged_piece_ends_the_connection_with_the_reason(listener):
     assert listener.frames == [b"right"]
 
 
-async def test_a_header_that_is_none_ends_the_connection_before_more_comes(listener):
+async def test_an_invalid_header_ends_the_connection_before_more_bytes_arrive(listener):
     with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
         writer.write(MAGIC + PLAIN + ticket.token + bytes(HEAD_BYTES))

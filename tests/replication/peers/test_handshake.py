@@ -72,7 +72,7 @@ def test_member_1_is_an_ordinary_peer():
         ((0, 4), (4, 5), 4),  # a sender that does not name its lowest version
     ],
 )
-def test_the_highest_version_that_both_speak_is_chosen(monkeypatch, peer, own, common):
+def test_the_highest_common_version_is_chosen(monkeypatch, peer, own, common):
     monkeypatch.setattr(handshake, "LOWEST_PROTOCOL_VERSION", own[0])
     monkeypatch.setattr(handshake, "PROTOCOL_VERSION", own[1])
     hello = hello_to(ONE, PEER)
@@ -99,7 +99,7 @@ def test_a_peer_without_a_common_version_is_refused(lowest, highest, reason):
 
 
 @pytest.mark.parametrize("version", [0, LOWEST_PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
-def test_an_answer_in_a_version_that_was_not_offered_is_refused(version):
+def test_an_answer_with_a_version_that_was_not_offered_is_refused(version):
     with pytest.raises(PeerRefused, match=f"member 2 answers in version {version}"):
         check_version(TWO, pb.ExchangeResponse(protocol_version=version))
 

@@ -64,7 +64,7 @@ async def test_pauses_between_attempts_double_up_to_a_limit(monkeypatch):
 
 
 class SlowWire:
-    """A transport that takes bytes as a test says, and reads what it has taken."""
+    """A transport whose capacity the test sets; it parses the written bytes."""
 
     def __init__(self):
         self.sender = None
@@ -107,8 +107,8 @@ BEAT_BYTES = 60
 """Most bytes of a heartbeat with its frame."""
 
 
-async def test_a_heartbeat_waits_for_one_piece_of_64_mib_of_entries_at_most():
-    """Counted, not timed: at 1 Mbit/s a piece takes half a second, and 64 MiB nine minutes."""
+async def test_a_heartbeat_waits_for_at_most_one_piece_of_64_mib_of_entries():
+    """The test counts pieces: at 1 Mbit/s a piece takes half a second, and 64 MiB nine minutes."""
     wire = SlowWire()
     events = SimpleNamespace(unreachable=lambda _: None, make_beacon=bytes)
     one = PeerLink(MemberId(2), Channel(), None, None, events)

@@ -23,7 +23,7 @@ TERM = Term(3)
 
 
 class Frames(list[bytes]):
-    """Collects the frames of a connection, and the signs of life beside them."""
+    """Collects the frames of a connection and the reported signs of life."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def append() -> Message:
 
 
 @pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 32], ids=["whole", "cut"])
-def test_no_flipped_bit_of_an_append_makes_another_message(monkeypatch, piece_bytes):
+def test_a_flipped_bit_in_an_append_never_yields_another_message(monkeypatch, piece_bytes):
     monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
     before, frame, after = (
         b"".join(encode_frame([append()] * count, bytes)) for count in (2, 1, 3)
@@ -98,7 +98,7 @@ def test_no_flipped_bit_of_an_append_makes_another_message(monkeypatch, piece_by
         damaged[bit // 8] ^= 1 << bit % 8
         frames = Frames()
         reader = PieceReader(frames, FRAME_BYTES_MAX)
-        # What follows is not needed to notice the damage, and does not hide it.
+        # Later bytes are neither needed to detect the damage nor able to hide it.
         with pytest.raises(FrameInvalid, match="fails its checksum"):
             reader.feed(first + damaged)
         assert frames == [before]
@@ -113,7 +113,7 @@ def test_a_frame_of_any_size_is_joined_again(size):
     assert read(b"".join(sent)) == [frame, b"next"]
 
 
-def test_a_frame_that_comes_byte_by_byte_is_joined_and_not_held_any_more(monkeypatch):
+def test_a_frame_that_arrives_byte_by_byte_is_joined_and_released(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     frames = Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
@@ -129,20 +129,20 @@ def test_a_frame_that_comes_byte_by_byte_is_joined_and_not_held_any_more(monkeyp
 @pytest.mark.parametrize(
     ("order", "number"),
     [
-        ((1, 2, 3), 0),  # one is lost
+        ((1, 2, 3), 0),  # one piece is lost
         ((0, 2, 3), 1),
-        ((0, 0, 1), 1),  # one is repeated
-        ((0, 2, 1, 3), 1),  # two change places
+        ((0, 0, 1), 1),  # one piece is repeated
+        ((0, 2, 1, 3), 1),  # two pieces are exchanged
     ],
 )
-def test_a_piece_that_is_not_in_its_place_is_refused(monkeypatch, order, number):
+def test_a_piece_out_of_order_is_refused(monkeypatch, order, number):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     sent = encoded(bytes(8), bytes(24))
     with pytest.raises(FrameInvalid, match=f"the header of piece {number} fails its checksum"):
         read(*(sent[each] for each in order))
 
 
-def test_pieces_are_told_apart_by_their_number_also_when_it_begins_again():
+def test_pieces_are_distinguished_by_number_even_after_it_wraps():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
     writer._count = reader._count = (1 << 32) - 1
@@ -152,7 +152,7 @@ def test_pieces_are_told_apart_by_their_number_also_when_it_begins_again():
     assert (frames, writer._count) == ([b"a", b"b"], 1)
 
 
-def test_a_frame_is_no_longer_than_its_limit():
+def test_a_frame_above_its_limit_is_refused():
     frame = bytes(3 * PIECE_BYTES)
     assert read(*encoded(frame), frame_bytes_max=len(frame)) == [frame]
     with pytest.raises(FrameInvalid, match="a frame of 196608 bytes exceeds the limit of 196607"):
@@ -160,7 +160,7 @@ def test_a_frame_is_no_longer_than_its_limit():
 
 
 class Odd(PieceWriter):
-    """Encodes pieces that no member sends, with right checksums."""
+    """Encodes pieces that no member sends, with correct checksums."""
 
     def piece(self, kind: int, size: int, frame_bytes: int) -> bytes:
         return self._encode(kind, TERM, bytes(size), frame_bytes)
@@ -184,7 +184,7 @@ class Odd(PieceWriter):
         ([(9, 5, 5)], "a piece of kind 9 is out of place"),
     ],
 )
-def test_pieces_that_no_member_sends_are_refused(odd, reason):
+def test_invalid_pieces_with_correct_checksums_are_refused(odd, reason):
     writer = Odd()
     with pytest.raises(FrameInvalid, match=reason):
         read(*(writer.piece(*each) for each in odd))
@@ -217,7 +217,7 @@ def test_a_frame_of_one_piece_overtakes_a_long_one(monkeypatch):
     assert reader.held_bytes == 0
 
 
-def test_a_long_frame_may_be_given_up(monkeypatch):
+def test_a_long_frame_can_be_dropped(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
@@ -231,7 +231,7 @@ def test_a_long_frame_may_be_given_up(monkeypatch):
     assert frames == [b"another frame"]
 
 
-def test_each_arrival_of_bytes_of_an_unfinished_frame_is_told_with_the_leaders_term():
+def test_bytes_of_an_unfinished_frame_are_reported_with_the_leaders_term():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
     writer.begin([bytes(2 * PIECE_BYTES)])
@@ -248,7 +248,7 @@ def test_each_arrival_of_bytes_of_an_unfinished_frame_is_told_with_the_leaders_t
     assert frames == [bytes(2 * PIECE_BYTES)]
 
 
-def test_bytes_of_a_member_that_does_not_lead_are_no_sign_of_life():
+def test_bytes_of_a_follower_are_not_a_sign_of_life_of_a_leader():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
     writer.begin([bytes(2 * PIECE_BYTES)])
@@ -256,7 +256,7 @@ def test_bytes_of_a_member_that_does_not_lead_are_no_sign_of_life():
     assert frames.leaders == []
 
 
-def test_a_follower_that_lives_is_not_taken_for_a_leader():
+def test_a_sign_of_life_of_a_follower_is_not_one_of_a_leader():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX)
     reader.feed(writer.alive(Term(7)) + writer.whole(b"reply", Term(0))[:-1])

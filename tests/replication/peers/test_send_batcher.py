@@ -172,7 +172,7 @@ def test_a_refused_message_starts_no_delay():
     assert peer.frames() == [[append(4)]]
 
 
-def test_while_a_long_frame_is_sent_only_small_messages_leave(peer):
+def test_only_small_messages_are_sent_beside_a_long_frame(peer):
     peer.room_kind = Room.SMALL
     peer.put(append(4), HEARTBEAT)
     assert peer.frames() == [[HEARTBEAT]]
@@ -182,7 +182,7 @@ def test_while_a_long_frame_is_sent_only_small_messages_leave(peer):
     assert peer.frames() == [[append(4)]]
 
 
-def test_bulk_that_is_dropped_does_not_leave(peer):
+def test_dropped_bulk_messages_are_not_sent(peer):
     peer.put(append(4), HEARTBEAT)
     peer.batcher.drop_bulk()
     assert peer.frames() == [[HEARTBEAT]]

@@ -188,7 +188,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: small.kind.value)
-def test_a_small_message_overtakes_bulk(small):
+def test_a_small_message_overtakes_bulk_messages(small):
     bulk = [append(9 * each, SHARED_BYTES_MAX) for each in range(3)]
     proposal = message(MessageKind.PROPOSE, term=Term(0), entries=append(1, size=1).entries)
     outbox = outbox_with(*bulk, proposal, small)
@@ -199,8 +199,8 @@ def test_a_small_message_overtakes_bulk(small):
     assert outbox.take_frame() == [*bulk, proposal]
 
 
-def test_a_small_message_waits_neither_for_much_bulk_nor_for_its_count():
-    """Refused heartbeats would cost the leader its followers whenever entries are slow."""
+def test_a_small_message_is_accepted_although_bulk_messages_fill_the_queue():
+    """If heartbeats were refused, the leader would lose its followers whenever entries are slow."""
     outbox = outbox_with(append(1, 64 << 20))
     assert not outbox.put(append(2, 1))
     assert outbox.put(HEARTBEAT)
@@ -211,7 +211,7 @@ def test_a_small_message_waits_neither_for_much_bulk_nor_for_its_count():
     assert not outbox.put(append(9, 1))
 
 
-def test_bulk_shares_a_frame_with_small_messages_up_to_a_limit():
+def test_bulk_messages_share_a_frame_with_small_ones_up_to_a_limit():
     for size, frames in ((SHARED_BYTES_MAX, 1), (SHARED_BYTES_MAX + 1, 2)):
         outbox = outbox_with(append(4, size=size), HEARTBEAT)
         for _ in range(frames):
@@ -248,7 +248,7 @@ def test_a_frame_of_small_messages_fits_in_one_piece():
     assert not outbox.is_urgent
 
 
-def test_bulk_is_dropped_alone():
+def test_dropping_bulk_messages_keeps_the_small_ones():
     outbox = outbox_with(append(1, QUEUE_BYTES_MAX), HEARTBEAT, append(2))
     outbox.drop_bulk()
     assert outbox.is_urgent

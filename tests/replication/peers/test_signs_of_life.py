@@ -29,7 +29,7 @@ def long_append(size: int, term: int = 1) -> Message:
     return Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(term), entries=(entry,))
 
 
-async def test_bytes_of_the_leader_and_the_answer_to_them_are_signs_of_life(pair):
+async def test_bytes_of_the_leader_and_the_answers_to_them_are_signs_of_life(pair):
     one, two = pair
     one.peers.set_leading_term(Term(1))
     one.peers.send([long_append(8 << 20)])
@@ -39,10 +39,10 @@ async def test_bytes_of_the_leader_and_the_answer_to_them_are_signs_of_life(pair
     two.peers.send_alive(MemberId(1), Term(1))
     await one.until(lambda: one.signs)
     assert one.signs == [("follower", MemberId(2), Term(1))]
-    two.peers.send_alive(MemberId(9), Term(1))  # nobody is there
+    two.peers.send_alive(MemberId(9), Term(1))  # no peer listens there
 
 
-async def test_a_leader_that_was_deposed_gives_its_appends_up(pair):
+async def test_a_deposed_leader_drops_its_appends(pair):
     one, two = pair
     one.peers.send([beat(1)])
     await two.until(lambda: two.received)
@@ -60,7 +60,7 @@ async def test_a_leader_that_was_deposed_gives_its_appends_up(pair):
     assert len(two.signs) == seen, "it does not lead"
 
 
-async def test_a_link_that_opens_later_knows_the_term_too(pair):
+async def test_a_link_that_opens_later_knows_the_term(pair):
     one, two = pair
     one.peers.set_leading_term(Term(4))
     one.peers.renew()

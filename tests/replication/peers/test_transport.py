@@ -144,7 +144,7 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
     two.transport, two.peers = again.transport, again.peers
 
 
-async def test_a_flipped_bit_on_the_way_ends_the_stream_which_is_made_anew(far, pair, caplog):
+async def test_a_flipped_bit_ends_the_stream_which_then_reconnects(far, pair, caplog):
     one, two = pair
     far.target, far.delay_seconds = two.port, 0
     one.peers.set_roster(roster_of([MemberInfo(MemberId(2), peer_address=f"127.0.0.1:{far.port}")]))

@@ -33,7 +33,7 @@ def test_a_snapshot_keeps_its_membership_below_the_durable_index(history):
     assert [index for index, _ in kept] == [20, 30, 40, 50]
 
 
-def test_a_membership_holds_from_its_index_on(history):
+def test_a_membership_is_in_force_from_its_index_on(history):
     history.add(LogIndex(10), alone(1), DURABLE)
     assert history.at(LogIndex(9)) == FOUNDERS
     assert history.at(LogIndex(10)) == history.at(LogIndex(11)) == alone(1)

@@ -1,4 +1,4 @@
-"""What is written to the log can be read again, and nothing else is written."""
+"""The log accepts only records that can be read back."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def encoded(*entries):
     ).data
 
 
-def test_the_largest_entry_is_read_again_and_a_larger_one_is_not_written(monkeypatch):
+def test_the_largest_entry_is_read_back_and_a_larger_one_is_refused(monkeypatch):
     monkeypatch.setattr(record, "ENTRY_BYTES_MAX", 10)
     raw = encoded(entry(1, data=b"x" * 10))
     assert decode_record(raw, 0, SALT).entry.data == b"x" * 10

@@ -394,7 +394,7 @@ async def test_refusals_and_administrative_calls_are_logged(node):
     assert "hidden" not in str(written)
 
 
-async def test_the_audit_log_tells_what_a_call_was_about(node):
+async def test_the_audit_log_names_the_subject_of_a_call(node):
     root = await node.known("root")
     ids = [(await put(root, b"hidden", tube=MAIL)).task_ids[0] for _ in range(3)]
     selector = task_pb2.TaskSelector(ids=ids)

@@ -126,7 +126,7 @@ async def test_a_forwarded_call_has_the_permissions_of_its_caller(three):
     )
 
 
-async def test_the_leader_records_the_address_of_the_client_and_not_of_the_follower(three):
+async def test_the_leader_logs_the_address_of_the_client_not_of_the_follower(three):
     channel = three.follower
     billing, wrong = await channel.known("billing"), await channel.known("billing", "wrong")
     with structlog.testing.capture_logs() as written:

@@ -1,4 +1,4 @@
-"""Provide members whose clocks exchange beacons, with virtual time."""
+"""Provide members whose clocks exchange beacons, in virtual time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class TrueTime:
-    """The time that passes for all."""
+    """The virtual time of all members."""
 
     def __init__(self) -> None:
         self.ms = 0
@@ -47,7 +47,7 @@ class Member:
         self.clock.received(other.member_id, other.clock.make())
 
     def lead(self, term, *others, waits_for_all=True):
-        """Become leader in a term, and exchange heartbeats with others; tell whether it can."""
+        """Become leader in a term and exchange heartbeats; return whether the clock is ready."""
         self.lead_term = term
         self.exchange(*others)
         return self.clock.try_start(waits_for_all=waits_for_all)
@@ -59,7 +59,7 @@ class Member:
 
 
 def group(count=3, **ahead_ms):
-    """Make members; ``m2=5`` sets the wall clock of member 2 ahead by 5 ms."""
+    """Create members; ``m2=5`` sets the wall clock of member 2 ahead by 5 ms."""
     time = TrueTime()
     voters = tuple(range(1, count + 1))
     return time, [

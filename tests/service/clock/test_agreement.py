@@ -1,4 +1,4 @@
-"""A majority of clocks that agree decides; a minority never does."""
+"""Clocks that agree decide if they are a majority."""
 
 import pytest
 
@@ -33,12 +33,12 @@ def majority_of(voters):
         ((0, 500, 1_000, 1_100, 1_200), 1_000),
     ],
 )
-def test_the_median_of_those_that_agree_counts_if_they_are_a_majority(values, agreed):
+def test_the_median_of_an_agreeing_majority_is_used(values, agreed):
     numbered = dict(enumerate(values, 1))
     assert agreed_value(numbered, majority_of(len(values))) == agreed
 
 
-def test_only_voters_make_a_majority():
+def test_only_voters_count_towards_the_majority():
     values = {1: 0, 2: HOUR_MS, 8: 0, 9: 0}
     assert agreed_value(values, majority_of(3)) is None
     assert agreed_value({**values, 3: 5}, majority_of(3)) == 0
@@ -48,5 +48,5 @@ def test_only_voters_make_a_majority():
     ("guesses", "chosen"),
     [((500, 300), 300), ((500, 50), 500), ((50, 60), 100), ((100, 200), 100), ((), 100)],
 )
-def test_of_guesses_that_disagree_the_least_above_the_floor_counts(guesses, chosen):
+def test_of_different_estimates_the_lowest_above_the_floor_is_used(guesses, chosen):
     assert least_plausible(guesses, 100) == chosen

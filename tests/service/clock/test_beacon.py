@@ -1,4 +1,4 @@
-"""The clocks of a node survive the way to another, and bad ones are refused."""
+"""A beacon is decoded as it was encoded, and invalid ones are refused."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LONGEST = ClockBeacon((1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1, -(1 << 63))
 @pytest.mark.parametrize(
     "beacon", [ClockBeacon(0, None, 1), ClockBeacon(7, 0, 5, 0), ClockBeacon(7, 3, 5, -9), LONGEST]
 )
-def test_the_clocks_arrive_as_they_left(beacon):
+def test_clocks_are_decoded_as_they_were_encoded(beacon):
     assert decode_beacon(beacon.encode()) == beacon
     assert len(beacon.encode()) <= BEACON_BYTES_MAX
 
@@ -27,7 +27,7 @@ def test_the_clocks_arrive_as_they_left(beacon):
         {"wall_ms": 1, "cluster_ms": -1},
     ],
 )
-def test_clocks_that_no_node_has_are_refused(fields):
+def test_impossible_clocks_are_refused(fields):
     with pytest.raises(MessageMalformed, match="a clock in a beacon is missing or negative"):
         decode_beacon(beacon_pb2.ClockBeacon(**fields).SerializeToString())
 

@@ -1,4 +1,4 @@
-"""Cluster time is continued by monotonic clocks, never jumps ahead and never goes back."""
+"""Cluster time continues by monotonic clocks, without jumps and without going back."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def clock(monotonic):
     return ClusterClock(monotonic)
 
 
-def test_a_process_that_heard_nobody_knows_only_what_it_applied(clock, monotonic):
+def test_a_process_without_beacons_knows_only_applied_timestamps(clock, monotonic):
     clock.applied(700)
     monotonic.ms += 1_000
     assert not clock.is_known
@@ -38,7 +38,7 @@ def test_the_leaders_time_is_continued(clock, monotonic):
     assert clock.now_ms() == 400_100
 
 
-def test_a_late_message_does_not_take_back_what_an_earlier_one_proved(clock, monotonic):
+def test_a_late_message_does_not_lower_the_estimate(clock, monotonic):
     clock.heard(400_000)
     monotonic.ms += 100
     clock.heard(400_020)
@@ -48,7 +48,7 @@ def test_a_late_message_does_not_take_back_what_an_earlier_one_proved(clock, mon
     assert clock.estimate_ms() == 400_115
 
 
-def test_an_old_bound_gives_way_at_the_rate_at_which_clocks_may_drift(clock, monotonic):
+def test_an_old_estimate_decays_at_the_maximum_drift_of_clocks(clock, monotonic):
     clock.heard(400_000)
     for _ in range(100):
         monotonic.ms += 100
@@ -66,7 +66,7 @@ def test_a_leader_continues_from_its_estimate_at_its_own_rate(clock, monotonic):
     assert clock.now_ms() == began + 3_600_000
 
 
-def test_a_leader_never_begins_below_what_was_applied_or_told(clock, monotonic):
+def test_a_leader_never_starts_below_an_applied_or_given_time(clock, monotonic):
     clock.applied(900_000)
     clock.heard(400_000)
     clock.lead()
@@ -77,7 +77,7 @@ def test_a_leader_never_begins_below_what_was_applied_or_told(clock, monotonic):
     assert clock.now_ms() == 1_000_005
 
 
-def test_a_former_leader_follows_another_whose_time_is_a_little_behind(clock, monotonic):
+def test_a_former_leader_follows_a_new_one_with_a_slightly_lower_time(clock, monotonic):
     clock.heard(400_000)
     clock.lead()
     monotonic.ms += 10_000

@@ -10,7 +10,7 @@ from tests.service.clock.members import HOUR_MS, WALL_MS, group
 
 
 def started(**ahead_ms):
-    """Return members that follow the first one."""
+    """Return members that follow the first member."""
     time, members = group(**ahead_ms)
     first, *others = members
     assert not first.lead(1)
@@ -19,7 +19,7 @@ def started(**ahead_ms):
     return time, members
 
 
-def test_a_new_group_begins_with_the_wall_clocks_of_a_majority():
+def test_a_new_group_starts_with_the_wall_clocks_of_a_majority():
     time, (one, two, three) = group(m1=HOUR_MS)
     assert not one.lead(1)
     assert not one.lead(1, two), "they disagree, and the third may still come"
@@ -31,7 +31,7 @@ def test_a_new_group_begins_with_the_wall_clocks_of_a_majority():
     assert two.clock.now_ms() == three.clock.now_ms() == WALL_MS + 5
 
 
-def test_a_leader_that_has_heard_the_one_before_does_not_wait():
+def test_a_leader_with_a_beacon_of_its_predecessor_does_not_wait():
     time, (_, two, _) = started()
     two.ahead_ms += 24 * HOUR_MS
     time.ms += 1_000
@@ -41,7 +41,7 @@ def test_a_leader_that_has_heard_the_one_before_does_not_wait():
 
 
 @pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
-def test_a_wall_clock_that_jumps_moves_no_cluster_time(ahead_ms):
+def test_a_jump_of_a_wall_clock_does_not_change_cluster_time(ahead_ms):
     time, (one, two, three) = started()
     for member in (one, two, three):
         member.ahead_ms += ahead_ms
@@ -51,7 +51,7 @@ def test_a_wall_clock_that_jumps_moves_no_cluster_time(ahead_ms):
 
 
 @pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
-def test_a_node_that_starts_with_a_wrong_wall_clock_and_leads_asks_the_others(ahead_ms):
+def test_a_starting_leader_with_a_wrong_wall_clock_asks_the_others(ahead_ms):
     time, (one, two, three) = started()
     three.restart()
     three.ahead_ms = ahead_ms
@@ -66,7 +66,7 @@ def test_a_node_that_starts_with_a_wrong_wall_clock_and_leads_asks_the_others(ah
     assert one.clock.now_ms() <= WALL_MS + 60_000
 
 
-def test_the_greatest_estimate_of_a_majority_counts():
+def test_the_highest_estimate_of_a_majority_is_used():
     time, (one, two, three) = started()
     time.ms += 10_000
     one.exchange(two)
@@ -86,7 +86,7 @@ def restart_all(members, applied_ms, wall_offset_ms=0):
 
 @pytest.mark.parametrize("wrong", [1, 2, 3])
 @pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
-def test_after_all_were_down_one_wrong_wall_clock_is_outvoted(wrong, ahead_ms):
+def test_after_a_restart_of_all_one_wrong_wall_clock_is_outvoted(wrong, ahead_ms):
     time, members = started()
     restart_all(members, WALL_MS)
     members[wrong - 1].ahead_ms = ahead_ms
@@ -101,7 +101,7 @@ def test_after_all_were_down_one_wrong_wall_clock_is_outvoted(wrong, ahead_ms):
     ("ahead_ms", "passed_ms"),
     [(24 * HOUR_MS, HOUR_MS), (-24 * HOUR_MS, HOUR_MS), (-HOUR_MS // 2, HOUR_MS // 2)],
 )
-def test_two_of_three_that_disagree_never_jump_ahead_of_the_right_one(ahead_ms, passed_ms):
+def test_two_wrong_clocks_of_three_never_move_time_ahead_of_the_right_one(ahead_ms, passed_ms):
     time, members = started()
     restart_all(members, WALL_MS)
     one, two, _ = members
@@ -113,7 +113,7 @@ def test_two_of_three_that_disagree_never_jump_ahead_of_the_right_one(ahead_ms, 
     assert one.clock.now_ms() == WALL_MS + passed_ms
 
 
-def test_it_never_begins_below_the_log():
+def test_cluster_time_never_starts_below_the_log():
     _, members = started()
     restart_all(members, WALL_MS + 5 * HOUR_MS)
     one, two, three = members
@@ -121,7 +121,7 @@ def test_it_never_begins_below_the_log():
     assert one.clock.now_ms() == WALL_MS + 5 * HOUR_MS
 
 
-def test_the_guess_of_each_member_uses_the_wall_offset_of_the_log():
+def test_the_estimate_of_each_member_uses_the_wall_offset_of_the_log():
     time, members = started()
     restart_all(members, WALL_MS, wall_offset_ms=7 * HOUR_MS)
     one, two, three = members
@@ -132,7 +132,7 @@ def test_the_guess_of_each_member_uses_the_wall_offset_of_the_log():
     assert one.clock.now_ms() == WALL_MS + 3_000
 
 
-def test_a_single_voter_has_only_its_own_wall_clock():
+def test_a_single_voter_uses_its_own_wall_clock():
     time, (one,) = group(count=1)
     one.applied_ms = WALL_MS - HOUR_MS
     assert one.lead(1)
@@ -142,7 +142,7 @@ def test_a_single_voter_has_only_its_own_wall_clock():
     time.ms += 1
 
 
-def test_a_leader_does_not_follow_and_a_late_beacon_of_an_earlier_leader_counts_no_more():
+def test_a_leader_ignores_late_beacons_of_an_earlier_leader():
     time, (one, two, three) = started()
     late = one.clock.make()
     time.ms += 50_000
@@ -166,7 +166,7 @@ def compared(members):
 
 @pytest.mark.parametrize("wrong", [1, 2, 3])
 @pytest.mark.parametrize("ahead_ms", [WALL_TOLERANCE_MS + 1, -24 * HOUR_MS])
-def test_a_node_knows_that_its_wall_clock_is_wrong(wrong, ahead_ms):
+def test_a_node_detects_its_own_wrong_wall_clock(wrong, ahead_ms):
     _, members = started()
     members[wrong - 1].ahead_ms = ahead_ms
     expected = [ahead_ms if place == wrong else 0 for place in (1, 2, 3)]
@@ -176,7 +176,7 @@ def test_a_node_knows_that_its_wall_clock_is_wrong(wrong, ahead_ms):
     assert members[0].clock.right_members() == right
 
 
-def test_a_wall_clock_is_right_again_only_well_within_the_tolerance():
+def test_a_wall_clock_counts_as_right_again_only_well_within_the_tolerance():
     _, members = started()
     _, two, _ = members
     for ahead_ms, deviates in [
@@ -190,14 +190,14 @@ def test_a_wall_clock_is_right_again_only_well_within_the_tolerance():
         assert two.clock.deviates is deviates
 
 
-def test_without_a_majority_that_agrees_nobody_is_wrong():
+def test_without_an_agreeing_majority_no_clock_counts_as_wrong():
     _, members = started()
     members[1].ahead_ms, members[2].ahead_ms = HOUR_MS, -HOUR_MS
     assert compared(members) == [None] * 3
     assert members[0].clock.right_members() == set()
 
 
-def test_the_majority_may_be_against_the_leader():
+def test_the_majority_can_contradict_the_leader():
     _, members = started()
     for member in members[1:]:
         member.ahead_ms = 5 * HOUR_MS
@@ -205,7 +205,7 @@ def test_the_majority_may_be_against_the_leader():
     assert members[0].clock.agreed_offset_ms == 5 * HOUR_MS
 
 
-def test_members_that_are_down_do_not_count():
+def test_stopped_members_do_not_count():
     time, members = started()
     compared(members)
     time.ms += BEACON_AGE_MS_MAX + 1
@@ -225,7 +225,7 @@ def test_learners_do_not_count():
     assert compared(members) == [None] * 3
 
 
-def test_a_beacon_wakes_the_one_who_waits_and_a_bad_one_is_refused():
+def test_a_beacon_wakes_waiting_callers_and_a_malformed_one_is_refused():
     _, (one, two, _) = group()
     told = []
     one.clock.on_beacon = lambda: told.append(1)

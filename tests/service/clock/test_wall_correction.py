@@ -1,4 +1,4 @@
-"""Small errors of the wall offset are slewed, great ones need a majority for a while."""
+"""Small errors of the wall offset are slewed; large ones are stepped after a lasting agreement."""
 
 import pytest
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 class Leader:
-    """A leader that looks at the clocks every second and sets what it is told."""
+    """A leader that checks the clocks every second and applies each correction."""
 
     def __init__(self) -> None:
         self.correction = WallCorrection(0)
@@ -36,20 +36,20 @@ def test_a_small_error_is_slewed(sign):
     assert abs(leader.look(sign * 700, seconds=1_000) - sign * 700) <= UNCORRECTED_MS
 
 
-def test_an_error_within_the_noise_stays():
+def test_an_error_below_the_threshold_is_not_corrected():
     leader = Leader()
     assert leader.look(UNCORRECTED_MS, seconds=100) == 0
     assert leader.look(UNCORRECTED_MS + 1, seconds=1) == SLEW_PER_MILLE
 
 
-def test_a_pause_is_not_made_up_in_one_step():
+def test_after_a_pause_the_slew_is_limited():
     leader = Leader()
     leader.now_ms += HOUR_MS
     assert leader.look(WALL_TOLERANCE_MS) == 10 * SLEW_PER_MILLE
 
 
 @pytest.mark.parametrize("agreed_ms", [24 * HOUR_MS, -24 * HOUR_MS, WALL_TOLERANCE_MS + 1])
-def test_a_great_error_is_stepped_after_a_majority_has_agreed_for_long(agreed_ms):
+def test_a_large_error_is_stepped_after_a_majority_has_agreed_for_long(agreed_ms):
     leader = Leader()
     assert leader.look(agreed_ms, seconds=STEP_AFTER_MS // 1_000) == 0
     assert leader.look(agreed_ms) == agreed_ms
@@ -57,7 +57,7 @@ def test_a_great_error_is_stepped_after_a_majority_has_agreed_for_long(agreed_ms
 
 
 @pytest.mark.parametrize("between_ms", [None, 0, 500, 2 * HOUR_MS])
-def test_an_interruption_begins_the_time_anew(between_ms):
+def test_an_interrupted_agreement_restarts_the_waiting_time(between_ms):
     leader = Leader()
     leader.look(HOUR_MS, seconds=STEP_AFTER_MS // 1_000)
     leader.look(between_ms)

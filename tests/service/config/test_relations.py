@@ -1,4 +1,4 @@
-"""Every amount in the settings has bounds, and the settings agree with each other."""
+"""Every amount in the settings has limits, and the settings are consistent."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_every_amount_has_a_minimum_and_a_maximum():
 
 
 @pytest.mark.parametrize("name", sorted(amounts()))
-def test_an_amount_beyond_its_bounds_is_refused_by_name(name, monkeypatch):
+def test_an_amount_outside_its_limits_is_refused_by_name(name, monkeypatch):
     for bound, step in (("ge", -1), ("le", 1)):
         monkeypatch.setenv(f"TASKRAFT_{name.upper()}", str(amounts()[name][bound] + step))
         with pytest.raises(ConfigInvalid, match=f"^{name}: "):
@@ -68,12 +68,12 @@ CONFLICTS = {
 }
 
 
-def test_there_is_an_example_of_every_conflict():
+def test_every_conflict_has_an_example():
     assert [*CONFLICTS] == [" ".join(relation.settings) for relation in RELATIONS]
 
 
 @pytest.mark.parametrize("names", CONFLICTS)
-def test_settings_in_conflict_are_refused_with_the_names_of_all_of_them(names, monkeypatch):
+def test_conflicting_settings_are_refused_with_all_their_names(names, monkeypatch):
     for name, value in CONFLICTS[names].items():
         monkeypatch.setenv(f"TASKRAFT_{name.upper()}", str(value))
     with pytest.raises(SettingsConflict) as refused:
@@ -85,7 +85,7 @@ def test_settings_in_conflict_are_refused_with_the_names_of_all_of_them(names, m
 
 
 @pytest.mark.parametrize("name", ["temporary_bytes_max", "disk_low_bytes"])
-def test_a_limit_that_is_switched_off_is_in_no_conflict(name, monkeypatch):
+def test_a_disabled_limit_conflicts_with_nothing(name, monkeypatch):
     monkeypatch.setenv(f"TASKRAFT_{name.upper()}", "0")
     assert getattr(read_config(), name) == 0
 
@@ -100,7 +100,7 @@ def test_the_largest_entry_of_any_configuration_can_be_read():
     assert RaftConfig(1).entry_bytes_max == ENTRY_BYTES_MAX
 
 
-def test_the_largest_command_finds_room():
+def test_the_largest_command_fits_into_an_entry():
     message = amounts()["payload_bytes_max"]["le"] + limits.HEADERS_BYTES_MAX
     assert message < limits.MESSAGE_BYTES_MAX < limits.COMMAND_BYTES_MAX
     assert limits.RESULT_BYTES_MAX < limits.MESSAGE_BYTES_MAX

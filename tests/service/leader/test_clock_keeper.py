@@ -1,4 +1,4 @@
-"""A new leader waits for the clocks it needs; wrong wall clocks are told, outvoted, corrected."""
+"""A new leader waits for the clocks it needs; wrong wall clocks are reported and corrected."""
 
 import asyncio
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from tests.turns import turns_until
 
 
 class Bench:
-    """The keeper of the first of three members, which leads unless a test says otherwise."""
+    """The clock keeper of the first of three members, which leads by default."""
 
     def __init__(self, **ahead_ms):
         self.time, self.members = group(**ahead_ms)
@@ -99,7 +99,7 @@ async def started(bench):
     return bench
 
 
-async def test_a_leader_that_knows_the_time_begins_at_once_without_a_read(bench):
+async def test_a_leader_that_knows_the_time_starts_at_once_without_a_read(bench):
     bench.two.lead(1, bench.three)
     bench.one.lead_term = 0
     bench.one.hears(bench.two)
@@ -109,7 +109,7 @@ async def test_a_leader_that_knows_the_time_begins_at_once_without_a_read(bench)
     assert bench.one.clock.now_ms() == WALL_MS
 
 
-async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_says_so(bench):
+async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_logs_it(bench):
     bench.reads = [ReadUnconfirmed("no quorum")]
     starting = asyncio.create_task(bench.keeper.start_clock())
     with capture_logs() as logs:
@@ -126,7 +126,7 @@ async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_say
     assert len(logs) == 1
 
 
-async def test_it_waits_for_all_voters_while_wall_clocks_disagree_but_not_for_ever(bench):
+async def test_a_leader_waits_a_limited_time_for_all_voters_while_clocks_disagree(bench):
     bench.two.ahead_ms = HOUR_MS
     starting = asyncio.create_task(bench.keeper.start_clock())
     bench.one.hears(bench.two)
@@ -137,7 +137,7 @@ async def test_it_waits_for_all_voters_while_wall_clocks_disagree_but_not_for_ev
     assert bench.one.clock.now_ms() == WALL_MS + ALL_VOTERS_MS_MAX
 
 
-async def test_a_leadership_that_ends_while_it_waits_leaves_nothing_behind(bench):
+async def test_a_leadership_that_ends_during_the_wait_leaves_nothing_behind(bench):
     starting = asyncio.create_task(bench.keeper.start_clock())
     await turns_until(lambda: bench.keeper.awaited_voters)
     starting.cancel()
@@ -145,7 +145,7 @@ async def test_a_leadership_that_ends_while_it_waits_leaves_nothing_behind(bench
     assert not bench.keeper.awaited_voters
 
 
-async def test_a_node_that_stops_does_not_wait(bench):
+async def test_a_stopping_node_does_not_wait(bench):
     bench.reads = [Stopped("the node is stopping")]
     with pytest.raises(NotProposed, match="stopping"):
         await bench.keeper.start_clock()
@@ -161,7 +161,7 @@ async def test_the_leader_slews_the_offset_towards_the_majority(bench):
     assert 480 <= bench.one.wall_offset_ms <= 500
 
 
-async def test_a_majority_against_cluster_time_is_believed_after_a_while(bench):
+async def test_cluster_time_follows_a_contradicting_majority_after_a_while(bench):
     await started(bench)
     for member in bench.members:
         member.ahead_ms = HOUR_MS
@@ -175,7 +175,7 @@ async def test_a_majority_against_cluster_time_is_believed_after_a_while(bench):
     assert told == [module.AGAINST, module.STEPPED]
 
 
-async def test_one_wrong_wall_clock_is_not_believed(bench):
+async def test_one_wrong_wall_clock_has_no_effect(bench):
     await started(bench)
     bench.three.ahead_ms = HOUR_MS
     await bench.checks(2 * STEP_AFTER_MS // 1_000)
@@ -183,7 +183,7 @@ async def test_one_wrong_wall_clock_is_not_believed(bench):
     assert bench.transfers == []
 
 
-async def test_a_refused_correction_is_tried_again(bench):
+async def test_a_refused_correction_is_retried(bench):
     await started(bench)
     for member in bench.members:
         member.ahead_ms = 500
@@ -194,7 +194,7 @@ async def test_a_refused_correction_is_tried_again(bench):
     assert bench.proposed == [SLEW_PER_MILLE]
 
 
-async def test_a_later_leadership_begins_the_time_of_a_step_anew(bench):
+async def test_a_new_leadership_restarts_the_waiting_time_of_a_step(bench):
     await started(bench)
     for member in bench.members:
         member.ahead_ms = HOUR_MS
@@ -204,7 +204,7 @@ async def test_a_later_leadership_begins_the_time_of_a_step_anew(bench):
     assert bench.proposed == []
 
 
-async def test_a_leader_with_a_wrong_wall_clock_hands_over_to_a_right_one(bench):
+async def test_a_leader_with_a_wrong_wall_clock_transfers_leadership_to_a_right_one(bench):
     await started(bench)
     bench.one.ahead_ms = HOUR_MS
     with capture_logs() as logs:
@@ -225,7 +225,7 @@ async def test_a_leader_with_a_wrong_wall_clock_hands_over_to_a_right_one(bench)
         (0, {2, 3}, set(), []),
     ],
 )
-async def test_only_an_active_voter_that_is_surely_right_takes_over(
+async def test_leadership_is_transferred_only_to_an_active_voter_with_a_right_clock(
     bench, ahead_ms, inactive, learners, expected
 ):
     await started(bench)
@@ -235,7 +235,7 @@ async def test_only_an_active_voter_that_is_surely_right_takes_over(
     assert bench.transfers == expected
 
 
-async def test_a_failed_transfer_is_tried_again_later(bench):
+async def test_a_failed_transfer_is_retried_later(bench):
     await started(bench)
     bench.one.ahead_ms = HOUR_MS
     bench.transfer_error = TransferFailed("no")
@@ -245,7 +245,7 @@ async def test_a_failed_transfer_is_tried_again_later(bench):
     assert bench.transfers == [3, 3]
 
 
-async def test_a_follower_tells_and_corrects_nothing(bench):
+async def test_a_follower_reports_and_corrects_nothing(bench):
     bench.two.lead(1, bench.three)
     bench.one.lead_term, bench.serves = 0, False
     bench.one.ahead_ms = -HOUR_MS
@@ -261,7 +261,7 @@ async def test_a_follower_tells_and_corrects_nothing(bench):
     assert bench.proposed == bench.transfers == []
 
 
-async def test_a_group_without_an_agreement_says_so(bench):
+async def test_a_group_without_agreement_logs_it(bench):
     await started(bench)
     bench.two.ahead_ms, bench.three.ahead_ms = HOUR_MS, -HOUR_MS
     with capture_logs() as logs:

@@ -51,7 +51,7 @@ async def test_cancelled_commands_do_not_count_towards_the_limit(pending):
         pending.add(command("x" * 1_900), None)
 
 
-async def test_a_command_that_no_entry_can_hold_is_refused_for_good():
+async def test_a_command_larger_than_any_entry_is_refused_for_good():
     limits = replace(LIMITS, pending_bytes=2 * COMMAND_BYTES_MAX)
     pending = PendingCommands(limits, asyncio.get_running_loop())
     small = command("a")

@@ -390,7 +390,7 @@ class Verbose(Consumer):
         return EncodedCommand(encoded.command, b"", bytes(self.size_bytes))
 
 
-def test_the_takes_of_an_entry_are_bounded_by_their_size():
+def test_the_takes_of_an_entry_are_limited_in_size():
     waiters = Waiters(Board(a=5, b=5))
     consumers = [Verbose(*sources) for sources in ("a", "a", "a", "a", "b", "b")]
     for consumer in consumers:
@@ -403,7 +403,7 @@ def test_the_takes_of_an_entry_are_bounded_by_their_size():
         assert sum(sizes[:-1]) < CLAIM_BYTES_PER_ENTRY_MAX
 
 
-def test_one_take_goes_with_every_entry_however_large_it_is(monkeypatch):
+def test_every_entry_has_room_for_one_take_of_any_size(monkeypatch):
     monkeypatch.setattr(Verbose, "size_bytes", CLAIM_BYTES_PER_ENTRY_MAX + 1)
     waiters = Waiters(Board(a=5))
     consumers = [Verbose("a"), Verbose("a")]

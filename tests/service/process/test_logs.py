@@ -1,4 +1,4 @@
-"""Texts that callers and peers choose cannot end a line of the log or control a terminal."""
+"""Texts from callers and peers cannot break a line of the log or control a terminal."""
 
 import io
 import json
@@ -17,7 +17,7 @@ NASTY = 'a"}\n{"event": "managed", "principal": "root"}\r\x1b[2J\u2028\u202e\x85
 
 @pytest.fixture
 def stream():
-    """The logs of the process are put back afterwards."""
+    """Restore the logging of the process after the test."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers, root.level
     yield io.StringIO()
@@ -38,7 +38,7 @@ def fail():
 
 
 def everywhere():
-    """Write a text through every way into the log."""
+    """Write a text through every path into the log."""
     log = structlog.get_logger("taskraft.audit")
     log.warning("denied", principal=NASTY, names=[NASTY], tubes={NASTY: NASTY})
     log.info(NASTY)
@@ -62,7 +62,7 @@ def test_json_records_are_one_line_each_whatever_they_contain(stream):
     assert all(line.isascii() and line.isprintable() for line in lines)
 
 
-def test_a_terminal_gets_no_control_characters_and_no_lines_of_strangers(stream):
+def test_a_terminal_gets_no_control_characters_and_no_injected_lines(stream):
     set_up_logs("console", "info", NASTY, stream)
     everywhere()
     shown = stream.getvalue()
@@ -93,7 +93,7 @@ def records_of(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_audit_log_has_a_file_of_its_own(stream, tmp_path):
+def test_the_audit_log_is_a_separate_file(stream, tmp_path):
     path = tmp_path / "audit.log"
     path.write_text('{"event": "before"}\n')
     set_up_logs("console", "error", "n1", stream, str(path))
@@ -108,13 +108,13 @@ def test_the_audit_log_has_a_file_of_its_own(stream, tmp_path):
     assert len(records_of(moved.read_text())) == 4
 
 
-def test_a_new_audit_log_is_not_for_everybody(stream, tmp_path):
+def test_a_new_audit_log_is_private(stream, tmp_path):
     path = tmp_path / "audit.log"
     set_up_logs("json", "info", "n1", stream, str(path))
     assert path.stat().st_mode & 0o007 == 0
 
 
-def test_the_audit_log_has_a_descriptor_of_its_own(stream):
+def test_the_audit_log_has_a_separate_descriptor(stream):
     reading, writing = os.pipe()
     set_up_logs("json", "info", "n1", stream, f"fd:{writing}")
     structlog.get_logger("taskraft.audit").info("managed", principal=NASTY)

@@ -1,4 +1,4 @@
-"""A scrape is computed in small steps, once for all scrapers, and never waits for one of them."""
+"""A metrics page is computed in small steps and once for concurrent scrapers."""
 
 import asyncio
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from taskraft_service.queue.limits import Limits
 
 
 class Clock:
-    """Seconds that go on by ``step`` with every look."""
+    """A clock that advances by ``step`` seconds with every reading."""
 
     def __init__(self, step=0.0):
         self.now, self.step = 0.0, step
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Slow:
-    """A source that may be interrupted ``steps`` times."""
+    """A source of metrics with ``steps`` points of interruption."""
 
     def __init__(self, steps=5):
         self.steps = steps
@@ -41,7 +41,7 @@ class Slow:
 
 
 class Numbers:
-    """The counters of a tube, which count how often they are read."""
+    """The counters of a tube, which count their reads."""
 
     def __init__(self, queues, number):
         self.queues, self.number = queues, number
@@ -55,7 +55,7 @@ class Numbers:
 
 
 class Queues:
-    """Very many tubes; counts how many of them are looked at."""
+    """Many tubes; counts how many of them are read."""
 
     def __init__(self, tubes):
         self.read = 0
@@ -73,7 +73,7 @@ class Queues:
         return []
 
 
-def test_no_step_looks_at_more_than_some_hundred_tubes():
+def test_a_step_reads_at_most_some_hundred_tubes():
     queues = Queues(Limits().tubes_max)
     steps = []
     before = 0
@@ -84,7 +84,7 @@ def test_no_step_looks_at_more_than_some_hundred_tubes():
     assert sum(steps) >= Limits().tubes_max
 
 
-async def test_other_work_has_its_turn_between_the_steps():
+async def test_other_work_runs_between_the_steps():
     page = MetricsPage(CollectorRegistry(), (Slow(5),), Clock(step=1.0).seconds)
     turns = 0
     reading = asyncio.ensure_future(page.read())
@@ -94,7 +94,7 @@ async def test_other_work_has_its_turn_between_the_steps():
     assert turns > 5
 
 
-async def test_steps_that_take_no_time_are_done_in_one_turn():
+async def test_short_steps_share_a_turn_of_the_loop():
     source = Slow(1_000)
     page = MetricsPage(CollectorRegistry(), (source,), Clock().seconds)
     reading = asyncio.ensure_future(page.read())
@@ -104,7 +104,7 @@ async def test_steps_that_take_no_time_are_done_in_one_turn():
     await reading
 
 
-async def test_scrapers_that_come_together_get_one_page():
+async def test_concurrent_scrapers_share_one_page():
     source, clock = Slow(), Clock()
     page = MetricsPage(CollectorRegistry(), (source,), clock.seconds)
     pages = await asyncio.gather(*(page.read() for _ in range(3)))
@@ -116,7 +116,7 @@ async def test_scrapers_that_come_together_get_one_page():
     assert source.scrapes == 2
 
 
-async def test_a_scraper_that_hangs_up_does_not_stop_the_page_of_the_others():
+async def test_a_disconnected_scraper_does_not_stop_the_page_of_the_others():
     source = Slow(50)
     page = MetricsPage(CollectorRegistry(), (source,), Clock(step=1.0).seconds)
     first, second = asyncio.ensure_future(page.read()), asyncio.ensure_future(page.read())
@@ -140,7 +140,7 @@ async def test_a_page_that_failed_is_computed_again():
     assert b"slow 2.0" in await page.read()
 
 
-async def test_a_page_in_pieces_is_the_page_as_a_whole():
+async def test_a_page_computed_in_steps_equals_the_page_computed_at_once():
     registry = CollectorRegistry()
     for count in (0, 1, PIECE_SAMPLES, 3 * PIECE_SAMPLES + 1):
         gauge = Gauge(f"gauge{count}", 'a "gauge"\nof two lines', ["place"], registry=registry)

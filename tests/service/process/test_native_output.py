@@ -1,4 +1,4 @@
-"""What a peer or a library writes to stderr is text inside a record, never a line of its own."""
+"""Output of native libraries to stderr becomes text in log records."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_each_line_is_one_record(recorded):
     assert texts(recorded) == ["a", "bc", "d"]
 
 
-def test_a_long_line_is_several_records_and_never_kept_in_memory(recorded):
+def test_a_long_line_is_split_into_records_without_being_buffered(recorded):
     records = OutputRecords()
     for _ in range(4):
         records.feed(b"x" * LINE_BYTES_MAX)
@@ -54,12 +54,12 @@ def test_a_long_line_is_several_records_and_never_kept_in_memory(recorded):
     assert max(map(len, texts(recorded))) == LINE_BYTES_MAX
 
 
-def test_bytes_that_are_no_text_are_shown(recorded):
+def test_bytes_that_are_not_text_are_escaped(recorded):
     OutputRecords().feed(b"\xff\x1b[2J\n")
     assert texts(recorded) == ["\\xff\x1b[2J"]
 
 
-def test_the_severity_of_native_lines_is_kept(recorded):
+def test_native_lines_keep_their_severity(recorded):
     OutputRecords().feed(b"I1123 a\nW1123 b\nE1123 c\nF1123 d\ne\n")
     levels = [record["log_level"] for record in recorded]
     assert levels == ["info", "warning", "error", "error", "warning"]
@@ -116,7 +116,7 @@ def test_a_crash_is_reported_on_the_real_stderr():
     assert "Fatal Python error: Segmentation fault" in done.stderr
 
 
-def test_a_full_pipe_holds_nobody_up():
+def test_a_full_pipe_does_not_block_writers():
     """The reading thread cannot run while native code holds Python's lock."""
     done = run(
         """
@@ -130,7 +130,7 @@ def test_a_full_pipe_holds_nobody_up():
     assert len(done.stderr.splitlines()) <= BURST_LINES + 100
 
 
-def test_a_process_without_stderr_gives_its_number_to_no_file(tmp_path):
+def test_without_stderr_no_file_gets_its_descriptor_number(tmp_path):
     done = run(
         f"""
         os.write(2, b"native")
@@ -157,7 +157,7 @@ def send_goaway(address, text):
             pass
 
 
-def test_a_stranger_writes_no_line_of_the_log(tmp_path):
+def test_a_peer_cannot_inject_a_line_into_the_log(tmp_path):
     cluster = LocalCluster(1, tmp_path / "c")
     (node,) = cluster.nodes
     with cluster:

@@ -39,7 +39,7 @@ async def test_a_serving_node_is_alive_started_and_ready(node):
 
 
 async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
-    """A kubelet that killed it here would kill nodes that only wait for others."""
+    """Otherwise a kubelet would kill nodes that only wait for other nodes."""
     peers = free_addresses(2)
     listen = f"n0=1@127.0.0.1:7402,n1=2@{peers[0]},n2=3@{peers[1]}"
     server = await NodeServer.open(config_in(tmp_path, peers=listen))
@@ -89,7 +89,7 @@ async def test_the_metrics_count_calls_and_tasks(node):
     assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
 
 
-async def test_metrics_with_a_token_are_shown_to_those_who_have_it(tmp_path):
+async def test_metrics_with_a_token_are_shown_only_with_the_token(tmp_path):
     digest = digest_of("s3cret")
     async with running(config_in(tmp_path, metrics_token=digest)) as node:
         with structlog.testing.capture_logs() as written:
@@ -102,7 +102,7 @@ async def test_metrics_with_a_token_are_shown_to_those_who_have_it(tmp_path):
         assert (await get(node, "/readyz"))[0] == 200
 
 
-async def test_a_request_that_is_no_request_ends_only_itself(node):
+async def test_a_malformed_request_affects_no_other_request(node):
     for raw in (b"\r\n\r\n", b"GET\r\n\r\n", b"x" * (1 << 17)):
         reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)
         writer.write(raw)

@@ -1,4 +1,4 @@
-"""What a node says of its own start."""
+"""Whether a node reports itself as started."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Health, probes and metrics of a node whose disk does not answer, and the end of this node."""
+"""Health, probes and metrics of a node with a hung disk, and the stop of the node."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 @contextmanager
 def hung_disk(monkeypatch):
-    """Let each sync of a file hang until the block ends."""
+    """Let each sync of a file hang until the end of the with block."""
     answers = threading.Event()
     sync = DiskFile.sync
 
@@ -49,7 +49,7 @@ async def readiness(node):
     return answer.status
 
 
-async def test_probes_health_and_metrics_tell_of_a_stalled_disk(node, monkeypatch):
+async def test_probes_health_and_metrics_show_a_stalled_disk(node, monkeypatch):
     raft = node.server.node
     assert await readiness(node) == SERVING
     with hung_disk(monkeypatch):
@@ -74,7 +74,7 @@ async def test_probes_health_and_metrics_tell_of_a_stalled_disk(node, monkeypatc
     assert await readiness(node) == SERVING
 
 
-async def test_a_node_whose_disk_hangs_stops_and_says_why(node, monkeypatch):
+async def test_a_node_whose_disk_hangs_stops_with_the_reason(node, monkeypatch):
     raft = node.server.node
     with hung_disk(monkeypatch):
         putting = asyncio.ensure_future(put(node, b"x"))

@@ -108,7 +108,7 @@ def test_another_format_is_refused(tmp_path):
         build(tmp_path / "db", [b"something else entirely"])
 
 
-def test_a_state_with_more_files_than_a_member_accepts_is_not_sent(tmp_path, monkeypatch):
+def test_a_state_with_too_many_files_for_a_snapshot_is_not_sent(tmp_path, monkeypatch):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"a", b"x")])
     store.freeze(tmp_path / "frozen")

@@ -60,7 +60,7 @@ async def test_one_invalid_setting_refuses_all(node):
     assert (await configure(node)).failover_grace_ms == 15_000
 
 
-async def test_the_feed_cannot_become_smaller_than_its_partitions(tmp_path):
+async def test_a_feed_limit_below_the_minimum_of_its_partitions_is_refused(tmp_path):
     async with running(config_in(tmp_path, feed_partitions=100)) as node:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await configure(node, feed_bytes_max=100 * FEED_PARTITION_BYTES_MIN - 1)

@@ -138,7 +138,7 @@ async def test_chunks_are_filled_up_to_their_limit(bench, encoding, row_bytes):
     await bench.read(to_seq=100, chunk_bytes_max=limits.CHUNK_BYTES_MIN, encoding=encoding)
     rows = [answer.rows for answer in bench.context.answers]
     assert sum(rows) == 100
-    # The message itself takes the place of one row.
+    # The message itself uses the space of one row.
     assert max(rows) in (
         limits.CHUNK_BYTES_MIN // row_bytes - 1,
         limits.CHUNK_BYTES_MIN // row_bytes,

@@ -118,7 +118,7 @@ async def test_the_request_bytes_reach_the_leader_unchanged(bench):
     assert (raw, metadata[HOPS_KEY]) == (b"raw", "1")
 
 
-async def test_a_request_is_not_read_while_its_leader_answers(bench):
+async def test_a_request_is_not_parsed_while_the_leader_answers(bench):
     def never():
         raise AssertionError("reading a large request costs milliseconds of the event loop")
 
@@ -263,14 +263,14 @@ async def test_the_old_leader_may_still_answer_after_another_node_leads(bench):
     assert await calling == b"late"
 
 
-async def test_a_leader_that_is_unknown_for_a_moment_keeps_its_calls(bench):
+async def test_calls_continue_when_the_leader_is_unknown_for_a_moment(bench):
     answer = asyncio.Future()
     bench.leads(LEADER)
     bench.upstream.answers = [answer]
     calling = asyncio.ensure_future(bench.call(repeatable=False))
     await bench.upstream.arrived.wait()
     bench.leads(NO_MEMBER)
-    for _ in range(5):  # the tracking of the calls sees that no leader is known
+    for _ in range(5):  # the call tracking notices that no leader is known
         await asyncio.sleep(0)
     bench.leads(LEADER)
     done, _ = await asyncio.wait({calling}, timeout=1.5 * ANSWER_GRACE_SECONDS)
@@ -279,7 +279,7 @@ async def test_a_leader_that_is_unknown_for_a_moment_keeps_its_calls(bench):
     assert await calling == b"late"
 
 
-async def test_the_cancellation_of_a_caller_is_not_taken_for_a_new_leader(bench):
+async def test_a_cancelled_call_is_not_treated_as_a_change_of_leader(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [asyncio.Future()]
     calling = asyncio.ensure_future(bench.call(repeatable=True))
@@ -429,7 +429,7 @@ async def test_a_relayed_stream_ends_when_the_leader_becomes_unreachable(bench):
     assert caught.value.leader == LEADER
 
 
-async def test_the_leader_that_follows_a_lost_one_is_waited_for(bench):
+async def test_waiting_for_the_next_leader_ends_when_it_is_known(bench):
     bench.leads(LEADER)
     waiting = asyncio.ensure_future(bench.forwarder.next_leader(LEADER))
     await asyncio.sleep(0)
@@ -440,7 +440,7 @@ async def test_the_leader_that_follows_a_lost_one_is_waited_for(bench):
     assert await waiting == bench.leadership.address != ""
 
 
-async def test_no_leader_follows_a_leader_that_stays(bench):
+async def test_waiting_for_the_next_leader_times_out_while_the_leader_stays(bench):
     bench.leads(LEADER)
     assert await bench.forwarder.next_leader(LEADER) == ""
 

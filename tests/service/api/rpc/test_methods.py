@@ -43,13 +43,13 @@ def test_a_mutation_is_idempotent_only_with_a_request_id(method, request_id, is_
     assert method.is_idempotent(raw(request)) is is_idempotent
 
 
-def test_a_request_that_only_the_parser_can_read_is_left_to_the_parser():
+def test_a_request_in_an_unusual_encoding_is_left_to_the_parser():
     group = b"\x9b\x06\x9c\x06"  # field 99
     assert putting().is_idempotent(group + raw(pb.PutTasksRequest(request_id="r")))
     assert not putting().is_idempotent(group + raw(pb.PutTasksRequest(tube="t")))
 
 
-def test_a_mutation_that_cannot_have_a_request_id_is_not_idempotent():
+def test_a_mutation_without_a_request_id_field_is_not_idempotent():
     keep = UnaryMethod("KeepSessions", pb.GetTasksRequest, ExecutionSite.LEADER, answer)
     assert not keep.is_idempotent(raw(pb.GetTasksRequest(tube="t")))
 

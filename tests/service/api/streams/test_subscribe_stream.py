@@ -229,7 +229,7 @@ async def test_a_silent_client_is_disconnected():
     assert one.stream.received[-1].go_away.error.reason == error_pb2.Error.CLIENT_SILENT
 
 
-async def test_a_client_without_a_maximum_may_be_silent():
+async def test_without_a_maximum_of_silence_a_client_is_never_disconnected():
     one = Linked()
     one.link._received_at -= 86_400
     running = one.run()
@@ -365,7 +365,7 @@ async def test_a_follower_relays_the_stream_to_the_leader():
     ]
 
 
-async def test_a_client_is_told_the_next_leader_when_the_leader_is_lost():
+async def test_a_client_learns_the_next_leader_when_the_leader_is_lost():
     api, _ = subscribe_api(forwarder := Forwarder(LeaderLost(MemberId(2))))
     forwarder.successors[2] = "n3:1"
     stream = Stream(OPENING)

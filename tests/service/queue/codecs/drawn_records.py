@@ -1,4 +1,4 @@
-"""Draw values for each kind of record, the same for a seed on all versions of Python."""
+"""Generate values for each kind of record; a seed gives equal values on all Python versions."""
 
 from random import Random
 
@@ -43,7 +43,7 @@ TEXTS = ("", "", "a", "mail", "größe", "順序", "long " * 60)
 
 
 class Draws:
-    """Draws from a seed. Only ``Random.random`` has the same numbers on all versions of Python."""
+    """A random source. Only ``Random.random`` has the same numbers on all versions of Python."""
 
     def __init__(self, seed):
         self._random = Random(seed)
@@ -64,7 +64,7 @@ class Draws:
         return choices[self.below(len(choices))]
 
     def member(self, kind):
-        """Return one of the first members: a new member of an enumeration changes no draw."""
+        """Return one of the first members, so that a new member changes no value."""
         return self.of(tuple(kind)[:3])
 
     def maybe(self, draw):

@@ -1,4 +1,4 @@
-"""A table of fields states a layout once: what it encodes has that layout, and is decoded again."""
+"""A field table defines a layout for encoding and decoding."""
 
 from enum import IntEnum
 from struct import error
@@ -72,7 +72,7 @@ LAYOUTS = [
 
 
 def as_object(content):
-    """Return dictionaries as objects with attributes, also inside of tuples."""
+    """Convert dictionaries to objects with attributes, also inside tuples."""
     if isinstance(content, dict):
         return SimpleNamespace(**{name: as_object(inner) for name, inner in content.items()})
     return tuple(map(as_object, content)) if isinstance(content, tuple) else content
@@ -114,25 +114,25 @@ PARTS = FieldTable(
 )
 
 
-def test_the_fields_of_a_part_are_made_into_the_part():
+def test_the_fields_of_a_part_are_decoded_to_the_part():
     owner = SimpleNamespace(is_known=True, age=7, name="ann")
     record = PARTS.write(SimpleNamespace(owner=owner, place=(2, 3)))
     assert record.hex() == "030700000003616e6e020305"
     assert PARTS.read(record) == ({"owner": owner, "place": (2, 3), "total": 5}, len(record))
 
 
-def test_a_part_that_is_absent_is_written_as_nothing_and_read_as_none():
+def test_an_absent_part_is_encoded_as_empty_and_decoded_as_none():
     record = PARTS.write(SimpleNamespace(owner=None, place=(0, 0)))
     assert record == bytes(9)
     assert PARTS.read(record)[0]["owner"] is None
 
 
-def test_a_number_that_does_not_fit_is_refused():
+def test_a_number_out_of_range_is_refused():
     with pytest.raises(error):
         FieldTable(dict, Number("n", "B")).write(SimpleNamespace(n=256))
 
 
-def test_a_number_that_the_enumeration_does_not_have_is_refused():
+def test_an_unknown_number_of_an_enumeration_is_refused():
     with pytest.raises(KeyError):
         FieldTable(dict, Number("n", "B", Colour)).read(b"\x09")
 
@@ -148,12 +148,12 @@ def test_a_number_that_the_enumeration_does_not_have_is_refused():
     ],
     ids=["two of one name", "size of nothing", "flag of nothing", "unknown part", "no flag"],
 )
-def test_a_table_that_contradicts_itself_is_not_made(fields):
+def test_a_contradictory_table_is_refused(fields):
     with pytest.raises((AssertionError, KeyError)):
         FieldTable(dict, *fields)
 
 
-def test_the_source_of_a_table_is_straight():
+def test_the_generated_code_of_a_table_has_no_branches():
     table = FieldTable(dict, Number("at_ms", "q"), Text("tube"))
     assert (
         table.source

@@ -1,6 +1,6 @@
-"""The bytes of each kind of record do not change: stores and snapshots of older versions have them.
+"""The encoding of each kind of record is stable, because older stores and snapshots contain it.
 
-A change of a layout is a new ``FORMAT`` of the store, and new digests here.
+A change of a layout needs a new ``FORMAT`` of the store, and new digests here.
 """
 
 from hashlib import sha256
@@ -34,7 +34,7 @@ def read_tube(record):
 
 
 def shown(drawn):
-    """Return a drawn value as text, with lists and tuples alike."""
+    """Return a value as text, with the same text for lists and tuples."""
     if isinstance(drawn, QueueTube):
         return drawn.view()
     if type(drawn).__repr__ is object.__repr__:  # other entities do not define one
@@ -86,7 +86,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_the_bytes_of_a_record_do_not_change(kind):
+def test_the_encoding_of_a_record_does_not_change(kind):
     write, _ = CODECS[kind]
     draws = Draws(1)
     records = [write(getattr(drawn_records, kind)(draws)) for _ in range(DRAWN)]

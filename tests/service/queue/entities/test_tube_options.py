@@ -28,7 +28,7 @@ FIFO, FIFOTTL, LIM, UTUBE = TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL
 
 
 def violations(kind, name, options, needs_capacity=True):
-    """Return the invalid options, each with what is wrong."""
+    """Return the invalid options, each with its fault."""
     refusal = refusal_of_options(name, kind, options, "options", needs_capacity=needs_capacity)
     found = refusal.violations if refusal is not None else ()
     return [(field.removeprefix("options."), text) for field, text in found]

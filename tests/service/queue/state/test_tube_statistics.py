@@ -1,4 +1,4 @@
-"""Counters of tubes and their totals: equal to what happened, also after a restart."""
+"""Counters of tubes and their totals are correct, also after a restart."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLAIN = NewTask(b"x", 1)
 
 
 class Node:
-    """A queue with three tubes, each entry a second after the one before."""
+    """A queue with three tubes; each entry comes one second after the one before."""
 
     def __init__(self):
         self.store = MemoryStore()
@@ -76,7 +76,7 @@ class Node:
         self.apply(Settle([Ack([result.tasks[0].token])]))
 
 
-def test_the_oldest_ready_task_of_all_is_known_as_tubes_come_into_use_empty_and_go():
+def test_the_oldest_ready_task_of_all_tubes_is_known_as_tubes_fill_and_empty():
     node = Node()
     assert node.total().oldest_ready_ms == 0
     for tube in "abc":
@@ -93,7 +93,7 @@ def test_the_oldest_ready_task_of_all_is_known_as_tubes_come_into_use_empty_and_
     assert node.total().oldest_ready_ms == 0
 
 
-def test_a_node_that_opens_its_store_has_the_same_totals():
+def test_a_reopened_queue_has_the_same_totals():
     node = Node()
     node.apply(Put("a", [PLAIN, PLAIN]), Put("b", [PLAIN]))
     node.apply(Take(["a"], "s"))
