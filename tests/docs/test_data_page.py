@@ -2,7 +2,7 @@
 
 import re
 
-from taskraft_service.queue.persistence.state_records import FORMAT
+from taskraft_service.queue.persistence.meta_record import FORMAT
 from taskraft_service.queue.store import keys
 from tests.docs.documents import ROOT
 

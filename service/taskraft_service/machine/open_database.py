@@ -9,7 +9,7 @@ from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.queue.entities.tube_driver import TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.state_records import UnknownFormatError
+from taskraft_service.queue.persistence.meta_record import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.directory import StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged

@@ -19,7 +19,7 @@ from taskraft_service.machine.open_database import OpenDatabase
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.registry import Command, Result
-from taskraft_service.queue.persistence.state_records import stored_index
+from taskraft_service.queue.persistence.meta_record import stored_index
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build

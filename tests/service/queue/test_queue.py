@@ -44,7 +44,7 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
-from taskraft_service.queue.persistence.state_records import UnknownFormatError
+from taskraft_service.queue.persistence.meta_record import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import META
 from taskraft_service.queue.transitions.updating import TaskUpdate

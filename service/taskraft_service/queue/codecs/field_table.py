@@ -13,7 +13,7 @@ directions follow from it:
     ending, end = ENDING.read(record)
 
 A table is compiled when it is made, see ``table_source``. A change of a table changes the format of
-the store: see ``persistence.state_records.FORMAT``.
+the store: see ``persistence.meta_record.FORMAT``.
 """
 
 from __future__ import annotations

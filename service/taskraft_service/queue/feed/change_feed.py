@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind
@@ -47,8 +46,6 @@ TUBE_STRIDE: Final = 0x9E3779B1
 NO_OUTCOME: Final = TaskOutcome.NONE
 RETENTION_CHUNKS_MAX: Final = 64
 """Maximum number of chunks of a partition that one decision on retention reads."""
-
-_count = Struct(">HH")
 
 
 def _forget(_row: tuple[int | str, ...]) -> None:
@@ -209,24 +206,14 @@ class ChangeFeed:
         writes.extend(self._trimmed)
         self._trimmed.clear()
 
-    def record(self) -> bytes:
-        """Return the part of the feed in the meta record."""
-        feed_id = self.feed_id.encode()
-        parts = [_count.pack(len(self.partitions), len(feed_id)), feed_id]
-        parts.extend(part.record() for part in self.partitions)
-        return b"".join(parts)
-
-    def restore(self, record: bytes, at: int) -> int:
-        """Read the part of the feed from the meta record; return where it ends."""
-        count, id_bytes = _count.unpack_from(record, at)
-        at += _count.size
-        if count:
-            self.begin(record[at : at + id_bytes].decode(), count)
-        at += id_bytes
-        for part in self.partitions:
-            at = part.restore(record, at)
+    def restore(self, feed_id: str, partitions: Sequence[Mapping[str, int]]) -> None:
+        """Continue with the id and the partitions of the meta record."""
+        if not partitions:
+            return
+        self.begin(feed_id, len(partitions))
+        for part, numbers in zip(self.partitions, partitions, strict=True):
+            part.restore(**numbers)
             part.measure(self._store)
-        return at
 
 
 def low_and_high(feed: ChangeFeed) -> Sequence[tuple[int, int]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number
 from taskraft_service.queue.feed.chunk import (
     AT_MS_COLUMN,
     FIELDS,
@@ -18,7 +19,13 @@ from taskraft_service.queue.store.keys import chunk_key, partition_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
 
-_record: Final = Struct(">QQqQ")
+PARTITION_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
+    dict,
+    Number("low_seq", "Q"),
+    Number("stored_seq", "Q"),
+    Number("high_ms", "q"),
+    Number("bytes_written", "Q"),
+)
 """First and first unstored sequence number, instant of the last event, bytes written so far."""
 
 
@@ -124,16 +131,10 @@ class FeedPartition:
             writes.append((chunk_key(self.number, self.stored_seq), frame))
         fresh.clear()  # in place, because ``ChangeFeed.appends`` holds ``extend`` of this list
 
-    def record(self) -> bytes:
-        """Return the part of the partition in the meta record."""
-        return _record.pack(self.low_seq, self.stored_seq, self.high_ms, self.bytes_written)
-
-    def restore(self, record: bytes, at: int) -> int:
-        """Read the part of the partition from the meta record; return where it ends."""
-        self.low_seq, self.stored_seq, self.high_ms, self.bytes_written = _record.unpack_from(
-            record, at
-        )
-        return at + _record.size
+    def restore(self, low_seq: int, stored_seq: int, high_ms: int, bytes_written: int) -> None:
+        """Continue with the numbers of the meta record."""
+        self.low_seq, self.stored_seq = low_seq, stored_seq
+        self.high_ms, self.bytes_written = high_ms, bytes_written
 
     def measure(self, store: Store) -> None:
         """Read the size and age of the oldest chunk."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from struct import Struct
-from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
@@ -20,6 +18,7 @@ from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.persistence.meta_record import REQUEST_NUMBERS, restore_meta, write_meta
 from taskraft_service.queue.persistence.task_writes import (
     HOLDER,
     TaskWrites,
@@ -33,7 +32,6 @@ from taskraft_service.queue.state.queue_state import (
     QueueState,
     unchanged,
 )
-from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
 from taskraft_service.queue.state.session_registry import SESSION_RECORD
 from taskraft_service.queue.state.timers import Timers, write_timer
@@ -41,18 +39,6 @@ from taskraft_service.queue.state.tube_codec import read_tube, write_tube
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import note_surplus
-
-FORMAT: Final = 12
-"""Format version of the store; opening a store of another version fails."""
-
-META_HEAD: Final = Struct(">BQqQIQ")
-"""Format, applied index, clock in ms, last lease token, last tube number, last session number."""
-
-META_WALL: Final = Struct(">qq")
-"""Wall offset and lowest timestamp of the next event, in ms.
-
-The end of the meta record; absent while both are 0, as in stores of earlier releases.
-"""
 
 
 def collect(state: QueueState) -> list[Write]:
@@ -70,7 +56,7 @@ def collect(state: QueueState) -> list[Write]:
     state.failures.collect(writes)
     state.feed.collect(writes)
     state.timers.flushed()
-    writes.append((META, _meta(state)))
+    writes.append((META, write_meta(state)))
     return writes
 
 
@@ -139,41 +125,6 @@ def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
         write_timer(tube, writes)
 
 
-def _meta(state: QueueState) -> bytes:
-    head = META_HEAD.pack(
-        FORMAT,
-        state.index,
-        state.now_ms,
-        state.token,
-        state.tubes.number,
-        state.sessions.number,
-    )
-    parts = (
-        state.removals.meta(),
-        SETTINGS.write(state.settings),
-        state.requests.record(),
-        state.feed.record(),
-        state.groups.meta(),
-        state.failures.meta(),
-        state.dependents.meta(),
-    )
-    wall = (state.wall_offset_ms, state.event_floor_ms)
-    return b"".join((head, *parts, META_WALL.pack(*wall) if any(wall) else b""))
-
-
-class UnknownFormatError(Exception):
-    """Report a store in the format of another version.
-
-    The operator must start the matching version or use an empty data directory.
-    """
-
-
-def stored_index(store: Store) -> int:
-    """Return the applied index of the state in a store; 0 for an empty store."""
-    meta = store.get(META)
-    return 0 if meta is None else int(META_HEAD.unpack_from(meta)[1])
-
-
 def bare_task(body: bytes) -> NewTask:
     """Return a new task with a body and default attributes."""
     return NewTask(body, len(body))
@@ -197,9 +148,7 @@ def open_state(
     meta = store.get(META)
     if meta is None:
         return state
-    if meta[0] != FORMAT:
-        raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
-    _open_meta(state, meta)
+    restore_meta(state, meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
         state.tubes.admit(tube)
@@ -212,30 +161,6 @@ def open_state(
     state.timers = Timers(store, limits, stored=True)
     _open_leases(state)
     return state
-
-
-def _open_meta(state: QueueState, meta: bytes) -> None:
-    """Restore the state from the meta record, in the order in which ``collect`` writes it."""
-    (
-        _,
-        state.index,
-        state.now_ms,
-        state.token,
-        state.tubes.number,
-        state.sessions.number,
-    ) = META_HEAD.unpack_from(meta)
-    at = META_HEAD.size
-    at = state.removals.restore_meta(meta, at, state.store, state.limits)
-    state.settings, at = SETTINGS.read(meta, at)
-    at = state.requests.restore(meta, at)
-    at = state.feed.restore(meta, at)
-    at = state.groups.restore_meta(meta, at)
-    at = state.failures.restore_meta(meta, at)
-    at = state.dependents.restore_meta(meta, at)
-    if at < len(meta):
-        state.wall_offset_ms, state.event_floor_ms = META_WALL.unpack_from(meta, at)
-        at += META_WALL.size
-    assert at == len(meta)
 
 
 def _open_leases(state: QueueState) -> None:
@@ -298,6 +223,6 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     yield from state.dependents.digest_parts()
     for place, task_id in state.unique_keys.items():
         yield place + task_id.to_bytes(8, "big")
-    yield state.requests.record()
+    yield REQUEST_NUMBERS.write(state.requests)
     for request_id, answer in sorted(state.requests.items()):
         yield request_id.encode() + answer

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.field_table import FieldTable
@@ -23,8 +22,6 @@ from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, pre
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex, set_member
 from taskraft_service.queue.values import value
-
-_meta: Final = Struct(">QQQ")
 
 
 @value
@@ -52,7 +49,7 @@ class DependentsIndex:
     __slots__ = ("_fresh", "_store", "first", "following", "members", "number")
 
     def __init__(self, store: Store) -> None:
-        """Read sets and endings from the store; ``restore_meta`` sets the numbers."""
+        """Read sets and endings from the store; ``restore`` sets the numbers."""
         self._store = store
         self._fresh: dict[int, TaskEnding | None] = {}
         """Endings that differ from the store; None: all dependents were told."""
@@ -132,18 +129,13 @@ class DependentsIndex:
         self._fresh.clear()
         self.members.collect(writes)
 
-    def meta(self) -> bytes:
-        """Return the numbers of sets and endings, for the meta record."""
-        return _meta.pack(self.number, self.first, self.following)
-
-    def restore_meta(self, record: bytes, at: int) -> int:
-        """Read the numbers from the meta record; return where they end."""
-        self.number, self.first, self.following = _meta.unpack_from(record, at)
-        return at + _meta.size
+    def restore(self, number: int, first: int, following: int) -> None:
+        """Continue with the numbers of the meta record."""
+        self.number, self.first, self.following = number, first, following
 
     def digest_parts(self) -> Iterator[bytes]:
         """Yield everything that must be equal on all replicas."""
-        yield self.meta()
+        yield DEPENDENTS_NUMBERS.write(self)
         known = dict(self._store.scan(ENDING, prefix_stop(ENDING)))
         known |= {
             ending_key(serial): b"" if ending is None else ENDING_RECORD.write(ending)
@@ -162,4 +154,7 @@ ENDING_RECORD: Final = FieldTable(
     Number("told.task_id", "Q", of="told[1]"),
     Text("tube", to_end=True),
     parts={"told": set_member},
+)
+DEPENDENTS_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
+    dict, Number("number", "Q"), Number("first", "Q"), Number("following", "Q")
 )

@@ -29,7 +29,6 @@ from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
 
 _serial: Final = Struct(">Q")
-_range: Final = Struct(">QQ")
 
 
 @value
@@ -64,6 +63,11 @@ FAILURE_RECORD: Final = FieldTable(
 )
 
 
+FAILURE_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
+    dict, Number("first", "Q"), Number("following", "Q")
+)
+
+
 class FailureTable:
     """The kept failures, in the order in which the tasks ended.
 
@@ -73,7 +77,7 @@ class FailureTable:
     __slots__ = ("_fresh", "_oldest_ms", "_store", "first", "following")
 
     def __init__(self, store: Store) -> None:
-        """Read failures from the store; ``restore_meta`` sets the numbers."""
+        """Read failures from the store; ``restore`` sets the numbers."""
         self._store = store
         self._fresh: dict[bytes, bytes | None] = {}
         self._oldest_ms: int | None = None
@@ -172,18 +176,13 @@ class FailureTable:
         writes.extend(self._fresh.items())
         self._fresh.clear()
 
-    def meta(self) -> bytes:
-        """Return the numbers of the oldest and the next failure, for the meta record."""
-        return _range.pack(self.first, self.following)
-
-    def restore_meta(self, record: bytes, at: int) -> int:
-        """Read the numbers from the meta record; return where they end."""
-        self.first, self.following = _range.unpack_from(record, at)
-        return at + _range.size
+    def restore(self, first: int, following: int) -> None:
+        """Continue with the numbers of the meta record."""
+        self.first, self.following = first, following
 
     def digest_parts(self) -> Iterator[bytes]:
         """Yield everything that must be equal on all replicas."""
-        yield self.meta()
+        yield FAILURE_NUMBERS.write(self)
         known = dict(self._store.scan(FAILURE, prefix_stop(FAILURE)))
         for place, content in sorted((known | self._fresh).items()):
             if content is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heappush
-from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.field_table import FieldTable
@@ -80,7 +79,6 @@ GROUP_RECORD: Final = FieldTable(
     },
 )
 
-_number: Final = Struct(">Q")
 _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
 """States in which a group accepts new tasks."""
 
@@ -210,15 +208,6 @@ class GroupRegistry:
             )
         self._dirty.clear()
         self.members.collect(writes)
-
-    def meta(self) -> bytes:
-        """Return the part of the groups in the meta record."""
-        return _number.pack(self.number)
-
-    def restore_meta(self, record: bytes, at: int) -> int:
-        """Read the part of the groups from the meta record; return where it ends."""
-        (self.number,) = _number.unpack_from(record, at)
-        return at + _number.size
 
     def restore(self, store: Store) -> None:
         """Read all groups."""

@@ -6,10 +6,11 @@ its keys are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from struct import Struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from taskraft_service.queue.codecs.field_table import FieldTable
+from taskraft_service.queue.codecs.fields import Number, Size, Text
 from taskraft_service.queue.entities.ready_tasks import ReadyOrder
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -29,6 +30,7 @@ from taskraft_service.queue.store.keys import (
 )
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
+from taskraft_service.queue.values import value
 
 
 def new_tube(number: int, view: TubeView, store: Store, limits: Limits) -> QueueTube:
@@ -151,9 +153,18 @@ class TubeRegistry(dict[str, "QueueTube"]):
         return self.used
 
 
-_count: Final = Struct(">I")
-_removal: Final = Struct(">IQH")
-"""Number of the tube, next task id to remove, length of its name; the name follows."""
+@value
+class TubeInCleanup:
+    """A truncated or dropped tube, with the next task id to remove."""
+
+    number: int
+    next_id: int
+    name: str
+
+
+TUBE_IN_CLEANUP: Final = FieldTable(
+    TubeInCleanup, Number("number", "I"), Number("next_id", "Q"), Size("H", "name"), Text("name")
+)
 
 
 class TubeCleanup(dict[int, tuple[QueueTube, int]]):
@@ -195,23 +206,12 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
             writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
         self._cleared.clear()
 
-    def meta(self) -> bytes:
+    def in_cleanup(self) -> Sequence[TubeInCleanup]:
         """Return the tubes in cleanup, for the meta record."""
-        parts = [_count.pack(len(self))]
-        for tube, next_id in self.values():
-            name = tube.name.encode()
-            parts += (_removal.pack(tube.number, next_id, len(name)), name)
-        return b"".join(parts)
+        return [TubeInCleanup(tube.number, next_id, tube.name) for tube, next_id in self.values()]
 
-    def restore_meta(self, meta: bytes, at: int, store: Store, limits: Limits) -> int:
-        """Read the tubes in cleanup from the meta record at ``at``; return where they end."""
-        (count,) = _count.unpack_from(meta, at)
-        at += _count.size
-        for _ in range(count):
-            number, next_id, name_bytes = _removal.unpack_from(meta, at)
-            at += _removal.size
-            name = meta[at : at + name_bytes].decode()
-            at += name_bytes
-            view = TubeView(name, TubeKind.FIFO, TubeOptions(), 0)
-            self[number] = (new_tube(number, view, store, limits), next_id)
-        return at
+    def restore(self, tubes: Iterable[TubeInCleanup], store: Store, limits: Limits) -> None:
+        """Add the tubes in cleanup that the meta record has."""
+        for one in tubes:
+            view = TubeView(one.name, TubeKind.FIFO, TubeOptions(), 0)
+            self[one.number] = (new_tube(one.number, view, store, limits), one.next_id)

@@ -17,27 +17,32 @@ from taskraft_service.queue.store.keys import REQUEST, prefix_stop, request_key
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
 
 _hash = Struct(">Q")
-_record = Struct(">QqQQ")
 
 
 class IdempotencyTable:
     """Hold the remembered requests.
 
     ``_current`` and ``_previous`` hold the requests that are not in the store yet.
+
+    Attributes:
+        bucket: number of the current bucket.
+        started_ms: instant at which the current bucket began.
+        count: number of requests in the current bucket.
+        count_before: number of requests in the previous bucket.
     """
 
     __slots__ = (
-        "_bucket",
-        "_count",
-        "_count_before",
         "_count_max",
         "_current",
         "_limits",
         "_previous",
         "_rotated",
-        "_started_ms",
         "_store",
+        "bucket",
+        "count",
+        "count_before",
         "is_full",
+        "started_ms",
         "window_end_ms",
     )
 
@@ -46,14 +51,14 @@ class IdempotencyTable:
         self._store = store
         self._limits = limits
         self._count_max = max(limits.requests_max // 2, 1)
-        self._bucket = 1
-        self._started_ms = 0
-        self._count = 0
+        self.bucket = 1
+        self.started_ms = 0
+        self.count = 0
         self.window_end_ms = limits.request_window_ms
         """End of the window of the current bucket, in milliseconds on the queue's clock."""
         self.is_full = False
         """Whether the current bucket has its maximum number of requests."""
-        self._count_before = 0
+        self.count_before = 0
         self._current: dict[str, bytes] = {}
         self._previous: dict[str, bytes] = {}
         self._rotated = False
@@ -63,8 +68,8 @@ class IdempotencyTable:
         record = (
             self._current.get(request_id)
             or self._previous.get(request_id)
-            or (self._count and self._store.get(request_key(self._bucket, request_id)))
-            or (self._count_before and self._store.get(request_key(self._bucket - 1, request_id)))
+            or (self.count and self._store.get(request_key(self.bucket, request_id)))
+            or (self.count_before and self._store.get(request_key(self.bucket - 1, request_id)))
             or None
         )
         if record is None:
@@ -74,31 +79,31 @@ class IdempotencyTable:
     def remember(self, request_id: str, request_hash: int, answer: bytes) -> None:
         """Remember the answer of a request whose id is not in the table."""
         self._current[request_id] = _hash.pack(request_hash) + answer
-        self._count += 1
-        if self._count >= self._count_max:
+        self.count += 1
+        if self.count >= self._count_max:
             self.is_full = True
 
     def _set_bounds(self) -> None:
         """Compute when the window of the current bucket ends and whether the bucket is full."""
-        self.window_end_ms = self._started_ms + self._limits.request_window_ms
-        self.is_full = self._count >= self._count_max
+        self.window_end_ms = self.started_ms + self._limits.request_window_ms
+        self.is_full = self.count >= self._count_max
 
     def rotate(self, now_ms: int) -> None:
         """Begin a new bucket.
 
         Call when the window of the current bucket has ended or the bucket is full.
         """
-        self._started_ms = now_ms
-        self._bucket += 1
-        self._count_before = self._count
-        self._count = 0
+        self.started_ms = now_ms
+        self.bucket += 1
+        self.count_before = self.count
+        self.count = 0
         self._previous, self._current = self._current, {}
         self._rotated = True
         self._set_bounds()
 
     def collect(self, writes: list[Write]) -> None:
         """Append the changes that are not in the store yet to ``writes``."""
-        bucket = self._bucket
+        bucket = self.bucket
         for number, fresh in ((bucket, self._current), (bucket - 1, self._previous)):
             for request_id, record in fresh.items():
                 writes.append((request_key(number, request_id), record))
@@ -110,21 +115,13 @@ class IdempotencyTable:
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Yield all remembered ids with their records, in no order; for digests."""
         start = len(request_key(0, ""))
-        for key, record in self._store.scan(
-            request_key(self._bucket - 1, ""), prefix_stop(REQUEST)
-        ):
+        for key, record in self._store.scan(request_key(self.bucket - 1, ""), prefix_stop(REQUEST)):
             yield key[start:].decode(), record
         yield from self._previous.items()
         yield from self._current.items()
 
-    def record(self) -> bytes:
-        """Return the requests' part of the meta record."""
-        return _record.pack(self._bucket, self._started_ms, self._count, self._count_before)
-
-    def restore(self, record: bytes, at: int) -> int:
-        """Restore the table from its part of the meta record; return the offset behind the part."""
-        self._bucket, self._started_ms, self._count, self._count_before = _record.unpack_from(
-            record, at
-        )
+    def restore(self, bucket: int, started_ms: int, count: int, count_before: int) -> None:
+        """Continue with the numbers of the meta record."""
+        self.bucket, self.started_ms = bucket, started_ms
+        self.count, self.count_before = count, count_before
         self._set_bounds()
-        return at + _record.size
