@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
-from taskraft_service.process.main import spare_the_collector
+from taskraft_service.process.memory import spare_the_collector
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.operations.settlements import Ack, Settle

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from taskraft_service.process.main import spare_the_collector
+from taskraft_service.process.memory import spare_the_collector
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, cpu_ns, resident_bytes
-from taskraft_service.process.main import spare_the_collector
+from taskraft_service.process.memory import spare_the_collector
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind

@@ -32,7 +32,7 @@ from taskraft_replication.core.types import (
     RaftRole,
 )
 from taskraft_replication.peers.send_queue import PeerSendQueue
-from taskraft_service.process.main import spare_the_collector
+from taskraft_service.process.memory import spare_the_collector
 
 MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
 GOAL_US = 60

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
-from taskraft_service.process.main import spare_the_collector
+from taskraft_service.process.memory import spare_the_collector
 from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.operations.take import Take, TakeResult
 

@@ -18,6 +18,8 @@ TASK_SERVICE: Final = "taskraft.v1.TaskService"
 READY: Final = "taskraft.ready"
 LEADER: Final = "taskraft.leader"
 
+HEALTH_CALLS_MAX: Final = 1_000
+"""Calls and watches of the health and reflection services beside all other calls."""
 METADATA_BYTES_MAX: Final = 8 * 1024
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 PING_MS: Final = 10_000
@@ -73,13 +75,18 @@ class Health:
 
 
 def build_server(
-    handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, calls_max: int
+    handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, concurrent_max: int
 ) -> grpc.aio.Server:
     """Return a server with some services and the health service; it does not listen yet.
 
+    gRPC itself refuses calls above ``concurrent_max`` without a reason, so the bound is higher than
+    the bounds of the endpoint.
+
     The health service needs no credentials, because it reveals nothing about tasks.
     """
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=calls_max)
+    server = grpc.aio.server(
+        options=_OPTIONS, maximum_concurrent_rpcs=concurrent_max + HEALTH_CALLS_MAX
+    )
     server.add_generic_rpc_handlers(tuple(handlers))
     health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)
     return server

@@ -33,6 +33,7 @@ from taskraft_service.config.relations import SettingsConflict, check_relations
 from taskraft_service.config.security import SecuritySettings
 from taskraft_service.limits import (
     COMMAND_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     SESSION_TTR_DEFAULT_MS,
     SESSION_TTR_MAX_MS,
@@ -120,7 +121,14 @@ class ServerConfig(SecuritySettings):
     payload_bytes_max: int = Field(default=PAYLOAD_BYTES_MAX, ge=1, le=16 * MIB)
     """Maximum payload of one task."""
     calls_max: int = Field(default=10_000, ge=1, le=1_000_000)
-    """Maximum number of concurrent calls and streams; further calls are refused."""
+    """Maximum number of concurrent calls, without streams; further calls are refused with
+    `OVERLOADED`."""
+    streams_max: int = Field(default=20_000, ge=1, le=1_000_000)
+    """Maximum number of concurrent streams; further streams are refused with `OVERLOADED`."""
+    call_bytes_max: int = Field(default=256 * MIB, ge=MESSAGE_BYTES_MAX, le=TIB)
+    """Maximum total size of the requests in progress and of the responses that streams have not
+    sent yet. Further requests above 16 KiB are refused with `OVERLOADED`; streams whose clients do
+    not read take no further tasks above half of it."""
     pending_commands_max: int = Field(default=20_000, ge=1, le=1_000_000)
     """Maximum number of commands that wait for a log entry; further commands are refused with
     `OVERLOADED`."""

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
+from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
@@ -85,11 +86,12 @@ class NodeComponents:
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
-        self.streams = SubscriptionRegistry()
+        self.load = CallLoad(config.calls_max, config.streams_max, config.call_bytes_max)
+        self.streams = SubscriptionRegistry(self.load)
         self.apply_notifier = ApplyNotifier()
         self._make_waits()
         self._make_leadership(member_id)
-        self.endpoint = GrpcEndpoint(self.forwarder, defect_met)
+        self.endpoint = GrpcEndpoint(self.forwarder, self.load, defect_met)
         self.health = Health()
         self._listen()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -25,6 +24,7 @@ from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
 from taskraft_service.process import parent_watch
 from taskraft_service.process.logs import one_line, set_up_logs
+from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
@@ -45,9 +45,6 @@ ASSERTIONS_OFF: Final = (
     " before replicas differ; unset PYTHONOPTIMIZE"
 )
 
-COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
-"""Allocations before a collection of the youngest generation, and collections of one generation
-before one of the next."""
 
 _REFUSALS: Final = (
     JoinRefused,
@@ -69,18 +66,6 @@ class DiskSilent(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"threads wait for the disk; exit status {status}")
         self.status = status
-
-
-def spare_the_collector() -> None:
-    """Make the garbage collector scan new objects instead of all live tasks again and again.
-
-    With the default thresholds, collections took a tenth of the CPU and paused the event loop for
-    up to 90 ms while tasks were taken in batches of 100; now they take less than a hundredth.
-    """
-    gc.collect()
-    # The objects built so far live until the process exits.
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def stop_on_defect(
@@ -150,6 +135,7 @@ async def serve_until_told(
     asyncio.get_running_loop().set_exception_handler(partial(stop_on_defect, server.node))
     await server.start()
     spare_the_collector()
+    return_freed_memory()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     if server.node.failed.done():
         return await _end_broken(server, server.node.failed.result(), stderr)

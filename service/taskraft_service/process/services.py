@@ -35,7 +35,8 @@ def client_server(components: NodeComponents) -> grpc.aio.Server:
     offered, security = servicers(components), components.security
     authenticator = security.client_authenticator
     handlers = [components.endpoint.generic_handler(one, authenticator) for one in offered]
-    server = build_server(handlers, components.health, components.config.calls_max)
+    config = components.config
+    server = build_server(handlers, components.health, config.calls_max + config.streams_max)
     if security.reflects:
         enable_reflection(server, [one.service.full_name for one in offered])
     peer_authenticator = security.peer_authenticator(

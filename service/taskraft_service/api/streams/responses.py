@@ -10,6 +10,7 @@ from typing import Final
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
+from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
 from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.leader.command_submitter import AppliedCommand
@@ -17,6 +18,8 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.settlements import SettleResult
 
+UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Size of the unsent responses of a stream above which the stream takes no further tasks."""
 MESSAGE_BYTES_TARGET: Final = 1024 * 1024
 """Approximate maximum size of one message; a single larger task is sent alone."""
 
@@ -25,9 +28,16 @@ class ResponseBuffer:
     """Encoded parts of SubscribeResponse, in order of sending.
 
     Several parts are concatenated into one message; in protobuf's wire format this merges them.
+
+    Args:
+        load: counts the unsent bytes of all streams.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, load: CallLoad) -> None:
+        self._load = load
+        self._unsent_bytes = 0
+        self._sending_bytes = 0
+        """Size of the message that ``next`` returned last; it counts until ``sent``."""
         self._parts: deque[tuple[bytes, int]] = deque()
         self._ready = asyncio.Event()
         self.ended = False
@@ -35,12 +45,24 @@ class ResponseBuffer:
     def add(self, part: bytes, token: int = 0) -> None:
         """Append a part; ``token`` is the lease token of a task, 0 for other content."""
         self._parts.append((part, token))
+        self._count(len(part))
         self._ready.set()
 
-    def add_tasks(self, parts: Iterable[bytes], tokens: Iterable[int]) -> None:
+    def add_tasks(self, parts: Sequence[bytes], tokens: Iterable[int]) -> None:
         """Append encoded tasks with their lease tokens."""
         self._parts.extend(zip(parts, tokens, strict=True))
+        self._count(sum(map(len, parts)))
         self._ready.set()
+
+    def _count(self, more_bytes: int) -> None:
+        self._unsent_bytes += more_bytes
+        self._load.held_bytes += more_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the client must read before the stream takes further tasks."""
+        unsent = self._unsent_bytes
+        return unsent >= UNSENT_BYTES_MAX or (unsent > 0 and not self._load.may_buffer_responses)
 
     def wake_writer(self) -> None:
         """Wake the writer even if the buffer is empty."""
@@ -71,13 +93,21 @@ class ResponseBuffer:
             part, _ = self._parts.popleft()
             message.append(part)
             size += len(part)
+        self._sending_bytes = size
         if not self._parts and not self.ended:
             self._ready.clear()
         return None if self.ended and not message else b"".join(message)
 
+    def sent(self) -> None:
+        """Note that the client's flow control has accepted the last message."""
+        self._count(-self._sending_bytes)
+        self._sending_bytes = 0
+
     def unsent(self) -> list[int]:
         """Empty the buffer; return the lease tokens of its unsent tasks."""
         tokens = [token for _, token in self._parts if token]
+        self._count(-self._unsent_bytes)
+        self._sending_bytes = 0
         self._parts.clear()
         return tokens
 

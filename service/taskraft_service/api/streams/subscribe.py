@@ -11,6 +11,7 @@ from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
+from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops
 from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
@@ -36,9 +37,14 @@ PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 
 
 class SubscriptionRegistry:
-    """The open subscriptions of this leader, and their number per session."""
+    """The open subscriptions of this leader, and their number per session.
 
-    def __init__(self) -> None:
+    Args:
+        load: counts the unsent responses of all streams.
+    """
+
+    def __init__(self, load: CallLoad) -> None:
+        self.load: Final = load
         self._open: dict[SubscriptionState, None] = {}
         self._by_session: dict[str, int] = {}
 
@@ -120,7 +126,7 @@ class SubscribeHandler:
         await self._existence.check_session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
         subscription = SubscriptionState(
-            opened, session_id, self._executor.release_undelivered, caller
+            opened, session_id, self._executor.release_undelivered, self._streams.load, caller
         )
         self._streams.add(subscription)
         try:

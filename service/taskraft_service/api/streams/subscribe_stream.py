@@ -221,6 +221,10 @@ class SubscribeStream:
                 raw += beat().SerializeToString()
             if raw:
                 await self._stream.write(raw)
+                outbox.sent()
+            if self._subscription.resumes():
+                self._waiters.requeue(self._subscription)
+                self._submitter.wake()
 
     def _schedule_heartbeat(self, after_ms: int) -> None:
         """Schedule the next heartbeat ``after_ms`` after the previous one."""

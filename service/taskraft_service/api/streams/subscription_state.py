@@ -15,6 +15,7 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.streams.responses import ResponseBuffer
@@ -43,6 +44,7 @@ class SubscriptionState:
         opened: the checked first message of the client.
         session_id: the session that holds the leases.
         release: releases leases whose tasks cannot be sent.
+        load: counts the unsent responses of all streams.
         caller: the caller of the stream.
     """
 
@@ -53,6 +55,7 @@ class SubscriptionState:
         opened: pb.SubscribeRequest.Open,
         session_id: str,
         release: Callable[[list[int]], None],
+        load: CallLoad,
         caller: Caller = ANONYMOUS,
     ) -> None:
         self.session_id = session_id
@@ -63,7 +66,8 @@ class SubscriptionState:
         self.silence_ms_max = opened.silence_ms_max
         """Maximum time without a message of the client, in ms; 0: no maximum."""
         self._go_away: pb.SubscribeResponse.GoAway | None = None
-        self.responses = ResponseBuffer()
+        self.responses = ResponseBuffer(load)
+        self._is_held_back = False
         self._release = release
         self._payload_omit = opened.payload_omit
         self._last_take: tuple[tuple[tuple[str, ...], int, int], EncodedCommand] | None = None
@@ -119,10 +123,20 @@ class SubscriptionState:
         """See ``WaitingConsumer``: the unused credit minus the claims in flight."""
         if self.responses.ended or self._accepts_none:
             return 0
+        if self.responses.is_full:
+            self._is_held_back = True
+            return 0
         if self._credit_bytes is not None and (self._credit_bytes <= 0 or self._claimed_tasks):
             # The size of a claim in flight is unknown, so allow one claim at a time.
             return 0
         return self._credit_tasks - self._claimed_tasks
+
+    def resumes(self) -> bool:
+        """Return True once when the client has read enough after the stream was held back."""
+        if not self._is_held_back or self.responses.is_full:
+            return False
+        self._is_held_back = False
+        return True
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """See ``WaitingConsumer``."""

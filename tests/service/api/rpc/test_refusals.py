@@ -21,6 +21,7 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.wire import WireMalformed
+from tests.service.api.rpc.call_loads import call_load
 
 Error = error_pb2.Error
 PATH = "/taskraft.v1.TaskService/Subscribe"
@@ -49,7 +50,7 @@ class Context:
 class Bench:
     def __init__(self):
         self.defects = []
-        self.endpoint = GrpcEndpoint(Forwarder(), self.defects.append)
+        self.endpoint = GrpcEndpoint(Forwarder(), call_load(), self.defects.append)
         self.context = Context()
 
     async def run(self, error=None):

@@ -33,6 +33,7 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.queue.operations.settlements import SettleResult
+from tests.service.api.rpc.call_loads import call_load
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 
@@ -100,7 +101,9 @@ class Linked:
         self.stream = Stream(OPENING, *messages)
         self.submitter = Submitter()
         self.waiters = Waiters(Board(a=0))
-        self.subscription = SubscriptionState(OPENING.open, "session", lambda _tokens: None)
+        self.subscription = SubscriptionState(
+            OPENING.open, "session", lambda _tokens: None, call_load()
+        )
         self.waiters.add(self.subscription)
         self.link = SubscribeStream(
             self.subscription, self.stream, self.submitter, self.waiters, Reading(), 100
@@ -336,7 +339,7 @@ def subscribe_api(forwarder):
         Reading(),
         Known(),
         Waiters(Board(a=0)),
-        SubscriptionRegistry(),
+        SubscriptionRegistry(call_load()),
         forwarder,
         100,
     )

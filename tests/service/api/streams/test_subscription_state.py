@@ -16,13 +16,14 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import Take, TakeResult
+from tests.service.api.rpc.call_loads import call_load
 
 
 @pytest.fixture
 def subscription() -> SubscriptionState:
     sources = [pb.TakeSource(tube="emails"), pb.TakeSource(tube="letters")]
     opened = pb.SubscribeRequest.Open(sources=sources, types=["urgent"])
-    return SubscriptionState(opened, "session", lambda _tokens: None)
+    return SubscriptionState(opened, "session", lambda _tokens: None, call_load())
 
 
 def wish(subscription: SubscriptionState, *tubes: str, tasks_max: int = 1) -> Take:
@@ -70,7 +71,7 @@ class Limited(AnonymousCaller):
 def test_a_revoked_permission_stops_takes_like_the_last_one():
     caller = Limited()
     opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")])
-    subscription = SubscriptionState(opened, "session", lambda _tokens: None, caller)
+    subscription = SubscriptionState(opened, "session", lambda _tokens: None, call_load(), caller)
     assert wish(subscription, "emails").tubes == ["emails"]
     caller.withdrawn.add("emails")
     assert wish(subscription, "emails").tubes == []
@@ -83,7 +84,7 @@ class Streamed:
         sources = [pb.TakeSource(tube=tube) for tube in tubes]
         self.given_back: list[int] = []
         wish = pb.SubscribeRequest.Open(sources=sources, **opened)
-        self.subscription = SubscriptionState(wish, "session", self.given_back.extend)
+        self.subscription = SubscriptionState(wish, "session", self.given_back.extend, call_load())
 
     def claim(self, tasks_max: int) -> Claim:
         encoded = self.subscription.take(self.subscription.sources, tasks_max)
@@ -185,7 +186,7 @@ async def test_tasks_that_arrive_after_the_end_are_released():
 
 
 async def test_a_message_is_limited_in_size_unless_one_part_exceeds_the_limit():
-    outbox = ResponseBuffer()
+    outbox = ResponseBuffer(call_load())
     half = b"x" * (MESSAGE_BYTES_TARGET // 2)
     for part in (half, half, b"y", half + half + b"z", b"w"):
         outbox.add(part)
@@ -197,7 +198,7 @@ async def test_a_message_is_limited_in_size_unless_one_part_exceeds_the_limit():
 
 
 async def test_leases_of_unsent_tasks_are_returned_once():
-    outbox = ResponseBuffer()
+    outbox = ResponseBuffer(call_load())
     outbox.add(b"opened")
     outbox.add_tasks([b"a", b"b"], [4, 5])
     assert outbox.unsent() == [4, 5]
@@ -205,7 +206,7 @@ async def test_leases_of_unsent_tasks_are_returned_once():
 
 
 async def test_a_stirred_outbox_gives_an_empty_message_once():
-    outbox = ResponseBuffer()
+    outbox = ResponseBuffer(call_load())
     outbox.wake_writer()
     assert await outbox.next() == b""
     outbox.add(b"a")

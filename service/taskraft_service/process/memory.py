@@ -1,0 +1,38 @@
+"""Tune the memory of the process: Python's garbage collector and the allocator of glibc."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Final
+
+MMAP_THRESHOLD_BYTES: Final = 256 * 1024
+"""Size from which a block gets pages of its own, which are returned as soon as it is freed.
+
+glibc raises its own threshold to up to 32 MiB when such a block is freed. Large requests then come
+from the heap, whose holes are not returned: after a burst of puts of 1 MiB, nodes kept 1 GiB.
+"""
+COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
+"""Allocations before a collection of the youngest generation, and collections of one generation
+before one of the next."""
+_M_MMAP_THRESHOLD: Final = -3
+"""Parameter of mallopt(3); setting it also switches the automatic raise off."""
+
+
+def return_freed_memory() -> bool:
+    """Fix the threshold of large blocks; return False where the C library has no mallopt."""
+    library = ctypes.CDLL(None)
+    mallopt = getattr(library, "mallopt", None)  # other C libraries, such as musl, lack it
+    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES))
+
+
+def spare_the_collector() -> None:
+    """Make the garbage collector scan new objects instead of all live tasks again and again.
+
+    With the default thresholds, collections took a tenth of the CPU and paused the event loop for
+    up to 90 ms while tasks were taken in batches of 100; now they take less than a hundredth.
+    """
+    gc.collect()
+    # The objects built so far live until the process exits.
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
