@@ -51,6 +51,10 @@ class SubscriptionRegistry:
     def __len__(self) -> int:
         return len(self._open)
 
+    def all(self) -> Sequence[SubscriptionState]:
+        """Return all open subscriptions."""
+        return list(self._open)
+
     def add(self, subscription: SubscriptionState) -> None:
         """Add a subscription."""
         self._open[subscription] = None
@@ -70,7 +74,7 @@ class SubscriptionRegistry:
     def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
         """End all streams with GoAway, so that the clients reconnect to the leader."""
         error = error_pb2.Error(reason=reason, message=why)
-        for subscription in list(self._open):
+        for subscription in self.all():
             subscription.send_go_away(error, leader, RETRY_DELAY_MS)
 
 

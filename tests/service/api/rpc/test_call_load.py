@@ -170,10 +170,8 @@ async def test_a_consumer_that_does_not_read_holds_few_bytes_of_the_leader(node)
     )
     load = node.server.components.load
     await turns_until(lambda: load.held_bytes >= UNSENT_BYTES_MAX)
-    revision = -1
-    while revision != node.queue.applied_index:  # until no further take is applied
-        revision = node.queue.applied_index
-        await asyncio.sleep(0.05)
+    (subscription,) = node.server.components.streams.all()
+    await turns_until(lambda: subscription.idle.is_set() and not subscription.wanted_tasks())
     assert load.held_bytes <= UNSENT_BYTES_MAX + 2 * TAKE_BYTES_DEFAULT
     received = 0
     while received < tasks:
