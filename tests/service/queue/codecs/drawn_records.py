@@ -32,7 +32,9 @@ from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
+from taskraft_service.queue.persistence.state_records import open_state
 from taskraft_service.queue.state.dependents import TaskEnding
+from taskraft_service.queue.state.failures import KeptFailure
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec, TaskSchedule
 from taskraft_service.queue.state.tube_registry import new_tube
@@ -240,6 +242,42 @@ def tube(draw):
     drawn.counters.finished, drawn.counters.payload_bytes = draw.below(U64), draw.below(U64)
     for since_ms in sorted(set(draw.several(lambda: draw.below(U63)))):
         drawn.ages.add(since_ms, 1 + draw.below(U31))
+    return drawn
+
+
+def failure(draw):
+    return KeptFailure(
+        draw.below(U32),
+        draw.below(U64),
+        draw.below(U64),
+        draw.below(U64),
+        draw.below(U32),
+        draw.member(TaskOutcome),
+        draw.yes(),
+        draw.text(),
+        draw.text(),
+        draw.several(draw.text),
+    )
+
+
+def meta(draw):
+    drawn = open_state(MemoryStore(), Limits())
+    drawn.index, drawn.now_ms, drawn.token = draw.below(U64), draw.signed(), draw.below(U64)
+    drawn.tubes.number, drawn.sessions.number = draw.below(U32), draw.below(U64)
+    drawn.groups.number = draw.below(U64)
+    for number in set(draw.several(lambda: draw.below(U32))):
+        view = TubeView(draw.name(), TubeKind.FIFO, TubeOptions(), 0)
+        in_cleanup = new_tube(number, view, drawn.store, drawn.limits)
+        drawn.removals[number] = (in_cleanup, draw.below(U64))
+    drawn.settings = settings(draw)
+    drawn.requests.restore(draw.below(U64), draw.signed(), draw.below(U64), draw.below(U64))
+    if draw.yes():
+        drawn.feed.begin(draw.name(), 1 + draw.below(4))
+    for partition in drawn.feed.partitions:
+        partition.restore(draw.below(U64), draw.below(U64), draw.signed(), draw.below(U64))
+    drawn.failures.restore(draw.below(U64), draw.below(U64))
+    drawn.dependents.restore(draw.below(U64), draw.below(U64), draw.below(U64))
+    drawn.wall_offset_ms, drawn.event_floor_ms = draw.of(((0, 0), (draw.signed(), 0), (0, 7)))
     return drawn
 
 

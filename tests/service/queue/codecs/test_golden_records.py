@@ -11,9 +11,13 @@ from taskraft_service.queue.codecs.task_codec import EXTRAS, RETRY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.persistence.meta_record import restore_meta, write_meta
+from taskraft_service.queue.persistence.state_records import open_state
 from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.state.dependents import ENDING_RECORD
+from taskraft_service.queue.state.failures import FAILURE_RECORD
 from taskraft_service.queue.state.group_registry import GROUP_RECORD
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
 from taskraft_service.queue.state.session_registry import SESSION_RECORD
@@ -33,10 +37,18 @@ def read_tube(record):
     return tube_codec.read_tube(record, MemoryStore(), Limits())
 
 
+def read_meta(record):
+    state = open_state(MemoryStore(), Limits())
+    restore_meta(state, record)
+    return state
+
+
 def shown(drawn):
     """Return a value as text, with the same text for lists and tuples."""
     if isinstance(drawn, QueueTube):
         return drawn.view()
+    if isinstance(drawn, QueueState):
+        return drawn.index, drawn.settings, list(drawn.removals)
     if type(drawn).__repr__ is object.__repr__:  # other entities do not define one
         drawn = [getattr(drawn, name) for name in type(drawn).__slots__]
     return repr(drawn).translate(dict.fromkeys(map(ord, "[](),")))
@@ -57,6 +69,8 @@ CODECS = {
     "session": of_table(SESSION_RECORD),
     "consumer": of_table(CONSUMER_RECORD),
     "ending": of_table(ENDING_RECORD),
+    "failure": of_table(FAILURE_RECORD),
+    "meta": (write_meta, whole(read_meta)),
     "put_answer": (encode, whole(decode)),
     "settle_answer": (encode, whole(decode)),
     "count_answer": (encode, whole(decode)),
@@ -76,6 +90,8 @@ GOLDEN = {
     "session": "a8a4993ea9869ce1e0c8d850f6bcc521",
     "consumer": "e7b5f7feeda436edfd24780ee5b6e142",
     "ending": "ec2901094b2dadd2c47f80daeae601c8",
+    "failure": "5b1defc210483a3c7b6af24ca3368a60",
+    "meta": "1d0d517246c342950a41e8db40b20ed5",
     "put_answer": "1757fcc73b42edff9bbefcd47713f50c",
     "settle_answer": "a32c7bd87f9246e64492bf80db3d8afe",
     "count_answer": "bbf009d6e87214eb16258145b1f550a0",
