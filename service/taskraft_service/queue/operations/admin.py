@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import (
@@ -33,7 +33,7 @@ from taskraft_service.queue.operations.selection import Selector, at_most, chang
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
-from taskraft_service.queue.transitions.updating import reclaim
+from taskraft_service.queue.transitions.updating import reclaim, set_delay
 from taskraft_service.queue.values import value
 
 
@@ -83,7 +83,11 @@ class Switch:
 
 
 RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
+
+
 SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
+
+
 SWITCHES: Final[Mapping[State, Operation]] = {
     READY: Operation.SWITCH_READY,
     DELAYED: Operation.SWITCH_DELAYED,
@@ -104,7 +108,7 @@ def snatch(state: QueueState, command: Snatch) -> CountResult | Refusal:
         if task.state is not TAKEN:
             return wrong_state(task)
         if command.delay_ms > 0:
-            hide(state, task, command.delay_ms)
+            set_delay(state, task, command.delay_ms)
             give_back(state, task, EventKind.SNATCH, is_delayed=True)
         else:
             come_back(state, task, EventKind.SNATCH)
@@ -180,7 +184,7 @@ def _switch_one(queue_state: QueueState, task: QueueTask, state: State, duration
     if task.state in FINISHED and state not in FINISHED:
         _live_again(queue_state, task, delay_ms)
     elif state is DELAYED:
-        hide(queue_state, task, delay_ms)
+        set_delay(queue_state, task, delay_ms)
     if state in FINISHED:
         retain_until_ms = after(queue_state.now_ms, duration_ms) if state is ZOMBIE else 0
         task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
@@ -203,20 +207,6 @@ def _live_again(state: QueueState, task: QueueTask, delay_ms: int) -> None:
     )
     task.visible_at_ms = after(state.now_ms, delay_ms) if delay_ms > 0 else NEVER_MS
     task.expire_at_ms = after(state.now_ms, lengthened(task.ttl_ms, delay_ms))
-
-
-def hide(state: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Delay a task that is out of its order from now on, instead of its remaining delay.
-
-    The time to live after the delay stays the same.
-    """
-    now_ms = state.now_ms
-    was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms
-    task.visible_at_ms = after(now_ms, delay_ms)
-    if task.expire_at_ms < NEVER_MS:
-        shift_ms = task.visible_at_ms - was_visible_at_ms
-        task.ttl_ms = min(max(task.ttl_ms + shift_ms, 0), FOREVER_MS)
-        task.expire_at_ms = min(max(task.expire_at_ms + shift_ms, now_ms), NEVER_MS)
 
 
 def _predict(prediction: ReadyPrediction, command: Snatch | Restart | Switch) -> None:

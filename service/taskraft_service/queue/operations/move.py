@@ -14,7 +14,6 @@ from taskraft_service.queue.entities.refusal import CountResult, Refusal, invali
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
-from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -33,6 +32,7 @@ from taskraft_service.queue.transitions.updating import (
     holder,
     refusal_of_change,
     refusal_of_content,
+    set_delay,
     update_task,
 )
 from taskraft_service.queue.values import value
@@ -181,7 +181,7 @@ def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) 
         )  # the new time to live starts after the delay
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
     elif command.delay_ms is not None:
-        hide(state, task, delay_ms)
+        set_delay(state, task, delay_ms)
     if not command.move_to:
         state.signals.signal_ready(target)  # the prediction does not know the target
     move_to(state, task, target, delay_ms, command.position, key)

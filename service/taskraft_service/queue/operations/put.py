@@ -22,10 +22,9 @@ from taskraft_service.queue.operations.command_definition import (
     Violation,
     side_of_tube,
 )
-from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
 from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
-from taskraft_service.queue.operations.task_creation import create_with_attributes
+from taskraft_service.queue.operations.task_creation import create_with_attributes, settle_conflict
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, out_of_reach
 from taskraft_service.queue.transitions.transition import transition

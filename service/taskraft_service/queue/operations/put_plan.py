@@ -23,8 +23,8 @@ from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, 
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.entities.tube_limits import refusal_of_field
-from taskraft_service.queue.operations.conflicts import Conflict
 from taskraft_service.queue.operations.dependencies import Placed, resolved
+from taskraft_service.queue.operations.task_creation import Conflict
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.updating import holder
 

@@ -10,7 +10,6 @@ from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
-from taskraft_service.queue.operations.admin import hide
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -25,6 +24,7 @@ from taskraft_service.queue.transitions.updating import (
     refusal_of_attributes,
     refusal_of_content,
     refusal_of_growth,
+    set_delay,
     update_task,
 )
 from taskraft_service.queue.values import value
@@ -94,7 +94,7 @@ def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
     leave_order(task)
     operation = Operation.UPDATE
     if update.delay_ms is not None:
-        hide(state, task, update.delay_ms)
+        set_delay(state, task, update.delay_ms)
         is_delayed = update.delay_ms > 0
         operation = Operation.UPDATE_DELAYED if is_delayed else Operation.UPDATE_UNDELAYED
     update_task(state, task, update)

@@ -12,19 +12,13 @@ from hashlib import blake2b
 
 from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.task_state import GONE, READY, TAKEN
-from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.entities.task_state import READY, TAKEN
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.meta_record import REQUEST_NUMBERS, restore_meta, write_meta
-from taskraft_service.queue.persistence.task_writes import (
-    HOLDER,
-    TaskWrites,
-    delete_outside,
-    delete_tasks,
-)
+from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
@@ -44,7 +38,7 @@ from taskraft_service.queue.transitions.endings import note_surplus
 def collect(state: QueueState) -> list[Write]:
     """Return the current values of the keys changed since the last call, and the meta record."""
     writes: list[Write] = []
-    _collect_tasks(state, writes)
+    collect_tasks(state, writes)
     _collect_tubes(state, writes)
     state.sessions.collect(writes)
     state.requests.collect(writes)
@@ -58,59 +52,6 @@ def collect(state: QueueState) -> list[Write]:
     state.timers.flushed()
     writes.append((META, write_meta(state)))
     return writes
-
-
-def _collect_tasks(state: QueueState, writes: list[Write]) -> None:
-    gone: list[QueueTask] = []
-    living = TaskWrites()
-    add = living.add
-    outside: list[Write] = []
-    for task in state.dirty_tasks:
-        task.dirty = False
-        if task.state is not GONE:
-            add(task)
-            _let_go(state, task)
-        elif task.written is not None:
-            if _goes_alone(state, task):
-                gone.append(task)
-            else:
-                delete_outside(task, outside)
-            del task.tube.tasks[task.id]
-    state.dirty_tasks.clear()
-    living.append_to(writes)
-    writes += outside
-    delete_tasks(gone, writes)
-    state.removals.collect(writes)
-
-
-def _goes_alone(state: QueueState, task: QueueTask) -> bool:
-    """Return whether a deleted task needs its own deletions of all its keys.
-
-    True for a task of an existing tube. Also true for a task of a truncated or dropped tube that
-    the removal has not reached: the removal scans the store and must not find the task again.
-    """
-    number = task.tube.number
-    if number in state.tubes.by_number:
-        return True
-    removal = state.removals.get(number)
-    return removal is not None and task.id >= removal[1]
-
-
-def _let_go(state: QueueState, task: QueueTask) -> None:
-    """Evict a task or its content from memory, unless it may be needed soon."""
-    tube = task.tube
-    if tube.number not in state.tubes.by_number:
-        state.evict(task)
-    elif task.state is TAKEN:
-        if task.is_body_apart and task.body is not None:
-            state.resident_bytes -= len(task.body)
-            task.body = None
-    elif (
-        task.state is not READY
-        or state.resident_bytes > state.limits.resident_bytes_max
-        or not tube.ready.is_head(task)
-    ):
-        state.evict(task)
 
 
 def _collect_tubes(state: QueueState, writes: list[Write]) -> None:

@@ -1,4 +1,4 @@
-"""Build the writes for changed tasks and the deletions for tasks that no longer exist."""
+"""Collect the writes for changed tasks and the deletions for tasks that no longer exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from taskraft_service.queue.codecs.task_codec import CURRENT, NOTHING, write_task
-from taskraft_service.queue.entities.task_state import BURIED, READY, TAKEN, State
+from taskraft_service.queue.entities.task_state import BURIED, GONE, READY, TAKEN, State
 from taskraft_service.queue.entities.tube import (
     BODY_INLINE_BYTES_MAX,
     QueueTask,
@@ -17,6 +17,7 @@ from taskraft_service.queue.entities.tube import (
     Stored,
     StoredPosition,
 )
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.keys import (
     OUTSIDE_TUBES,
     body_key,
@@ -34,6 +35,63 @@ from taskraft_service.queue.store.store import RangeDeletion, Write
 
 HOLDER: Final = Struct(">IQ")
 """Value of a lease record: tube number and task id."""
+
+
+def collect_tasks(state: QueueState, writes: list[Write]) -> None:
+    """Append the changes of all tasks to ``writes``, and evict tasks that takes do not need soon.
+
+    The deletion of finished tubes follows the deletion of their last tasks.
+    """
+    gone: list[QueueTask] = []
+    living = TaskWrites()
+    add = living.add
+    outside: list[Write] = []
+    for task in state.dirty_tasks:
+        task.dirty = False
+        if task.state is not GONE:
+            add(task)
+            _let_go(state, task)
+        elif task.written is not None:
+            if _goes_alone(state, task):
+                gone.append(task)
+            else:
+                delete_outside(task, outside)
+            del task.tube.tasks[task.id]
+    state.dirty_tasks.clear()
+    living.append_to(writes)
+    writes += outside
+    delete_tasks(gone, writes)
+    state.removals.collect(writes)
+
+
+def _goes_alone(state: QueueState, task: QueueTask) -> bool:
+    """Return whether a deleted task needs its own deletions of all its keys.
+
+    True for a task of an existing tube. Also true for a task of a truncated or dropped tube that
+    the removal has not reached: the removal scans the store and must not find the task again.
+    """
+    number = task.tube.number
+    if number in state.tubes.by_number:
+        return True
+    removal = state.removals.get(number)
+    return removal is not None and task.id >= removal[1]
+
+
+def _let_go(state: QueueState, task: QueueTask) -> None:
+    """Evict a task or its content from memory, unless it may be needed soon."""
+    tube = task.tube
+    if tube.number not in state.tubes.by_number:
+        state.evict(task)
+    elif task.state is TAKEN:
+        if task.is_body_apart and task.body is not None:
+            state.resident_bytes -= len(task.body)
+            task.body = None
+    elif (
+        task.state is not READY
+        or state.resident_bytes > state.limits.resident_bytes_max
+        or not tube.ready.is_head(task)
+    ):
+        state.evict(task)
 
 
 class TaskWrites:

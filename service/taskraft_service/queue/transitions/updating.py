@@ -8,9 +8,9 @@ stays without the key, and needs the key back before it can be restarted.
 
 from __future__ import annotations
 
-from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.refusal import Refusal, key_taken, together
-from taskraft_service.queue.entities.task_state import FINISHED
+from taskraft_service.queue.entities.task_state import DELAYED, FINISHED
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, Stored
 from taskraft_service.queue.entities.tube_limits import refusal_of_delay, refusal_of_fields
 from taskraft_service.queue.state.queue_state import Edited, QueueState
@@ -145,3 +145,17 @@ def claim(state: QueueState, tube: QueueTube, key: tuple[str, ...], task_id: int
     """Give a key to a task, and forget the failure of the last task that had the key."""
     state.unique_keys.claim(tube.number, key, task_id)
     state.failures.begin_anew(tube.number, key)
+
+
+def set_delay(state: QueueState, task: QueueTask, delay_ms: int) -> None:
+    """Delay a task that is out of its order from now on, instead of its remaining delay.
+
+    The time to live after the delay stays the same.
+    """
+    now_ms = state.now_ms
+    was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms
+    task.visible_at_ms = after(now_ms, delay_ms)
+    if task.expire_at_ms < NEVER_MS:
+        shift_ms = task.visible_at_ms - was_visible_at_ms
+        task.ttl_ms = min(max(task.ttl_ms + shift_ms, 0), FOREVER_MS)
+        task.expire_at_ms = min(max(task.expire_at_ms + shift_ms, now_ms), NEVER_MS)
