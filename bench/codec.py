@@ -118,7 +118,7 @@ def main() -> None:
     measure("put: entry to command, on a follower", lambda: decode_entry(entry))
     measure("put: bodies by place", lambda: wire.elements(plain, 3))
     measure("  instead of parsed and written again", lambda: parsed_and_written_again(plain))
-    measure("take: tasks to answer, around stored specs", lambda: encode_tasks(taken, 1))
+    measure("take: tasks to answer, around stored specs", lambda: encode_tasks(taken, 1, 0))
     measure("  instead of as messages", lambda: written_as_messages(taken))
 
 

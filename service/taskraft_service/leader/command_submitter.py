@@ -12,10 +12,14 @@ from taskraft_service.queue.operations.registry import Result
 
 @dataclass(slots=True)
 class AppliedCommand:
-    """Result of an applied command, with the index and the timestamp of its entry."""
+    """Result of an applied command, with index, timestamp and wall offset of its entry.
+
+    All instants of the result are in cluster time, like ``now_ms``.
+    """
 
     index: int
     now_ms: int
+    wall_offset_ms: int
     result: Result
 
 

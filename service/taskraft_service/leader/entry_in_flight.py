@@ -39,13 +39,14 @@ class EntryInFlight:
 
     def resolve(self, applied: AppliedEntry, waiters: Waiters) -> None:
         """Answer the commands and claims with the results of the applied entry."""
+        index, now_ms, wall_offset_ms = applied.index, applied.now_ms, applied.wall_offset_ms
         results = iter(applied.results)
         for one, result in zip(self.pending, results, strict=False):
             if not one.future.done():
-                one.future.set_result(AppliedCommand(applied.index, applied.now_ms, result))
+                one.future.set_result(AppliedCommand(index, now_ms, wall_offset_ms, result))
         for claim, result in zip(self.claims, results, strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
-            claim.consumer.answered(claim, AppliedCommand(applied.index, applied.now_ms, result))
+            claim.consumer.answered(claim, AppliedCommand(index, now_ms, wall_offset_ms, result))
             waiters.claim_answered(claim, tasks)
 
     def fail(self, failure: BaseException, waiters: Waiters) -> None:

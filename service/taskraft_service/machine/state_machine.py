@@ -43,6 +43,7 @@ class AppliedEntry:
 
     index: int
     now_ms: int
+    wall_offset_ms: int
     results: Sequence[Result]
 
 
@@ -193,7 +194,7 @@ class QueueMachine:
         assert len(results) == len(commands)
         self._uncollected_bytes += len(entry.data)
         self.applied_index = entry.index
-        return AppliedEntry(entry.index, now_ms, results)
+        return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
 
     def _collect_due(self) -> bool:
         written = self._state.written_index

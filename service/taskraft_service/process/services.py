@@ -68,7 +68,7 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
         ).methods(),
         SessionService(executor, reader).methods(),
         GroupService(executor, reader, disk).methods(),
-        ScheduleService(executor, reader, disk, components.clock.now_ms).methods(),
+        ScheduleService(executor, reader, disk, components.wall_now_ms).methods(),
         _feed(components, executor, reader),
         ClusterService(
             components.config,

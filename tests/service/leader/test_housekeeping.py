@@ -18,7 +18,7 @@ from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.leadership import NoteCalls
 
-DONE = AppliedCommand(1, 1, CountResult(0))
+DONE = AppliedCommand(1, 1, 0, CountResult(0))
 
 
 class Feed:

@@ -16,7 +16,7 @@ from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIME
 from taskraft_service.queue.entities.refusal import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
-DONE = AppliedCommand(1, 1, CountResult(1))
+DONE = AppliedCommand(1, 1, 0, CountResult(1))
 FIRST, SECOND = START + 10 * MINUTE, START + 20 * MINUTE
 
 

@@ -159,7 +159,7 @@ class ClusterService:
             leader=leader.name if leader else "",
             leader_address=leader.client_address if leader else "",
             members=[self._member(member, status) for member in self._members.all()],
-            now_ms=self._reader.applied.now_ms,
+            now_ms=self._reader.applied.now_ms + self._reader.wall_offset_ms,
             version=server_version(),
         )
 

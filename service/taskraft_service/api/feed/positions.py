@@ -12,6 +12,7 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
+from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
 from taskraft_service.queue.queue import Queue
@@ -67,7 +68,7 @@ def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
     return pb.FeedConsumer(
         name=view.name,
         cursor=pb.FeedCursor(feed_id=queue.feed.feed_id, next_seq=view.next_seq),
-        committed_ms=view.committed_ms,
+        committed_ms=in_wall_time(view.committed_ms, queue.wall_offset_ms),
         idle_ttl_ms=view.idle_ttl_ms,
     )
 

@@ -103,7 +103,7 @@ class FeedService:
                 pb.FeedNode(name=node.name, address=node.client_address, leader=node.name == leader)
                 for node in self._nodes()
             ],
-            now_ms=queue.now_ms,
+            now_ms=queue.now_ms + queue.wall_offset_ms,
             consumers=[
                 consumer_message(queue, view)
                 for view in queue.consumers()

@@ -17,6 +17,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from taskraft_service.queue.entities.group import GroupTask, GroupView
+from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.operations.groups import GroupResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
@@ -61,21 +62,25 @@ class GroupService:
         _check_create(call.request)
         self._disk.check()
         outcome = await self._executor.execute(CREATE_GROUP, call)
-        group = group_message(result_of(outcome, GroupResult).group)
+        group = group_message(result_of(outcome, GroupResult).group, outcome.wall_offset_ms)
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; a large group takes several entries, some of them after the answer."""
         check_named_request(call.request.name, call.request.request_id)
         outcome = await self._executor.execute(START_GROUP, call)
-        group = visible_group(result_of(outcome, GroupResult).group, call.caller)
+        group = visible_group(
+            result_of(outcome, GroupResult).group, outcome.wall_offset_ms, call.caller
+        )
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; a large group takes several entries, some of them after the answer."""
         check_named_request(call.request.name, call.request.request_id)
         outcome = await self._executor.execute(CANCEL_GROUP, call)
-        group = visible_group(result_of(outcome, GroupResult).group, call.caller)
+        group = visible_group(
+            result_of(outcome, GroupResult).group, outcome.wall_offset_ms, call.caller
+        )
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 
     async def get(self, call: UnaryCall[pb.GetGroupRequest]) -> pb.GetGroupResponse:
@@ -87,19 +92,19 @@ class GroupService:
         if view is None:
             text = f'there is no group "{request.name}"'
             raise CallRefused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
-        return pb.GetGroupResponse(group=visible_group(view, call.caller))
+        return pb.GetGroupResponse(group=visible_group(view, queue.wall_offset_ms, call.caller))
 
 
-def visible_group(view: GroupView, caller: Caller) -> pb.Group:
+def visible_group(view: GroupView, wall_offset_ms: int, caller: Caller) -> pb.Group:
     """Return a group as a message, without tasks for tubes that the caller may not read."""
-    message = group_message(view)
+    message = group_message(view, wall_offset_ms)
     for following in (message.end_task, message.abort_task):
         if following.tube and not caller.may(Verb.READ, following.tube):
             following.ClearField("spec")
     return message
 
 
-def group_message(view: GroupView) -> pb.Group:
+def group_message(view: GroupView, wall_offset_ms: int) -> pb.Group:
     """Return a group as a message."""
     message = pb.Group(
         name=view.name,
@@ -109,8 +114,8 @@ def group_message(view: GroupView) -> pb.Group:
         failed=view.failed,
         cancelled=view.cancelled,
         only_if_processed=view.only_if_processed,
-        created_ms=view.created_ms,
-        ended_ms=view.ended_ms,
+        created_ms=in_wall_time(view.created_ms, wall_offset_ms),
+        ended_ms=in_wall_time(view.ended_ms, wall_offset_ms),
         last_task_id=view.last_task_id,
     )
     if view.end_task is not None:

@@ -51,7 +51,7 @@ class ScheduleService:
         executor: executes commands.
         reader: reads the queue.
         disk: refuses new schedules while disk space is low.
-        now_ms: the cluster's time, in ms.
+        wall_now_ms: the cluster's wall time, in ms.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ScheduleService:
         executor: CommandExecutor,
         reader: QueueReader,
         disk: DiskSpaceGuard,
-        now_ms: Callable[[], int],
+        wall_now_ms: Callable[[], int],
     ) -> None:
         self._executor = executor
         self._reader = reader
         self._disk = disk
-        self._now_ms = now_ms
+        self._wall_now_ms = wall_now_ms
 
     def methods(self) -> ServiceMethods:
         """Return the methods of ScheduleService."""
@@ -113,7 +113,7 @@ class ScheduleService:
         return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)
 
     def _first_ms(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> int:
-        return first_time(request.schedule, self._now_ms())
+        return first_time(request.schedule, self._wall_now_ms())
 
     async def _store(
         self, codec: CommandCodec[M], message: M, call: UnaryCall[Request]

@@ -20,6 +20,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
+from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
@@ -73,7 +74,7 @@ class SessionService:
         encoded = encode_leader_command(OPEN_SESSION, command, hash_of_request)
         outcome = await self._executor.execute_encoded(encoded, call.deadline)
         opened = result_of(outcome, SessionResult)
-        session = _session_message(opened.session)
+        session = _session_message(opened.session, outcome.wall_offset_ms)
         return pb.OpenSessionResponse(session=session, revision=outcome.index)
 
     async def keep_sessions(
@@ -87,7 +88,8 @@ class SessionService:
         queues = self._reader.queues
         return pb.KeepSessionsResponse(
             sessions=[
-                _session_message(view) for view in queues.with_temporary_leases(kept.sessions)
+                _session_message(view, outcome.wall_offset_ms)
+                for view in queues.with_temporary_leases(kept.sessions)
             ],
             errors=item_errors(kept.refused),
             cancel_tokens=[
@@ -120,7 +122,10 @@ class SessionService:
             list_fingerprint("sessions"),
         )
         return pb.ListSessionsResponse(
-            sessions=[_session_message(view, shorten_id=True) for view in page],
+            sessions=[
+                _session_message(view, self._reader.wall_offset_ms, shorten_id=True)
+                for view in page
+            ],
             next_page_token=next_token,
         )
 
@@ -130,16 +135,18 @@ class SessionService:
         return caller.owns(view.owner) or caller.may(Verb.MANAGE, ALL_TUBES)
 
 
-def _session_message(view: SessionView, *, shorten_id: bool = False) -> pb.Session:
+def _session_message(
+    view: SessionView, wall_offset_ms: int, *, shorten_id: bool = False
+) -> pb.Session:
     """Return a session as a message; ``shorten_id`` shows only the prefix of its id."""
     session_id = view.session_id[:SHOWN_SESSION_ID_LENGTH] if shorten_id else view.session_id
     return pb.Session(
         session_id=session_id,
         name=view.name,
         ttr_ms=view.ttr_ms,
-        expires_ms=view.expires_ms,
+        expires_ms=in_wall_time(view.expires_ms, wall_offset_ms),
         taken=view.taken,
-        created_ms=view.created_ms,
+        created_ms=in_wall_time(view.created_ms, wall_offset_ms),
         owner=view.owner,
     )
 

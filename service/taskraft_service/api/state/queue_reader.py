@@ -130,6 +130,15 @@ class QueueReader:
             await self._staleness.check_staleness(consistency.staleness_ms_max)
         return self._machine.queue
 
+    @property
+    def wall_offset_ms(self) -> int:
+        """Wall time minus cluster time, as applied on this node."""
+        return self._machine.queue.wall_offset_ms
+
+    def wall_now_ms(self) -> int:
+        """Return the cluster's time as callers see it."""
+        return self.now_ms() + self.wall_offset_ms
+
     def now_ms(self) -> int:
         """Return the cluster's time; the queue's own clock only moves when commands are applied."""
         return max(self._clock_ms(), self.queues.now_ms)

@@ -12,7 +12,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
-from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.answers import encode_tasks, touched_leases
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
@@ -112,10 +112,11 @@ class ResponseBuffer:
         return tokens
 
 
-def encode_opened(session_id: str, held: Sequence[TaskView]) -> bytes:
+def encode_opened(session_id: str, held: Sequence[TaskView], wall_offset_ms: int) -> bytes:
     """Return the encoded first response of a stream: the session and the tasks that it holds."""
     session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
-    leases = encode_tasks(held, pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER, payload_omit=True)
+    held_field = pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER
+    leases = encode_tasks(held, held_field, wall_offset_ms, payload_omit=True)
     opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
     return wire.length_delimited(opened, b"".join((session, *leases)))
 
@@ -132,10 +133,5 @@ def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> p
     else:
         assert isinstance(outcome.result, SettleResult)
         settled.errors.extend(item_errors(outcome.result.refused))
-        for lease in outcome.result.touched:
-            settled.touched.add(
-                token=lease.token,
-                lease_until_ms=lease.lease_until_ms,
-                cancel_requested=lease.cancel_requested,
-            )
+        settled.touched.extend(touched_leases(outcome, outcome.result))
     return pb.SubscribeResponse(settled=[settled])

@@ -135,7 +135,7 @@ class SubscribeHandler:
         self._streams.add(subscription)
         try:
             held = await self._open_session(subscription, opened)
-            subscription.responses.add(encode_opened(session_id, held))
+            subscription.responses.add(encode_opened(session_id, held, self._reader.wall_offset_ms))
             self._waiters.add(subscription)
             link = SubscribeStream(
                 subscription,
@@ -173,7 +173,7 @@ class SubscribeHandler:
 
     def _heartbeat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(
-            now_ms=self._reader.now_ms(),
+            now_ms=self._reader.wall_now_ms(),
             leader=self._leadership.address,
             cancel_tokens=self._reader.queues.cancelled(subscription.session_id),
         )

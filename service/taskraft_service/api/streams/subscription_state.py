@@ -172,19 +172,19 @@ class SubscriptionState:
             if not (was_dropped and self._sources.has_patterns):
                 self.send_go_away(error_message(outcome.result))
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
-            self._send(outcome.result.tasks)
+            self._send(outcome.result.tasks, outcome.wall_offset_ms)
 
     def tube_dropped(self, tube: str) -> None:
         """See ``WaitingConsumer``; keeps waiting, because the tube may be created again."""
 
-    def _send(self, tasks: Sequence[TaskView]) -> None:
+    def _send(self, tasks: Sequence[TaskView], wall_offset_ms: int) -> None:
         if self.responses.ended:
             self._release([task.token for task in tasks])
             return
         self._credit_tasks -= len(tasks)
         if self._credit_bytes is not None and not self._payload_omit:
             self._credit_bytes -= sum(payload_bytes(task.body) for task in tasks)
-        encoded = encode_tasks(tasks, _TASKS, payload_omit=self._payload_omit)
+        encoded = encode_tasks(tasks, _TASKS, wall_offset_ms, payload_omit=self._payload_omit)
         self.responses.add_tasks(encoded, [task.token for task in tasks])
 
     def send_go_away(self, error: error_pb2.Error, leader: str = "", retry_ms: int = 0) -> None:

@@ -18,7 +18,7 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
-from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS, in_wall_time
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
 from taskraft_service.queue.operations.settlements import SettleResult
@@ -34,20 +34,27 @@ _REVISION: Final = wire.tag(_Response.REVISION_FIELD_NUMBER, wire.VARINT)
 _CUT_SHORT: Final = wire.tag(_Response.CUT_SHORT_FIELD_NUMBER, wire.VARINT)
 
 
-def settled_message(result: SettleResult, revision: int) -> task_service_pb2.SettleTasksResponse:
-    """Return the result of a settle request as a message."""
+def settled_message(
+    applied: AppliedCommand, result: SettleResult
+) -> task_service_pb2.SettleTasksResponse:
+    """Return the result of a settle request, which was applied alone or in a batch."""
     return task_service_pb2.SettleTasksResponse(
         errors=item_errors(result.refused),
-        touched=[
-            task_service_pb2.TouchedLease(
-                token=lease.token,
-                lease_until_ms=lease.lease_until_ms,
-                cancel_requested=lease.cancel_requested,
-            )
-            for lease in result.touched
-        ],
-        revision=revision,
+        touched=touched_leases(applied, result),
+        revision=applied.index,
     )
+
+
+def touched_leases(
+    applied: AppliedCommand, result: SettleResult
+) -> Iterable[task_service_pb2.TouchedLease]:
+    """Yield the touched leases of a settle request as messages."""
+    for lease in result.touched:
+        yield task_service_pb2.TouchedLease(
+            token=lease.token,
+            lease_until_ms=in_wall_time(lease.lease_until_ms, applied.wall_offset_ms),
+            cancel_requested=lease.cancel_requested,
+        )
 
 
 def finite(duration_ms: int) -> int:
@@ -55,17 +62,17 @@ def finite(duration_ms: int) -> int:
     return 0 if duration_ms >= FOREVER_MS else duration_ms
 
 
-def _shared_fields(view: TaskView, *, shorten_session: bool) -> bytes:
-    """Return the encoded fields of a task except id, token and spec."""
+def _shared_fields(view: TaskView, wall_offset_ms: int, *, shorten_session: bool) -> bytes:
+    """Return the encoded fields of a task except id, token and spec, with instants in wall time."""
     message = task_pb2.Task(
         tube=view.tube,
         state=task_pb2.Task.State.ValueType(view.state),
-        lease_until_ms=view.lease_until_ms,
+        lease_until_ms=in_wall_time(view.lease_until_ms, wall_offset_ms),
         attempt=view.attempt,
-        created_ms=view.created_ms,
-        since_ms=view.since_ms,
-        visible_at_ms=view.visible_at_ms,
-        expire_at_ms=view.expire_at_ms,
+        created_ms=in_wall_time(view.created_ms, wall_offset_ms),
+        since_ms=in_wall_time(view.since_ms, wall_offset_ms),
+        visible_at_ms=in_wall_time(view.visible_at_ms, wall_offset_ms),
+        expire_at_ms=in_wall_time(view.expire_at_ms, wall_offset_ms),
         session_id=view.session_id[:SHOWN_SESSION_ID_LENGTH]
         if shorten_session
         else view.session_id,
@@ -75,13 +82,13 @@ def _shared_fields(view: TaskView, *, shorten_session: bool) -> bytes:
     )
     if view.extras is not NO_EXTRAS:
         _add_extras(message, view.extras)
+        message.retain_until_ms = in_wall_time(view.extras.retain_until_ms, wall_offset_ms)
     return message.SerializeToString()
 
 
 def _add_extras(message: task_pb2.Task, extras: Extras) -> None:
     """Add the fields that most tasks do not have."""
     message.times_buried = extras.times_buried
-    message.retain_until_ms = extras.retain_until_ms
     message.outcome = task_pb2.Task.Outcome.ValueType(extras.outcome)
     message.result = extras.result or b""
     message.result_content_type = extras.result_content_type
@@ -125,6 +132,7 @@ _shared_values: Final = attrgetter(
 def encode_tasks(
     views: Iterable[TaskView],
     field: int,
+    wall_offset_ms: int,
     *,
     payload_omit: bool = False,
     shorten_session: bool = False,
@@ -137,6 +145,7 @@ def encode_tasks(
     Args:
         views: the tasks.
         field: the number of the repeated field.
+        wall_offset_ms: wall time minus cluster time.
         payload_omit: leave the payloads out.
         shorten_session: show only the prefix of session ids.
     """
@@ -149,7 +158,8 @@ def encode_tasks(
     for view in views:
         values = _shared_values(view)
         if values != shared_values:
-            shared_values, shared = values, _shared_fields(view, shorten_session=shorten_session)
+            shared_values = values
+            shared = _shared_fields(view, wall_offset_ms, shorten_session=shorten_session)
         body = without_payload(view.body) if payload_omit else view.body
         if len(body) != spec_bytes:
             spec_bytes = len(body)
@@ -185,7 +195,8 @@ def encode_take(
     response that the caller cannot receive would stay leased until the leases expire.
     """
     tasks = result.tasks
-    parts = encode_tasks(tasks, _TAKEN, payload_omit=request.payload_omit)
+    wall_offset_ms = applied.wall_offset_ms
+    parts = encode_tasks(tasks, _TAKEN, wall_offset_ms, payload_omit=request.payload_omit)
     undelivered: Sequence[TaskView] = ()
     bytes_max = (request.bytes_max or TAKE_BYTES_DEFAULT) + TAKE_BYTES_BESIDE
     if sum(map(len, parts)) > bytes_max:
@@ -193,7 +204,8 @@ def encode_take(
         kept = max(fitting, 1)
         undelivered = tasks[kept:]
         del parts[kept:]
-    parts += (_NOW, wire.varint(applied.now_ms), _REVISION, wire.varint(applied.index))
+    wall_now_ms = applied.now_ms + wall_offset_ms
+    parts += (_NOW, wire.varint(wall_now_ms), _REVISION, wire.varint(applied.index))
     if result.cut_short:
         parts += (_CUT_SHORT, wire.varint(1))
     return b"".join(parts), undelivered

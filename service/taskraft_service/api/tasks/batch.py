@@ -20,6 +20,7 @@ from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.settle_checks import adds_content, check_settle
 from taskraft_service.api.tubes.service import TubeAutoCreation
 from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.batch_checks import BatchOutcome
 from taskraft_service.queue.operations.put import PutResult
@@ -71,7 +72,7 @@ class BatchHandler:
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
         answer = pb.ExecuteBatchResponse(revision=outcome.index)
         for kind, result in zip(kinds, results, strict=True):
-            answer.results.append(_result(kind or "", result, outcome.index))
+            answer.results.append(_result(kind or "", result, outcome))
         return answer
 
 
@@ -88,13 +89,14 @@ def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
             yield operation.move.move_to or operation.move.tube
 
 
-def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
+def _result(kind: str, result: BatchOutcome, applied: AppliedCommand) -> pb.BatchResult:
     """Return the result of one operation as the message of its kind."""
+    revision = applied.index
     if isinstance(result, PutResult):
         put = pb.PutTasksResponse(task_ids=result.ids, existing=result.existing, revision=revision)
         return pb.BatchResult(put=put)
     if isinstance(result, SettleResult):
-        return pb.BatchResult(settle=settled_message(result, revision))
+        return pb.BatchResult(settle=settled_message(applied, result))
     errors = item_errors(result.refused)
     if kind == "kick":
         kicked = pb.KickTasksResponse(count=result.count, errors=errors, revision=revision)

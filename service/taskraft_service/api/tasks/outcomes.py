@@ -91,7 +91,7 @@ class OutcomeHandlers:
             else:
                 answer.errors.append(task_not_found(item, one.id))
         return answer.SerializeToString() + b"".join(
-            encode_tasks(known, _WAITED, shorten_session=True)
+            encode_tasks(known, _WAITED, self._reader.wall_offset_ms, shorten_session=True)
         )
 
     async def put_and_wait(
@@ -129,7 +129,10 @@ class OutcomeHandlers:
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         return [
             encode_tasks(
-                [visible_task(view, wait.query.tube, caller)], _OUTCOMES, shorten_session=True
+                [visible_task(view, wait.query.tube, caller)],
+                _OUTCOMES,
+                self._reader.wall_offset_ms,
+                shorten_session=True,
             )[0]
             if view is not None
             else task_element(_OUTCOMES, task_pb2.Task(tube=wait.query.tube, id=task_id))

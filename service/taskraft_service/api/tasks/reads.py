@@ -97,7 +97,9 @@ class TaskReadHandlers:
         assert not isinstance(selector, ByFilter)
         queue = self._reader.queues.queue_of(request.tube)
         found = queue.select_tasks(request.tube, selector)
-        answer = pb.GetTasksResponse(revision=queue.applied_index, now_ms=self._reader.now_ms())
+        answer = pb.GetTasksResponse(
+            revision=queue.applied_index, now_ms=self._reader.wall_now_ms()
+        )
         shown: list[TaskView] = []
         for item, one in enumerate(found):
             if isinstance(one, Refusal):
@@ -114,8 +116,8 @@ class TaskReadHandlers:
         return b"".join(
             (
                 answer.SerializeToString(),
-                _encode(shown, payload_omit=request.payload_omit),
-                *encode_tasks(failed, _FAILED),
+                self._encode(shown, payload_omit=request.payload_omit),
+                *encode_tasks(failed, _FAILED, self._reader.wall_offset_ms),
             )
         )
 
@@ -129,19 +131,25 @@ class TaskReadHandlers:
             raise tube_not_found(request.tube)
         page = await read_task_page(self._reader, tube, request)
         answer = pb.ListTasksResponse(
-            next_page_token=page.next_token, revision=page.revision, now_ms=page.now_ms
+            next_page_token=page.next_token,
+            revision=page.revision,
+            now_ms=page.now_ms + self._reader.wall_offset_ms,
         )
-        return answer.SerializeToString() + _encode(page.tasks, payload_omit=request.payload_omit)
+        tasks = self._encode(page.tasks, payload_omit=request.payload_omit)
+        return answer.SerializeToString() + tasks
 
-
-def _encode(views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
-    encoded = encode_tasks(views, _SHOWN, payload_omit=payload_omit, shorten_session=True)
-    return b"".join(encoded)
+    def _encode(self, views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
+        wall_offset_ms = self._reader.wall_offset_ms
+        return b"".join(
+            encode_tasks(
+                views, _SHOWN, wall_offset_ms, payload_omit=payload_omit, shorten_session=True
+            )
+        )
 
 
 @dataclass(slots=True)
 class TaskPage:
-    """A page of tasks, the token of the next page, and the revision and time of the page."""
+    """A page of tasks with its revision and cluster time, and the token of the next page."""
 
     tasks: list[TaskView]
     next_token: str

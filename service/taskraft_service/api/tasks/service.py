@@ -182,4 +182,4 @@ class TaskService:
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
         applied = await self._executor.execute_changed(SETTLE, call, request)
-        return settled_message(result_of(applied, SettleResult), applied.index)
+        return settled_message(applied, result_of(applied, SettleResult))

@@ -142,7 +142,10 @@ class TakeHandler:
         waiting.outcome.cancel()
         queue = self._reader.applied
         return AppliedCommand(
-            queue.applied_index, self._reader.now_ms(), TakeResult((), waiting.cut_short)
+            queue.applied_index,
+            self._reader.now_ms(),
+            queue.wall_offset_ms,
+            TakeResult((), waiting.cut_short),
         )
 
 

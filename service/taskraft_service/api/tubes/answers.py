@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
-from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS, in_wall_time
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN
@@ -41,13 +41,13 @@ _UNSET_VALUES: Final[Mapping[str, int | str]] = {
 """Options that are absent from the message if they have this value."""
 
 
-def tube_message(view: TubeView) -> tube_service_pb2.Tube:
+def tube_message(view: TubeView, wall_offset_ms: int) -> tube_service_pb2.Tube:
     """Return a tube as a message, with the options in force."""
     return tube_service_pb2.Tube(
         name=view.name,
         kind=tube_service_pb2.Tube.Kind.ValueType(view.kind),
         options=options_message(view.options),
-        created_ms=view.created_ms,
+        created_ms=in_wall_time(view.created_ms, wall_offset_ms),
         driver=view.driver,
         driver_version=view.driver_version,
         profile=view.profile,
@@ -128,7 +128,7 @@ def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:
 
 
 def statistics_message(
-    counts: TubeStatistics, waiting: int, *, transitions: bool
+    counts: TubeStatistics, waiting: int, wall_offset_ms: int, *, transitions: bool
 ) -> tube_service_pb2.TubeStatistics:
     """Return the statistics of a tube as a message."""
     by_state = {state.name.lower(): tasks for state, tasks in counts.states.items()}
@@ -138,7 +138,7 @@ def statistics_message(
         tasks=Statistics.Tasks(**by_state, total=counts.total),
         calls=_calls(counts.calls),
         calls_since_start=_calls(counts.fresh),
-        oldest_ready_ms=counts.oldest_ready_ms,
+        oldest_ready_ms=in_wall_time(counts.oldest_ready_ms, wall_offset_ms),
         payload_bytes=counts.payload_bytes,
         waiting=waiting,
     )
@@ -154,14 +154,14 @@ def statistics_message(
 
 
 def total_message(
-    counts: TubeStatistics, waiting: int, *, transitions: bool
+    counts: TubeStatistics, waiting: int, wall_offset_ms: int, *, transitions: bool
 ) -> tube_service_pb2.TubeStatistics:
     """Return the sum of the statistics of several tubes as a message.
 
     A task that moved from one tube to another counts as one transition, from TAKEN to its state in
     the other tube.
     """
-    message = statistics_message(counts, waiting, transitions=False)
+    message = statistics_message(counts, waiting, wall_offset_ms, transitions=False)
     moves: dict[tuple[int, int], int] = {}
     for move in counts.transitions if transitions else ():
         if move.crossing and not move.to_state:

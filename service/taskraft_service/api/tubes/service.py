@@ -129,7 +129,7 @@ class TubeService:
         else:
             outcome = await self._executor.execute(CREATE_TUBE, call)
         created = result_of(outcome, TubeResult)
-        tube = tube_message(created.tube)
+        tube = tube_message(created.tube, outcome.wall_offset_ms)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
 
     async def _create_custom(self, call: UnaryCall[pb.CreateTubeRequest]) -> AppliedCommand:
@@ -156,7 +156,8 @@ class TubeService:
         check_update_tube(call.request, self._reader.applied.refusal_of_tube_update)
         outcome = await self._executor.execute(UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
-        return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
+        tube = tube_message(updated.tube, outcome.wall_offset_ms)
+        return pb.UpdateTubeResponse(tube=tube, revision=outcome.index)
 
     async def drop_tube(self, call: UnaryCall[pb.DropTubeRequest]) -> pb.DropTubeResponse:
         """Drop a tube; refuse if consumers wait on it, which only the leader knows."""
@@ -210,7 +211,8 @@ class TubeService:
         )
         views = [view for name in page if (view := queue.tube(name)) is not None]
         return pb.ListTubesResponse(
-            tubes=[tube_message(view) for view in views], next_page_token=next_token
+            tubes=[tube_message(view, self._reader.wall_offset_ms) for view in views],
+            next_page_token=next_token,
         )
 
     async def get_statistics(
@@ -230,7 +232,12 @@ class TubeService:
         )
         queues, waiting = self._reader.queues, self._waiters.waiting_count
         shown = [
-            statistics_message(counts, waiting(counts.tube), transitions=request.transitions)
+            statistics_message(
+                counts,
+                waiting(counts.tube),
+                self._reader.wall_offset_ms,
+                transitions=request.transitions,
+            )
             for counts in queues.statistics(page)
         ]
         for one in shown:
@@ -239,7 +246,7 @@ class TubeService:
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=self._total(None if is_whole else names, transitions=request.transitions),
-            now_ms=self._reader.now_ms(),
+            now_ms=self._reader.wall_now_ms(),
             revision=queue.applied_index,
             next_page_token=next_token,
         )
@@ -253,7 +260,8 @@ class TubeService:
             self._waiters.waiting_count(name) for name in waited_on if known(name) is not None
         )
         counts = self._reader.queues.total_statistics(names)
-        total = total_message(counts, waiting, transitions=transitions)
+        offset_ms = self._reader.wall_offset_ms
+        total = total_message(counts, waiting, offset_ms, transitions=transitions)
         self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])
         return total
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -60,7 +61,7 @@ class CommandRouter:
         side = DEFINITIONS[type(command)].side(command, temporary.side_of)
         refusal = _refusal_of_side(command, side, temporary.side_of)
         if refusal is not None:
-            return _done(AppliedCommand(0, 0, refusal))
+            return _done(AppliedCommand(0, 0, 0, refusal))
         if side is Side.LOG:
             return self._log.submit(encoded, deadline)
         if side is Side.MEMORY:
@@ -107,10 +108,10 @@ class CommandRouter:
         def join(there: AppliedCommand) -> AppliedCommand:
             for result in (there.result, here):
                 if isinstance(result, Refusal):
-                    return AppliedCommand(there.index, there.now_ms, result)
+                    return replace(there, result=result)
             assert isinstance(there.result, SettleResult)
             assert isinstance(here, SettleResult)
-            return AppliedCommand(there.index, there.now_ms, parted.joined(there.result, here))
+            return replace(there, result=parted.joined(there.result, here))
 
         return _after(proposed, join)
 
@@ -128,7 +129,7 @@ class CommandRouter:
             assert isinstance(there.result, CountResult)
             assert isinstance(here, CountResult)
             known = CountResult(there.result.count + here.count)
-            return AppliedCommand(there.index, there.now_ms, known)
+            return replace(there, result=known)
 
         return _after(self._log.submit(logged, deadline), note_here)
 
@@ -142,7 +143,7 @@ class CommandRouter:
         if isinstance(command, DropTube):
             refusal = self._temporary.refusal_to_drop(command)
             if refusal is not None:
-                return _done(AppliedCommand(0, 0, refusal))
+                return _done(AppliedCommand(0, 0, 0, refusal))
         self._counts[what] = 0
         try:
             proposed = self._log.submit(encoded, deadline)
@@ -161,7 +162,7 @@ class CommandRouter:
         tasks = self._counts.get(what, 0)
         if isinstance(outcome.result, CountResult):
             result = CountResult(outcome.result.count + tasks)
-            return AppliedCommand(outcome.index, outcome.now_ms, result)
+            return replace(outcome, result=result)
         return outcome
 
 
@@ -174,9 +175,7 @@ def _behind(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
     """Return the result of the second side of a take, after the first side had nothing."""
     first, second = nothing.result, outcome.result
     if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
-        return AppliedCommand(
-            outcome.index, outcome.now_ms, TakeResult(second.tasks, cut_short=True)
-        )
+        return replace(outcome, result=TakeResult(second.tasks, cut_short=True))
     return outcome
 
 

@@ -207,7 +207,10 @@ class TemporaryTubes:
             result = self._without_session(command.session_id)
         if result is None:
             (result,) = self._apply((command,))
-        return AppliedCommand(self._queues.replicated.applied_index, self._queues.now_ms, result)
+        replicated = self._queues.replicated
+        return AppliedCommand(
+            replicated.applied_index, self._queues.now_ms, replicated.wall_offset_ms, result
+        )
 
     def _without_session(self, session_id: str) -> Refusal | None:
         """Open the session of a take here too; return a refusal if it does not exist."""

@@ -32,6 +32,11 @@ def lengthened(duration_ms: int, by_ms: int) -> int:
     return min(max(duration_ms, 0) + max(by_ms, 0), FOREVER_MS)
 
 
+def in_wall_time(instant_ms: int, wall_offset_ms: int) -> int:
+    """Return an instant of cluster time as callers see it; 0 stays 0: there is none."""
+    return instant_ms + wall_offset_ms if instant_ms else 0
+
+
 def shown(instant_ms: int) -> int:
     """Return an instant as the contract shows it: 0 for ``NEVER_MS``."""
     return 0 if instant_ms >= NEVER_MS else instant_ms

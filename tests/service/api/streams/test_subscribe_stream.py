@@ -91,9 +91,11 @@ class Reading:
 
     queues = SimpleNamespace(held=lambda _session_id: (), cancelled=lambda _session_id: ())
 
+    wall_offset_ms = 2
+
     @staticmethod
-    def now_ms():
-        return 5
+    def wall_now_ms():
+        return 7
 
 
 class Linked:
@@ -131,7 +133,7 @@ async def test_pending_settlements_are_answered_after_the_client_has_half_closed
     await turns_until(lambda: one.submitter.proposed)
     await turn()
     assert not running.done()
-    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
     await running
     assert [settled.request_id for settled in one.stream.settled] == ["r0"]
 
@@ -167,7 +169,7 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_order():
     await turn()
     assert not one.stream.settled
     for _, future in one.submitter.proposed:
-        future.set_result(AppliedCommand(1, 1, SettleResult([], [])))
+        future.set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
     one.stream.send(None)
     await running
     reasons = [(settled.request_id, settled.error.reason) for settled in one.stream.settled]
@@ -200,7 +202,7 @@ async def test_a_stream_with_many_pending_settlements_is_not_read():
     await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
     await turn()
     assert len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX
-    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
     await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX + 1)
     running.cancel()
     await asyncio.wait((running,))
@@ -279,7 +281,7 @@ async def test_requested_heartbeats_are_sent_at_most_once_per_second():
     await turn()
     assert len(one.stream.received) == 1
     assert one.link._heartbeat_timer.when() == beaten_at + HEARTBEAT_INTERVAL_MIN_MS / 1000
-    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
     one.stream.send(None)
     await running
 
@@ -402,7 +404,7 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream():
     serving = asyncio.ensure_future(api.subscribe(stream, ANONYMOUS))
     for number, result in enumerate((KeepResult([]), KeepResult([]))):
         await turns_until(lambda number=number: len(submitter.proposed) > number)
-        submitter.proposed[number][1].set_result(AppliedCommand(1, 1, result))
+        submitter.proposed[number][1].set_result(AppliedCommand(1, 1, 0, result))
     await turns_until(lambda: stream.received)
     assert stream.received[0].opened.session_id
     assert len(api._waiters) == len(api._streams) == 1

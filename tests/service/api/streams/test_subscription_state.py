@@ -91,7 +91,7 @@ class Streamed:
         return Claim(self.subscription, encoded, tasks_max, {}, {})
 
     def answer(self, claim: Claim, result: TakeResult | Refusal) -> None:
-        self.subscription.answered(claim, AppliedCommand(1, 1, result))
+        self.subscription.answered(claim, AppliedCommand(1, 1, 0, result))
 
     async def message(self) -> pb.SubscribeResponse | None:
         raw = await self.subscription.responses.next()

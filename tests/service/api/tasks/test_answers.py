@@ -22,7 +22,7 @@ def test_a_task_shows_its_retention_and_leaves_out_unlimited_times():
     times = (0, 0, 1, 5, 6, 0, 0)
     view = TaskView("t", 3, b"", State.ZOMBIE, *times, "", 0, FOREVER_MS, 9, extras)
     field = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
-    (task,) = pb.TakeTasksResponse.FromString(b"".join(encode_tasks([view], field))).tasks
+    (task,) = pb.TakeTasksResponse.FromString(b"".join(encode_tasks([view], field, 0))).tasks
     assert (task.id, task.attempt, task.since_ms) == (3, 1, 6)
     assert task.retain_until_ms == 77
     assert (task.ttr_ms, task.ttl_ms) == (0, 9)

@@ -28,6 +28,8 @@ class Mailer(AnonymousCaller):
 
 
 class Reading:
+    wall_offset_ms = 0
+
     def __init__(self, stage):
         self.applied = stage.queue
         self.queues = stage.outcomes._queues

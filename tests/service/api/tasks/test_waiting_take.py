@@ -35,7 +35,7 @@ class Mutations:
 
 
 class Reading:
-    applied = SimpleNamespace(applied_index=5)
+    applied = SimpleNamespace(applied_index=5, wall_offset_ms=2)
 
     @staticmethod
     def now_ms():
@@ -63,7 +63,7 @@ class Bench:
         return claim
 
     def answer(self, claim, *tasks):
-        claim.consumer.answered(claim, AppliedCommand(9, 9, TakeResult(tasks)))
+        claim.consumer.answered(claim, AppliedCommand(9, 9, 0, TakeResult(tasks)))
         self.waiters.claim_answered(claim, len(tasks))
 
 
@@ -116,7 +116,7 @@ async def test_a_wait_that_times_out_reports_whether_its_last_scan_was_complete(
         claim = await bench.claim()
         await turns_until(lambda bench=bench: len(bench.waiters) == 0)
         for cut_short in looks:
-            outcome = AppliedCommand(9, 9, TakeResult((), cut_short))
+            outcome = AppliedCommand(9, 9, 0, TakeResult((), cut_short))
             claim.consumer.answered(claim, outcome)
         assert (await waiting).result == TakeResult((), looks[-1])
 
@@ -160,7 +160,7 @@ async def test_a_refused_take_ends_the_wait():
     waiting = bench.wait(10)
     claim = await bench.claim()
     refusal = Refusal(Reason.SESSION_NOT_FOUND, "gone")
-    claim.consumer.answered(claim, AppliedCommand(9, 9, refusal))
+    claim.consumer.answered(claim, AppliedCommand(9, 9, 0, refusal))
     bench.waiters.claim_answered(claim, 0)
     with pytest.raises(Exception, match="gone"):
         await waiting

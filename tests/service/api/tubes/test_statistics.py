@@ -75,7 +75,7 @@ async def test_ages_grow_while_no_entry_is_applied(node):
     await put(node, b"1", tube="mail")
     assert not (await listed(node, "mail", filter="state_age > 59m")).tasks
     applied = node.queue.applied_index
-    node.server.components.clock._offset_ms += hour_ms
+    node.server.components.clock.cluster.lead(node.queue.now_ms + hour_ms)
     answer = await statistics(node, "mail")
     assert answer.now_ms - answer.tubes[0].oldest_ready_ms >= hour_ms
     page = await listed(node, "mail", filter="state_age > 59m")

@@ -68,7 +68,7 @@ class Log:
     async def apply(self):
         command, future = self.proposed.pop(0)
         (result,) = self.do(command)
-        future.set_result(AppliedCommand(self.queue.applied_index, 5, result))
+        future.set_result(AppliedCommand(self.queue.applied_index, 5, 0, result))
         await asyncio.sleep(0)
 
     async def fail(self, error):

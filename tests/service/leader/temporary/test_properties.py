@@ -130,7 +130,7 @@ class Log:
         for listener in self.listeners:
             listener(now_ms)
         future = asyncio.get_running_loop().create_future()
-        future.set_result(AppliedCommand(index, now_ms, result))
+        future.set_result(AppliedCommand(index, now_ms, 0, result))
         return future
 
     def wake(self):

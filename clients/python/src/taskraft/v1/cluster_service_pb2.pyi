@@ -305,7 +305,7 @@ class GetClusterStateResponse(_message.Message):
     leader_address: _builtins.str
     """Client address of the leader."""
     now_ms: _builtins.int
-    """Cluster time that the called node has applied."""
+    """Wall time of the cluster that the called node has applied."""
     version: _builtins.str
     """Version of the called node."""
     @_builtins.property

@@ -177,7 +177,7 @@ class DescribeFeedResponse(_message.Message):
     revision: _builtins.int
     """Log index of the state that the response shows."""
     now_ms: _builtins.int
-    """Cluster time."""
+    """Wall time of the cluster."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedPartition]:
         """The partitions in order."""
@@ -584,7 +584,9 @@ class ChangeEvent(_message.Message):
     total order of all events.
     """
     at_ms: _builtins.int
-    """Cluster time of the event. Never decreases."""
+    """Wall time of the event, which a later correction of the cluster's wall clock does not change. Never
+    decreases: after a correction backwards, it stays until wall time has reached it again.
+    """
     tube: _builtins.str
     """Name of the tube."""
     task_id: _builtins.int
@@ -682,7 +684,7 @@ class ChangeColumns(_message.Message):
     place: _builtins.bytes
     """Int32: positions among the events of the same revision."""
     at_ms: _builtins.bytes
-    """Int64: cluster times."""
+    """Int64: wall times."""
     tube: _builtins.bytes
     """Int32: indexes into tubes."""
     task_id: _builtins.bytes

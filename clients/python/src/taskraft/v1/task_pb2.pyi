@@ -219,7 +219,8 @@ class TaskSpec(_message.Message):
     """Position among the ready tasks."""
     visible_at_ms: _builtins.int
     """Instant at which the task becomes ready, in milliseconds since the Unix epoch. If delay_ms is
-    given too, the later instant applies.
+    given too, the later instant applies. The put turns the instant into a delay: a later correction
+    of the cluster's wall clock does not change when the task becomes ready.
     """
     unique_ms: _builtins.int
     """Another task with the same unique key conflicts only within this time after its put, minimum 1.
@@ -517,7 +518,12 @@ Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
-    """A task as the server stores it."""
+    """A task as the server stores it.
+
+    Instants, here and in all other messages, are in milliseconds since the Unix epoch, in the wall time of
+    the cluster. Leases, delays and times to live end by a clock of their own, which no correction of the
+    wall time moves. So compute durations from instants of one response, or of one stream.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -252,7 +252,7 @@ class TakeTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CUT_SHORT_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
-    """Cluster time of the take. lease_until_ms - now_ms is the remaining time of a lease."""
+    """Wall time of the take. lease_until_ms - now_ms is the remaining time of a lease."""
     revision: _builtins.int
     """Log index of the take."""
     cut_short: _builtins.bool
@@ -969,7 +969,7 @@ class SubscribeResponse(_message.Message):
         LEADER_FIELD_NUMBER: _builtins.int
         CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
         now_ms: _builtins.int
-        """Cluster time."""
+        """Wall time of the cluster. A lease of this stream has ended if its lease_until_ms is lower."""
         leader: _builtins.str
         """Client address of the leader."""
         @_builtins.property
@@ -1117,7 +1117,7 @@ class GetTasksResponse(_message.Message):
     revision: _builtins.int
     """Log index of the state that the response shows."""
     now_ms: _builtins.int
-    """Cluster time, for computing the remaining time until deadlines."""
+    """Wall time of the cluster, for computing the remaining time until deadlines."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The tasks that exist, in the order of the request."""
@@ -1228,7 +1228,7 @@ class ListTasksResponse(_message.Message):
     revision: _builtins.int
     """Log index of the state that the page shows."""
     now_ms: _builtins.int
-    """Cluster time, for computing ages and the remaining time until deadlines."""
+    """Wall time of the cluster, for computing ages and the remaining time until deadlines."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The tasks of the page. A page that is not the last can be empty or shorter than page_size."""

@@ -1228,7 +1228,7 @@ class GetStatisticsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
-    """Cluster time."""
+    """Wall time of the cluster, for computing ages."""
     revision: _builtins.int
     """Log index of the state that the response shows."""
     next_page_token: _builtins.str
