@@ -19,4 +19,4 @@ def blocked_until(is_so: Callable[[], object]) -> None:
     """Block this thread and its event loop until other threads make a condition true."""
     end = time.monotonic() + SECONDS_MAX
     while not is_so():
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, "the condition did not become true in time"

@@ -73,7 +73,9 @@ def test_no_help_text_is_cut_off(path):
     options = [one for one in command.params if isinstance(one, click.Option)]
     assert [option.name for option in options if not option.help] == []
     if len(path) > 1:
-        assert "..." not in command.get_short_help_str(64), "more than a list of them has room for"
+        assert "..." not in command.get_short_help_str(64), (
+            "longer than a list of commands can show"
+        )
 
 
 def test_a_mistyped_command_suggests_similar_commands(run):

@@ -56,4 +56,4 @@ async def test_ended_returns_after_all_tasks_have_ended(defects):
     assert sorted(ended) == [0, 1, 2]
     await turns()
     assert len(defects) == 1
-    assert not background._tasks, "what has ended is let go"
+    assert not background._tasks, "ended tasks are not kept"

@@ -99,7 +99,9 @@ class Faults:
             rng = self._world.rng
             self.end_life(member, "stopped by itself", power=rng.random() < 0.5, rng=rng)
             return
-        assert member.id in self._world.flipped, f"{member.id} found damage where none was: {why}"
+        assert member.id in self._world.flipped, (
+            f"{member.id} reported damage although its files are undamaged: {why}"
+        )
         self._count("damage found")
 
     def kill(self, rng: Random) -> None:

@@ -100,7 +100,9 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     orphans = world.propose(leader, 3)
     world.network.release()
     world.elapse(300)
-    assert not any(each.done() and each.error is None for each in orphans), "nobody else has them"
+    assert not any(each.done() and each.error is None for each in orphans), (
+        "no other member has the entries"
+    )
     world.settle()
 
 
@@ -158,7 +160,7 @@ def test_the_last_remaining_member_leads_after_two_crashes_in_a_row(power):
     first = change(world, leader, MemberChangeKind.UPDATE, other)
     change(world, leader, MemberChangeKind.REMOVE, other)
     world.operator.take_all_away()
-    assert leader.machine.durable_index < first, "else nothing is applied again"
+    assert leader.machine.durable_index < first, "otherwise no change is replayed"
     for _ in range(2):
         leader.stop(power=power)
         leader.start()

@@ -212,7 +212,7 @@ def test_a_member_whose_disk_hangs_for_good_stops():
     incarnation = first.incarnation
     world.elapse(3_000)
     assert world.counts["hung disk ends a member"] == 1
-    assert first.incarnation > incarnation, "a new life began"
+    assert first.incarnation > incarnation, "the member has restarted"
     assert world.leader is leader
 
 

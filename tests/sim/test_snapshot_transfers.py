@@ -40,7 +40,7 @@ def test_a_leader_may_be_elected_again_during_its_own_snapshot_transfer():
     for transfer in held:
         deliver(*transfer)
     world.settle()
-    assert far.machine.applied_index >= near.view.first_index() - 1, "it has got a snapshot"
+    assert far.machine.applied_index >= near.view.first_index() - 1, "the member got a snapshot"
 
 
 def test_a_voter_that_joins_an_idle_group_gets_a_snapshot_that_names_it():

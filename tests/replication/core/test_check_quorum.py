@@ -101,7 +101,7 @@ def test_a_new_leader_checks_its_quorum_after_a_whole_timeout():
     cluster.tick(1, 9)
     assert cluster[1].role is RaftRole.LEADER
     cluster.tick(1)
-    assert cluster[1].role is RaftRole.FOLLOWER, "nobody has answered"
+    assert cluster[1].role is RaftRole.FOLLOWER, "no member has answered"
 
 
 def test_heartbeats_are_sent_at_the_configured_interval():
@@ -118,7 +118,7 @@ def test_heartbeats_are_sent_at_the_configured_interval():
     cluster.elect(1)
     cluster.tick(1, 2)
     cluster.flush(1)
-    assert not cluster.network, "a new leader has just told everybody"
+    assert not cluster.network, "a new leader has just sent a message to every member"
 
 
 def test_the_quorum_check_reports_the_members_active_before_it():

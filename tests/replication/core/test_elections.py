@@ -254,7 +254,7 @@ def test_a_pre_vote_changes_no_state():
     assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 1, 5, False)]
     assert cluster[3].status() == before
     cluster[3].step(vote(2, 3, 5, kind=K.PRE_VOTE))
-    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 2, 5, False)], "it binds nobody"
+    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 2, 5, False)], "a pre-vote promises nothing"
     cluster.tick(3)
     assert cluster[3].role is RaftRole.PRE_CANDIDATE
 

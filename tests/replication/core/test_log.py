@@ -73,7 +73,7 @@ def test_the_commit_index_does_not_go_back():
     raft_log, _ = log((1, 1, 2))
     assert raft_log.commit_to(2)
     assert not raft_log.commit_to(1)
-    assert not raft_log.commit_to(2), "no news"
+    assert not raft_log.commit_to(2), "the commit index is unchanged"
     assert raft_log.commit_index == 2
     with pytest.raises(CommittedEntriesMissing, match="entry 4 is committed"):
         raft_log.commit_to(4)

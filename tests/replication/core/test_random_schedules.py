@@ -179,4 +179,4 @@ class Schedule:
 def test_a_random_schedule_keeps_the_guarantees(seed):
     schedule = Schedule(seed)
     schedule.run()
-    assert schedule.heal(), "they do not agree"
+    assert schedule.heal(), "the members differ"

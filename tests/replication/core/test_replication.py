@@ -352,7 +352,7 @@ def test_an_empty_append_is_sent_only_for_a_new_commit_index():
     cluster.drop(to(2, 3))
     cluster.deliver(between(3, 1))
     cluster.flush(1)
-    assert appends(cluster) == [], "it was told already"
+    assert appends(cluster) == [], "the commit index was sent already"
 
 
 def test_a_full_window_stops_appends_until_an_acknowledgement():

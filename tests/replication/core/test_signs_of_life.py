@@ -24,7 +24,7 @@ def test_a_follower_that_receives_bytes_of_its_leader_does_not_campaign():
     assert (cluster[2].role, cluster[2].leader) == (RaftRole.FOLLOWER, 1)
     assert not cluster.network
     cluster.tick(2, 2 * ELECTION_TICKS)
-    assert cluster[2].role is RaftRole.PRE_CANDIDATE, "without them it does"
+    assert cluster[2].role is RaftRole.PRE_CANDIDATE, "without the bytes it campaigns"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_leader_whose_bytes_arrive_does_not_step_down():
         cluster.drop()
     assert cluster[1].role is RaftRole.LEADER
     cluster.tick(1, 2 * ELECTION_TICKS)
-    assert cluster[1].role is RaftRole.FOLLOWER, "without the answer it does"
+    assert cluster[1].role is RaftRole.FOLLOWER, "without the answer it steps down"
 
 
 @pytest.mark.parametrize(("member", "term"), [(2, 0), (2, 2), (9, 1)])

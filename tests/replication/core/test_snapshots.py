@@ -142,7 +142,7 @@ def test_an_older_snapshot_does_not_move_the_log_back(index):
     cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
     assert cluster[3].status() == before
     cluster.flush(3)
-    assert cluster.network[-1].index == 6, "it says how far it is"
+    assert cluster.network[-1].index == 6, "the reply contains its commit index"
 
 
 def test_a_snapshot_of_entries_in_the_log_only_moves_the_commit_index():

@@ -19,7 +19,7 @@ def propose_on_a_hung_disk(cluster, reached, data=b"x"):
         cluster.deliver()
         cluster.flush(*reached)
         cluster.deliver(lambda m: m.to == 1)
-    assert leader.append_work, "the own write is still under way"
+    assert leader.append_work, "the leader's own write is still pending"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_leader_steps_down_at_the_request_of_its_driver():
     assert (cluster[1].role, cluster[1].leader, cluster[1].term) == (RaftRole.FOLLOWER, 0, 1)
     cluster.tick(1, HEARTBEAT_TICKS)
     cluster.flush(1)
-    assert not cluster.network, "no heartbeat keeps the others from an election"
+    assert not cluster.network, "no heartbeat delays an election"
     cluster.tick(2, 20)
     cluster.tick(3, 20)
     cluster.settle()

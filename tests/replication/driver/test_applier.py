@@ -67,7 +67,7 @@ def test_nothing_is_applied_while_a_change_is_being_stored(member):
     member._is_pump_due = False
     then(work())
     assert member.machine.applied_index == 6
-    assert member.is_pump_due, "there is more"
+    assert member.is_pump_due, "further entries are pending"
     member.settle()
     assert member.machine.applied_index == 8
 

@@ -44,20 +44,20 @@ class Watched(PromisingMember):
     """Records the observer's calls; runs flushes at once."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.observed: list[object] = []
         super().__init__(SimDisk(Random(1)), CountingMachine(), Failpoints(), Promises())
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        self.told.append((state, term))
+        self.observed.append((state, term))
 
     def applied(self, index: LogIndex) -> None:
-        self.told.append(index)
+        self.observed.append(index)
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        self.told.append(conf_state)
+        self.observed.append(conf_state)
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        self.told.append(("synced", entries))
+        self.observed.append(("synced", entries))
 
     def flush(self, work, then) -> None:
         then(work())
@@ -112,7 +112,14 @@ def test_a_snapshot_is_installed_after_all_earlier_entries_are_applied(member):
             then(work())
     assert member.machine.applied_index < 150, "the first slice"
     member.take_snapshot(2, 2, SnapshotMeta(LogIndex(400), Term(2), FOUNDERS), content)
-    assert [each for each in member.told if isinstance(each, int)] == [65, 129, 193, 257, 300, 400]
+    assert [each for each in member.observed if isinstance(each, int)] == [
+        65,
+        129,
+        193,
+        257,
+        300,
+        400,
+    ]
     assert member.machine.digest() == state.digest()
     assert member.driver.membership == FOUNDERS
     member.append(2, 2, entries(401, 402), 402)
@@ -127,7 +134,7 @@ def test_no_message_of_a_term_is_sent_before_the_term_is_durable(member):
     assert member.storage.metadata.hard_state().term == 2
     member.driver.receive([Message(K.PRE_VOTE, SELF, MemberId(3), Term(9), Term(1), LogIndex(1))])
     member.driver.pump()
-    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE_REPLY], "it binds nobody"
+    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE_REPLY], "a pre-vote promises nothing"
     member.driver.receive([Message(K.HEARTBEAT, SELF, MemberId(3), Term(9))])
     member.driver.pump()
     assert not member.take_sent()
@@ -140,7 +147,7 @@ def test_proposals_of_one_turn_share_a_message_per_peer_and_a_sync(member):
     member.acknowledge()
     member.acknowledge(3)
     member.take_sent()
-    member.told.clear()
+    member.observed.clear()
     waiting = [Waiting() for _ in range(3)]
     for number, each in enumerate(waiting):
         member.driver.propose(b"%d" % number, each)
@@ -148,7 +155,7 @@ def test_proposals_of_one_turn_share_a_message_per_peer_and_a_sync(member):
     member.settle()
     assert member.driver.is_synced
     assert [(m.to, len(m.entries)) for m in member.take_sent()] == [(2, 3), (3, 3)]
-    assert member.told == [("synced", 3)]
+    assert member.observed == [("synced", 3)]
     member.acknowledge()
     assert [each.result for each in waiting] == [1, 2, 3]
 
@@ -165,7 +172,7 @@ def test_a_deposed_leader_fails_its_proposals_and_names_the_successor(member):
     assert refused.error.leader == 3
     roles = [
         state.role
-        for state, _ in (each for each in member.told if isinstance(each, tuple))
+        for state, _ in (each for each in member.observed if isinstance(each, tuple))
         if isinstance(state, SoftState)
     ]
     assert roles[-2:] == [RaftRole.LEADER, RaftRole.FOLLOWER]
@@ -185,7 +192,7 @@ def test_a_change_follows_earlier_proposals_and_excludes_a_second_change(member)
     assert before.result == 1
     assert change.done()
     assert member.driver.membership.learners == (4,)
-    assert member.told[-4:] == [3, member.driver.membership, 4, 5]
+    assert member.observed[-4:] == [3, member.driver.membership, 4, 5]
 
 
 def test_many_membership_changes_with_few_log_bytes_flush_the_state(member, monkeypatch):
@@ -260,10 +267,10 @@ def test_each_request_to_a_member_schedules_a_pump(member, ask):
 def test_entries_are_applied_in_slices_of_some_milliseconds(member):
     large = [Entry(Term(2), LogIndex(index), bytes(100 << 10)) for index in range(2, 7)]
     member.append(2, 2, [*large, *entries(7, 200)], 200)
-    assert [each for each in member.told if isinstance(each, int)] == [4, 68, 132, 196, 200]
+    assert [each for each in member.observed if isinstance(each, int)] == [4, 68, 132, 196, 200]
     exact = [Entry(Term(2), LogIndex(201), bytes((256 << 10) - 1)), *entries(202, 203)]
     member.append(2, 2, exact, 203)
-    assert member.told[-2:] == [202, 203]
+    assert member.observed[-2:] == [202, 203]
 
 
 def test_a_stopped_driver_ends_all_waits(member):
@@ -275,8 +282,10 @@ def test_a_stopped_driver_ends_all_waits(member):
     member.driver.read_index(reader)
     end = Stopped("the end")
     member.driver.fail_all(end)
-    assert isinstance(proposed.error, ProposalLost), "nobody knows"
-    assert isinstance(waiting.error, ProposalLost), "it is in the log, so nobody knows"
+    assert isinstance(proposed.error, ProposalLost), "the outcome is unknown"
+    assert isinstance(waiting.error, ProposalLost), (
+        "the entry is in the log, so the outcome is unknown"
+    )
     assert reader.error is end
 
 
@@ -307,7 +316,7 @@ def test_a_read_on_the_leader_waits_for_a_round_and_for_the_state(member):
     member.driver.read_index(reader)
     member.settle()
     member.acknowledge()
-    assert not reader.done(), "committed, but nobody has confirmed the leader"
+    assert not reader.done(), "committed, but no member has confirmed the leader"
     (heartbeat, _) = [m for m in member.take_sent() if m.kind is K.HEARTBEAT and m.context]
     member.hear(K.HEARTBEAT_REPLY, 2, 2, context=heartbeat.context)
     assert reader.result == member.machine.applied_index
@@ -425,7 +434,7 @@ def test_a_failed_snapshot_is_sent_again_after_a_message_of_the_receiver(member)
     behind_the_log(member)
     member.driver.snapshot_sent(MemberId(3), ok=False)
     member.settle()
-    assert len(member.snapshots) == 1, "at once it would fail again"
+    assert len(member.snapshots) == 1, "an immediate retry would fail again"
     member.hear(K.HEARTBEAT_REPLY, 3, 2)
     assert [message.to for message, _ in member.snapshots] == [3, 3]
 
@@ -455,7 +464,7 @@ def test_a_proposal_below_an_installed_snapshot_is_lost(member):
     member.driver.pump()
     member.driver.installed(SnapshotMeta(LogIndex(400), Term(2), FOUNDERS))
     assert isinstance(proposed.error, ProposalLost)
-    assert member.told[-2:] == [FOUNDERS, 400]
+    assert member.observed[-2:] == [FOUNDERS, 400]
 
 
 def test_a_deposed_leader_loses_only_uncommitted_proposals(member):

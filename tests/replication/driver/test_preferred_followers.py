@@ -13,8 +13,8 @@ class Choices:
     """The preferred followers of member 1 among ``voters``, and all reported choices."""
 
     def __init__(self, *voters: MemberId, learners: tuple[MemberId, ...] = ()) -> None:
-        self.told: list[PreferredSet] = []
-        self.preferred = PreferredFollowers(ONE, self.told.append)
+        self.reported: list[PreferredSet] = []
+        self.preferred = PreferredFollowers(ONE, self.reported.append)
         self.preferred.membership_changed(ConfState(voters=voters, learners=learners))
 
     def receive(self, *messages: Message) -> None:
@@ -24,11 +24,11 @@ class Choices:
     def acknowledge(self, *members: MemberId) -> PreferredSet:
         for member in members:
             self.receive(Message(MessageKind.APPEND_REPLY, ONE, member, index=LogIndex(8)))
-        return self.told[-1] if self.told else None
+        return self.reported[-1] if self.reported else None
 
 
 def test_all_followers_are_preferred_until_enough_have_acknowledged():
-    assert Choices(ONE, TWO, THREE).told == []
+    assert Choices(ONE, TWO, THREE).reported == []
     assert Choices(ONE, TWO, THREE, FOUR, FIVE).acknowledge(TWO) is None
 
 
@@ -56,14 +56,14 @@ def test_all_followers_are_preferred_in_a_joint_configuration():
     assert choices.acknowledge(TWO) == {TWO}
     joint = ConfState(voters=(ONE, TWO, THREE), voters_outgoing=(ONE, TWO))
     choices.preferred.membership_changed(joint)
-    assert choices.told[-1] is None
+    assert choices.reported[-1] is None
 
 
 def test_a_member_that_lost_its_vote_is_not_preferred():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
     choices.preferred.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
-    assert choices.told[-1] is None
+    assert choices.reported[-1] is None
 
 
 def test_a_leader_without_a_vote_needs_more_than_half_of_the_others():
@@ -74,7 +74,7 @@ def test_a_leader_without_a_vote_needs_more_than_half_of_the_others():
 def test_an_unchanged_choice_is_not_reported():
     choices = Choices(ONE, TWO, THREE)
     choices.acknowledge(TWO, TWO, THREE, TWO)
-    assert choices.told == [{TWO}, {THREE}, {TWO}]
+    assert choices.reported == [{TWO}, {THREE}, {TWO}]
 
 
 def test_only_acknowledgements_of_uncommitted_entries_count():
@@ -85,4 +85,4 @@ def test_only_acknowledgements_of_uncommitted_entries_count():
         Message(MessageKind.APPEND_REPLY, ONE, THREE, index=LogIndex(8), reject=True),
         Message(MessageKind.HEARTBEAT_REPLY, ONE, THREE, index=LogIndex(8)),
     )
-    assert choices.told == [{TWO}]
+    assert choices.reported == [{TWO}]

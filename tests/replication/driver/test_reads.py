@@ -126,7 +126,7 @@ def test_reads_above_the_limit_are_refused_at_once(monkeypatch):
     reads.begin_round()
     again = Waiting()
     reads.add(again)
-    assert not again.done(), "those who are asked for wait elsewhere"
+    assert not again.done(), "reads of the running round do not count"
 
 
 def test_the_timeout_of_a_read_counts_from_the_start_of_its_round():

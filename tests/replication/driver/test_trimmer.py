@@ -125,7 +125,7 @@ def test_only_one_flush_runs_at_a_time():
     work, then = waiting.pop()
     then(work())
     group.written(0)
-    assert len(waiting) == 1, "what was written meanwhile counts"
+    assert len(waiting) == 1, "bytes written during the flush count"
 
 
 def test_all_segments_but_the_last_can_be_trimmed_and_none_twice(tmp_path):

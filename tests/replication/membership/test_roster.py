@@ -52,7 +52,7 @@ def test_the_last_changes_are_remembered_by_their_request_ids():
     assert len(roster.changes_made) == CHANGES_KEPT_MAX
     assert made_before(roster, "remove 9") == 9
     assert made_before(roster, "add 9") == 9
-    assert made_before(roster, "add 2") is None, "it is long ago"
+    assert made_before(roster, "add 2") is None, "the change is too old to be remembered"
     assert made_before(roster, "add 99") is None
     # A request without an id is never repeated.
     change = change_of(ADD_LEARNER, MemberInfo(MemberId(77)))
@@ -116,7 +116,7 @@ def test_a_member_stays_in_the_roster_while_either_half_contains_it():
     assert [each.member for each in halfway.members] == [1, 2, 3]
     after = with_roster(ConfState((MemberId(1), MemberId(2))), removal, halfway).roster
     assert [each.member for each in after.members] == [1, 2]
-    assert after.last_member == 3, "a number is not given twice"
+    assert after.last_member == 3, "an id is not used twice"
 
 
 def test_a_later_change_replaces_the_record_of_a_member():

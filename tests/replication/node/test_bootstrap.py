@@ -89,11 +89,11 @@ def test_directories_from_before_a_restart_count_once_another_founder_runs():
         ONE, storage_of("", "", "", founder_directories={TWO: "d2", THREE: "d3"})
     )
     assert not bootstrap.is_complete
-    assert bootstrap.missing == (2, 3), "nothing is lost by waiting for them"
+    assert bootstrap.missing == (2, 3), "the founders may still connect"
     assert bootstrap.others_are_running()
     assert bootstrap.is_complete
     assert directories(bootstrap) == ["d1", "d2", "d3"]
-    assert not bootstrap.others_are_running(), "once"
+    assert not bootstrap.others_are_running(), "the second call changes nothing"
 
 
 def test_a_founder_without_any_handshake_is_missing_even_if_another_runs():

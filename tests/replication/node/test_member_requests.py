@@ -118,7 +118,7 @@ async def test_a_transfer_ends_when_the_leadership_is_lost(to, offered):
     assert running.member.offered == [offered]
     running.changes.notify_all()
     await asyncio.sleep(0)
-    assert not handing.done(), "something else has happened"
+    assert not handing.done(), "another change has no effect"
     running.member.core.role = RaftRole.FOLLOWER
     running.changes.notify_all()
     await handing

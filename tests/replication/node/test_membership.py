@@ -191,7 +191,7 @@ async def test_a_wiped_member_is_refused_under_its_old_id(tmp_path):
         refusal = await wiped.failed
         assert isinstance(refusal, DirectoryUnknown)
         assert "remove the member" in str(refusal)
-        assert wiped.status().term == 1, "it took no part in anything"
+        assert wiped.status().term == 1, "the founder did not vote"
         await cluster.stop(member)
         # It returns as a new member.
         await leader.change_membership(removal(member))

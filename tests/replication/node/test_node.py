@@ -129,7 +129,7 @@ async def test_a_leader_that_is_cut_off_confirms_no_read(tmp_path, monkeypatch):
             cut.setattr(old._effects, "send", lambda _: None)
             cut.setattr(old._driver, "receive", lambda _: None)
             reading = asyncio.ensure_future(old.read_index())
-            assert old.status().role is RaftRole.LEADER, "it still believes so"
+            assert old.status().role is RaftRole.LEADER, "it does not know of the new leader"
             others = [node for node in cluster.nodes.values() if node is not old]
             await cluster.until(
                 lambda: any(node.status().role is RaftRole.LEADER for node in others)
@@ -249,7 +249,7 @@ async def test_the_log_is_trimmed_to_its_limit_of_bytes_with_few_large_entries(t
         leader = await cluster.leader()
         await cluster.trimmed(leader, 200)
         status = leader.status()
-        assert status.first < status.last - (1 << 14) // 600, "what may stay stays"
+        assert status.first < status.last - (1 << 14) // 600, "entries within the limit stay"
 
 
 async def test_leadership_is_transferred_on_request(tmp_path):

@@ -27,7 +27,7 @@ class Host:
     """A node with its storage worker, driver and peers; records their calls."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.calls: list[object] = []
         self.is_running = True
         self.beacons = SimpleNamespace(make=lambda: b"from here", received=self._hear)
         self.error: Exception | None = None
@@ -38,12 +38,12 @@ class Host:
         self.receiver = PeerReceiver(self, self.effects, preferred, self, self, self)
 
     def _seen(self, messages, commit) -> None:
-        self.told.append(("seen", commit))
+        self.calls.append(("seen", commit))
 
     def _hear(self, member, beacon) -> None:
         if self.error is not None:
             raise self.error
-        self.told.append(("beacon", member, beacon))
+        self.calls.append(("beacon", member, beacon))
 
     def submit(self, work, then) -> None:
         self.work.append((work, then))
@@ -53,65 +53,65 @@ class Host:
         then(work())
 
     def pump(self) -> None:
-        self.told.append("pump")
+        self.calls.append("pump")
 
     def fail(self, error) -> None:
-        self.told.append(error)
+        self.calls.append(error)
 
     def send(self, messages) -> None:
-        self.told.append(("send", *messages))
+        self.calls.append(("send", *messages))
 
     def set_preferred(self, chosen) -> None:
-        self.told.append(("first", chosen))
+        self.calls.append(("first", chosen))
 
     def send_snapshot(self, *snapshot) -> None:
-        self.told.append(("snapshot", *snapshot))
+        self.calls.append(("snapshot", *snapshot))
 
     async def close(self) -> None:
-        self.told.append("closed")
+        self.calls.append("closed")
 
     def receive(self, messages) -> None:
         if self.error is not None:
             raise self.error
-        self.told.append(("received", *messages))
+        self.calls.append(("received", *messages))
 
     def unreachable(self, member) -> None:
-        self.told.append(("unreachable", member))
+        self.calls.append(("unreachable", member))
 
     def others_seen_running(self) -> None:
-        self.told.append("called")
+        self.calls.append("others running")
 
     def stream_ended(self, member) -> None:
-        self.told.append(("hung up", member))
+        self.calls.append(("stream ended", member))
 
     def handshake_done(self, member, directory_id) -> None:
-        self.told.append(("met", member, directory_id))
+        self.calls.append(("met", member, directory_id))
 
     def snapshot_sent(self, member, *, ok) -> None:
-        self.told.append(("sent", member, ok))
+        self.calls.append(("sent", member, ok))
 
 
 async def test_pumps_requested_in_one_turn_run_once():
     host = Host()
     for _ in range(3):
         host.effects.request_pump()
-    assert not host.told, "in the next turn"
+    assert not host.calls, "the pump runs in the next turn"
     await asyncio.sleep(0)
-    assert host.told == ["pump"]
+    assert host.calls == ["pump"]
     host.effects.request_pump()
     await asyncio.sleep(0)
-    assert host.told == ["pump"] * 2
+    assert host.calls == ["pump"] * 2
 
 
 async def test_callbacks_of_finished_storage_work_run_at_once():
     host = Host()
-    host.effects.store(lambda: 7, host.told.append)
-    assert not host.told
+    host.effects.store(lambda: 7, host.calls.append)
+    assert not host.calls
     host.effects.request_pump()
     host.finish()
-    assert host.told == [7, "pump"]
+    assert host.calls == [7, "pump"]
     await asyncio.sleep(0)
-    assert host.told == [7, "pump"], "it was pumped already"
+    assert host.calls == [7, "pump"], "the pump has run already"
 
 
 async def test_a_bug_in_a_storage_callback_stops_the_node():
@@ -123,45 +123,47 @@ async def test_a_bug_in_a_storage_callback_stops_the_node():
 
     host.effects.store(lambda: 7, fail)
     host.finish()
-    assert host.told == [error]
+    assert host.calls == [error]
 
 
 async def test_a_flush_runs_in_the_background_and_close_waits_for_it():
     host = Host()
     may_end = threading.Event()
-    host.effects.flush(lambda: may_end.wait() and threading.current_thread().name, host.told.append)
+    host.effects.flush(
+        lambda: may_end.wait() and threading.current_thread().name, host.calls.append
+    )
     await asyncio.sleep(0)
     closing = asyncio.create_task(host.effects.close())
     await asyncio.sleep(0)
     assert not closing.done()
-    assert not host.told
+    assert not host.calls
     may_end.set()
     await closing
-    assert not host.told, "what comes after the end interests nobody"
+    assert not host.calls, "results after the end are dropped"
 
 
 async def test_a_flush_reports_its_result_to_the_driver_and_its_error_to_the_node():
     host = Host()
     done = asyncio.Event()
     host.effects.flush(
-        threading.current_thread, lambda thread: host.told.append(thread) or done.set()
+        threading.current_thread, lambda thread: host.calls.append(thread) or done.set()
     )
     await done.wait()
-    thread, pump = host.told
+    thread, pump = host.calls
     assert thread is not threading.current_thread()
     assert pump == "pump"
     error = OSError()
-    host.fail = lambda error: host.told.append(error) or done.set()
+    host.fail = lambda error: host.calls.append(error) or done.set()
 
     def fail() -> None:
         raise error
 
     done.clear()
-    host.effects.flush(fail, host.told.append)
+    host.effects.flush(fail, host.calls.append)
     await done.wait()
-    assert host.told[2:] == [error]
+    assert host.calls[2:] == [error]
     await asyncio.sleep(0)
-    assert not host.effects._background._tasks, "what is done is not kept"
+    assert not host.effects._background._tasks, "finished tasks are not kept"
 
 
 async def test_messages_are_sent_only_once_there_are_peers():
@@ -172,9 +174,9 @@ async def test_messages_are_sent_only_once_there_are_peers():
         host.effects.send_snapshot(BEAT, 1, 2)
         host.effects.peers = host
     sent = [("send", BEAT), ("first", frozenset({TWO})), ("snapshot", BEAT, 1, 2)]
-    assert host.told == sent
+    assert host.calls == sent
     await host.effects.close()
-    assert host.told == [*sent, "closed"]
+    assert host.calls == [*sent, "closed"]
 
 
 async def test_messages_of_peers_reach_the_driver():
@@ -184,11 +186,11 @@ async def test_messages_of_peers_reach_the_driver():
     host.receiver.stream_ended(TWO)
     host.receiver.handshake_done(TWO, "d2")
     host.receiver.snapshot_sent(TWO, ok=False)
-    assert host.told == [
+    assert host.calls == [
         ("seen", 5),
         ("received", BEAT),
         ("unreachable", 2),
-        ("hung up", 2),
+        ("stream ended", 2),
         ("met", 2, "d2"),
         ("sent", 2, False),
     ]
@@ -198,10 +200,10 @@ async def test_only_a_running_member_exchanges_beacons():
     host = Host()
     assert host.receiver.make_beacon() == b"from here"
     host.receiver.receive_beacon(TWO, b"from there")
-    assert host.told == [("beacon", 2, b"from there")]
+    assert host.calls == [("beacon", 2, b"from there")]
     host.is_running = False
     host.receiver.receive_beacon(TWO, b"too late")
-    assert len(host.told) == 1
+    assert len(host.calls) == 1
 
 
 async def test_a_malformed_beacon_is_refused_and_a_bug_stops_the_node():
@@ -209,10 +211,10 @@ async def test_a_malformed_beacon_is_refused_and_a_bug_stops_the_node():
     host.error = MessageMalformed("bad")
     with pytest.raises(MessageMalformed):
         host.receiver.receive_beacon(TWO, b"")
-    assert not host.told
+    assert not host.calls
     host.error = AssertionError("a bug")
     host.receiver.receive_beacon(TWO, b"")
-    assert host.told == [host.error]
+    assert host.calls == [host.error]
 
 
 async def test_a_broken_invariant_or_an_expulsion_stops_the_node():
@@ -221,7 +223,7 @@ async def test_a_broken_invariant_or_an_expulsion_stops_the_node():
     host.receiver.receive([BEAT])
     refusal = DirectoryUnknown("x")
     host.receiver.refused(refusal)
-    assert host.told == [("seen", 5), host.error, refusal]
+    assert host.calls == [("seen", 5), host.error, refusal]
 
 
 async def test_a_member_that_does_not_run_only_learns_that_others_run():
@@ -233,7 +235,7 @@ async def test_a_member_that_does_not_run_only_learns_that_others_run():
     host.receiver.snapshot_sent(TWO, ok=True)
     with pytest.raises(SnapshotBroken, match="stopping"):
         host.receiver.begin_snapshot(BEAT, "x")
-    assert host.told == ["called"]
+    assert host.calls == ["others running"]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -251,8 +253,8 @@ async def test_a_replaced_sender_leaves_an_incomplete_snapshot_to_the_next(is_wh
     sink = SealingSink(incoming, message, driver)
     if is_whole:
         assert await sink.finish() == 7
-        ((told, content),) = taken
+        ((calls, content),) = taken
         assert content is incoming
-        assert told.snapshot == Snapshot(meta, b"content")
+        assert calls.snapshot == Snapshot(meta, b"content")
     sink.abandon()
     assert done == [3], "completed" if is_whole else "detached"

@@ -10,7 +10,7 @@ class Work:
     """A worker, and its reports to the loop."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.reported: list[object] = []
         self.happened = asyncio.Event()
         self.marked = threading.Event()
         self.worker = StorageWorker(
@@ -18,14 +18,14 @@ class Work:
         )
 
     def _tell(self, what: object) -> None:
-        self.told.append((what, threading.current_thread().name))
+        self.reported.append((what, threading.current_thread().name))
         self.happened.set()
 
     def submit(self, work) -> None:
         self.worker.submit(work, self._tell)
 
     async def until(self, count: int) -> None:
-        while len(self.told) < count:
+        while len(self.reported) < count:
             self.happened.clear()
             await self.happened.wait()
 
@@ -37,7 +37,7 @@ async def test_work_runs_in_order_on_the_thread_and_is_reported_on_the_loop():
         work.submit(lambda number=number: names.append(threading.current_thread().name) or number)
     await work.until(3)
     here = threading.current_thread().name
-    assert work.told == [(0, here), (1, here), (2, here)]
+    assert work.reported == [(0, here), (1, here), (2, here)]
     assert names == ["storage-test"] * 3
     await asyncio.to_thread(work.worker.stop)
 
@@ -55,7 +55,7 @@ async def test_no_work_runs_after_a_failure():
     await work.until(1)
     await asyncio.to_thread(work.worker.stop)
     await asyncio.sleep(0)
-    assert [what for what, _ in work.told] == [error]
+    assert [what for what, _ in work.reported] == [error]
     assert not done
 
 
@@ -69,7 +69,7 @@ async def test_close_waits_for_all_submitted_work():
     may_end.set()
     await ending
     await work.until(2)
-    assert [what for what, _ in work.told] == [True, "last"]
+    assert [what for what, _ in work.reported] == [True, "last"]
 
 
 async def test_the_mark_is_synced_in_a_pause_and_busy_time_is_counted():
@@ -86,9 +86,9 @@ async def test_the_mark_is_synced_in_a_pause_and_busy_time_is_counted():
 
 def test_reports_to_a_closed_loop_are_dropped():
     loop = asyncio.new_event_loop()
-    done, told = [], []
+    done, reported = [], []
     worker = StorageWorker(loop, "storage-test", lambda: None, lambda _: None)
     loop.close()
-    worker.submit(lambda: done.append("work"), told.append)
+    worker.submit(lambda: done.append("work"), reported.append)
     worker.stop()
-    assert (done, told) == (["work"], [])
+    assert (done, reported) == (["work"], [])

@@ -199,7 +199,7 @@ async def test_few_unsent_bytes_are_buffered_in_the_kernel(listener):
             unsent = sender._transport.get_write_buffer_size()
             assert unsent <= HEAD_BYTES + PIECE_BYTES
             assert sender.is_full == (unsent > 0)
-        assert sender.is_full, "nobody has read the frame so far"
+        assert sender.is_full, "the frame was not read yet"
         sender.close()
 
 

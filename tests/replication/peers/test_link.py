@@ -53,14 +53,14 @@ class Timeouts:
 async def test_pauses_between_attempts_double_up_to_a_limit(monkeypatch):
     timeouts = Timeouts()
     monkeypatch.setattr(link.asyncio, "timeout", timeouts.timeout)
-    told = []
-    events = SimpleNamespace(unreachable=told.append)
+    reported = []
+    events = SimpleNamespace(unreachable=reported.append)
     one = PeerLink(MemberId(2), Channel(), None, None, events)
     await timeouts.enough.wait()
     await one.close()
     expected = [BACK_OFF_MIN_MS * 2**number for number in range(ATTEMPTS)]
     assert timeouts.seconds == [min(each, BACK_OFF_MAX_MS) / 1000 for each in expected]
-    assert told == [2] * ATTEMPTS
+    assert reported == [2] * ATTEMPTS
 
 
 class SlowWire:

@@ -244,7 +244,7 @@ def test_bytes_of_an_unfinished_frame_are_reported_with_the_leaders_term():
     reader.feed(last[:100])
     assert frames.leaders == [3, 3, 4]
     reader.feed(last[100:])
-    assert frames.leaders == [3, 3, 4], "a complete frame speaks for itself"
+    assert frames.leaders == [3, 3, 4], "a complete frame needs no sign of life"
     assert frames == [bytes(2 * PIECE_BYTES)]
 
 

@@ -94,7 +94,7 @@ async def refusal(channel, **other):
         call = PeerServiceStub(channel).Exchange(timeout=10)
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
             await call.write(pb.ExchangeRequest(hello=hello(**other)))
-            assert not isinstance(await call.read(), pb.ExchangeResponse), "let in"
+            assert not isinstance(await call.read(), pb.ExchangeResponse), "accepted"
         return await call.code(), await call.details()
 
 

@@ -103,7 +103,7 @@ def test_messages_that_are_not_urgent_share_one_delay(peer):
     assert peer.frames() == [[news(6)]]
     assert not peer.timers.armed
     assert peer.put(news(7))
-    assert len(peer.timers.armed) == 1, "the next moment begins"
+    assert len(peer.timers.armed) == 1, "the next delay begins"
 
 
 def test_an_urgent_message_takes_delayed_messages_along(peer):

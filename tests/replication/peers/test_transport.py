@@ -138,7 +138,7 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
         while not again.received:
             one.peers.send([beat(2)])
             await asyncio.sleep(0)
-    assert set(again.received) == {beat(2)}, "what was sent before is lost"
+    assert set(again.received) == {beat(2)}, "earlier messages are lost"
     await again.peers.close()
     await again.transport.stop()
     two.transport, two.peers = again.transport, again.peers
@@ -160,7 +160,7 @@ async def test_a_flipped_bit_ends_the_stream_which_then_reconnects(far, pair, ca
         while len(two.received) == 1:
             one.peers.send([beat(3)])
             await asyncio.sleep(0)
-    assert {*two.received[1:]} == {beat(3)}, "what was damaged is lost"
+    assert {*two.received[1:]} == {beat(3)}, "the damaged message is lost"
 
 
 async def test_messages_beyond_the_queue_of_a_slow_peer_are_reported_as_lost(pair):
@@ -352,7 +352,7 @@ async def test_an_interrupted_snapshot_continues_where_it_ended(pair):
     await one.until(lambda: one.sent == [True])
     assert two.snapshot == content.content
     assert two.begun == [0, 2 << 20]
-    assert content.reads.count(0) == 1, "nothing is sent twice that has arrived"
+    assert content.reads.count(0) == 1, "pieces that arrived are not sent again"
 
 
 async def test_a_snapshot_is_sent_to_several_peers_at_once(pair, tmp_path):

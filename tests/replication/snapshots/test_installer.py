@@ -24,7 +24,7 @@ ANNOUNCED = Message(MessageKind.STORAGE_APPEND, snapshot=Snapshot(META, b"conten
 HARD_STATE = HardState(Term(5), MemberId(0), LogIndex(100))
 
 DURABLE_STEPS = [("noted", META, HARD_STATE), "switched", ("log replaced", META)]
-STEPS_IN_USE = ["in use", ("shown", META), "replies released", ("told", META)]
+STEPS_IN_USE = ["in use", ("shown", META), "replies released", ("reported", META)]
 CLEANING = ["old state removed", "content removed", "room for the next", "pump"]
 
 
@@ -52,7 +52,7 @@ class Surroundings:
             flush=lambda work, then: then(work()),
             request_pump=lambda: note("pump"),
         )
-        listener = SimpleNamespace(installed=lambda meta: note(("told", meta)))
+        listener = SimpleNamespace(installed=lambda meta: note(("reported", meta)))
         self.staged = SimpleNamespace(
             switch=lambda: note("switched"),
             adopt=self._adopt,

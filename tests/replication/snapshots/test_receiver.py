@@ -29,7 +29,7 @@ class Surroundings:
         self.incoming = SimpleNamespace(
             name="s", close=lambda: note("closed"), seal=lambda: note("sealed")
         )
-        core = SimpleNamespace(commit_index=LogIndex(10), step=lambda _: note("told the core"))
+        core = SimpleNamespace(commit_index=LogIndex(10), step=lambda _: note("reported the core"))
 
         def build(index: int, _chunks: object) -> None:
             note(f"built {index}")
@@ -62,7 +62,7 @@ class Surroundings:
         return self.done
 
 
-BUILT = ["sealed", "built 11", "staged", "told the core", "pumped"]
+BUILT = ["sealed", "built 11", "staged", "reported the core", "pumped"]
 
 
 @pytest.mark.parametrize("index", [9, 10])
@@ -79,7 +79,7 @@ def test_a_state_that_the_core_refuses_is_removed():
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "reported"),
     [
         (SnapshotBroken("it is cut off"), "it is cut off"),
         (
@@ -88,9 +88,9 @@ def test_a_state_that_the_core_refuses_is_removed():
         ),
     ],
 )
-def test_an_unusable_snapshot_is_removed_and_reported_to_the_sender(failure, told):
+def test_an_unusable_snapshot_is_removed_and_reported_to_the_sender(failure, reported):
     done = Surroundings(failure=failure).receive(11)
-    assert done == ["sealed", "built 11", "removed", "forgotten", f"done: {told}"]
+    assert done == ["sealed", "built 11", "removed", "forgotten", f"done: {reported}"]
 
 
 def test_a_failed_disk_stops_the_node_and_does_not_blame_the_snapshot():

@@ -100,7 +100,7 @@ class Bench:
 def test_a_snapshot_may_be_newer_than_announced_and_never_older():
     bench = Bench()
     assert bench.announce(2) == 100
-    assert bench.effects.sent == [], "it is opened beside the loop"
+    assert bench.effects.sent == [], "the snapshot is opened outside the event loop"
     bench.effects.settle()
     (content,) = bench.machine.opened
     assert bench.effects.sent == [(2, 105, content)]
@@ -111,7 +111,7 @@ def test_followers_share_a_snapshot_and_the_last_one_releases_it():
     bench.announce(2)
     bench.effects.settle()
     bench.machine.snapshot_index = LogIndex(900)
-    assert bench.announce(3) == 105, "what is announced is what will be sent"
+    assert bench.announce(3) == 105, "the announced snapshot is the open one"
     (content,) = bench.machine.opened
     assert [sent[2] for sent in bench.effects.sent] == [content, content]
     bench.source.ended(MemberId(2))
@@ -156,7 +156,7 @@ def test_the_log_behind_a_snapshot_is_needed_until_all_transfers_end():
     assert bench.source.needed_from() is None
     bench.announce(2)
     assert bench.source.needed_from() == 100
-    assert bench.storage.memberships.floor == 100, "its membership must not be forgotten meanwhile"
+    assert bench.storage.memberships.floor == 100, "its membership must be kept meanwhile"
     bench.effects.settle()
     assert bench.source.needed_from() == 105
     assert bench.storage.memberships.floor is None

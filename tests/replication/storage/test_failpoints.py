@@ -81,7 +81,7 @@ def test_an_injected_failure_raises_the_error_of_a_real_disk(tmp_path, action, n
     with pytest.raises(OSError, match=r"failpoint mark\.before_write") as failure:
         file.write(0, b"x")
     assert failure.value.errno == number
-    assert file.read(0, 1) == b"", "before the step is before it"
+    assert file.read(0, 1) == b"", "the failpoint fires before the write"
     file.write(0, b"x")
     file.close()
 

@@ -161,7 +161,7 @@ def test_a_crash_while_the_pointer_changes_leaves_the_old_or_the_new_state(name,
         fate.disk.recover()
         generation = read_checked(fate.disk, POINTER)["generation"]
         if name == "pointer.after_sync_directory":
-            assert generation == 2, "it said that it was done"
+            assert generation == 2, "the switch was reported as done"
         elif not has_its_name(name):
             assert generation == 1
         else:

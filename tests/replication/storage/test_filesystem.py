@@ -34,7 +34,7 @@ def test_a_directory_is_created_with_its_parents_each_name_durable(fs, synced, t
     assert (tmp_path / "data/raft-0/log").is_dir()
     assert synced == ["data/raft-0", "data"]
     fs.make_directory("raft-0/log")
-    assert synced == ["data/raft-0", "data"], "what is there needs nothing"
+    assert synced == ["data/raft-0", "data"], "an existing directory needs no sync"
 
 
 def test_a_file_is_written_completely_although_the_system_writes_in_parts(fs, monkeypatch):
@@ -76,7 +76,7 @@ def test_files_are_created_renamed_and_removed(fs):
     file.close()
     assert fs.read("d/b") == b"a!"
     fs.create("d/b").close()
-    assert fs.read("d/b") == b"", "created anew"
+    assert fs.read("d/b") == b"", "the file was created again"
     fs.remove("d/b")
     fs.sync_directory("d")
     assert fs.names("d") == []

@@ -343,7 +343,7 @@ def test_a_snapshot_replaces_the_log(log):
     log.append(entry(501, 4))
     assert len(log.segments) == 1
     assert (log.storage.beyond(log.end() - 1), log.storage.beyond(log.end())) == (501, 500)
-    assert log.storage.trim_start(LogIndex(501)) is None, "nothing of the old log is left"
+    assert log.storage.trim_start(LogIndex(501)) is None, "no entry of the old log is left"
     log.open(applied=500)
     assert log.read() == [entry(501, 4)]
     assert log.storage.view.term(500) == 4
@@ -387,7 +387,9 @@ def test_records_that_are_not_proven_synced_are_rewritten(log):
     log.append_each(2, 300)
     proven = log.segments[:-1]
     log.storage.close(HardState(1, 0, 1))
-    assert log.renewed_by_open() == set(log.segments) - set(proven), "the newest always is"
+    assert log.renewed_by_open() == set(log.segments) - set(proven), (
+        "the newest membership is always kept"
+    )
     log.forget_mark()
     assert log.renewed_by_open() == set(log.segments)
     assert log.storage.view.last_index() == 300

@@ -185,7 +185,7 @@ def test_nothing_is_written_while_a_snapshot_is_being_installed(disk):
     disk.writer.put(installing)
     disk.writer.put(write(101, 101, reply_to=[2]))
     disk.writer.advance()
-    assert disk.writer.next_snapshot is None, "the batch before comes first"
+    assert disk.writer.next_snapshot is None, "the earlier batch comes first"
     assert disk.writer.holds_snapshot("name")
     assert not disk.writer.holds_snapshot("another")
     disk.sync()

@@ -15,7 +15,7 @@ def test_recent_entries_are_limited_by_number_and_by_size():
         assert index - recent.first < 10
     first = recent.first
     recent.drop_before(LogIndex(first - 2))
-    assert recent.first == first, "what is gone already takes nothing with it"
+    assert recent.first == first, "dropping removed entries changes nothing"
     recent.append(entry(100, data=b"x" * 5000))
     assert recent.first == 100
     recent.cut_after(LogIndex(50))

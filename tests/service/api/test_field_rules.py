@@ -144,10 +144,10 @@ def own_name(field):
     return f"{field.containing_type.name}.{field.name}"
 
 
-def name_told(told, path):
+def reported_name(reported, path):
     """Return the name under which a refusal reports a path: its own name or that of a parent."""
     whole = spelled(path)
-    return max((name for name in told if whole.startswith(name)), key=len, default=None)
+    return max((name for name in reported if whole.startswith(name)), key=len, default=None)
 
 
 def test_each_field_of_the_contract_has_a_rule():
@@ -181,7 +181,7 @@ async def furnished(tmp_path):
         assert parts(node) == before
 
 
-async def told_of(node, method, request):
+async def violations_of(node, method, request):
     index, digest = node.queue.applied_index, node.queue.digest()
     error = await refusal(node, method.name, request.SerializeToString())
     # Refusals of the queue itself are in the log.
@@ -194,22 +194,25 @@ async def test_each_field_out_of_range_is_named_with_its_value(furnished):
     for method, path in CASES:
         field = path[-1]
         for value in forbidden(field):
-            told = await told_of(furnished, method, request_with(method, path, value))
-            name = name_told(told, path)
-            assert name is not None, (method.name, spelled(path), value, told)
+            reported = await violations_of(furnished, method, request_with(method, path, value))
+            name = reported_name(reported, path)
+            assert name is not None, (method.name, spelled(path), value, reported)
             own = own_name(field)
             if name == spelled(path) and isinstance(value, int) and own not in OUT_OF_PLACE:
-                assert str(value) in told[name], (method.name, name, value, told)
+                assert str(value) in reported[name], (method.name, name, value, reported)
 
 
 async def test_each_scalar_list_that_is_too_long_is_named_with_its_length(furnished):
     for method, path in CASES:
         items = list_of_too_many(path[-1])
         if items is not None:
-            told = await told_of(furnished, method, request_with(method, path, *items))
-            name = name_told(told, path)
-            assert name is not None, (method.name, spelled(path), told)
-            assert "more than" in told[name] or "not 1 to" in told[name], (method.name, told)
+            reported = await violations_of(furnished, method, request_with(method, path, *items))
+            name = reported_name(reported, path)
+            assert name is not None, (method.name, spelled(path), reported)
+            assert "more than" in reported[name] or "not 1 to" in reported[name], (
+                method.name,
+                reported,
+            )
 
 
 async def test_each_message_list_that_is_too_long_is_named_with_its_length(furnished):
@@ -219,12 +222,12 @@ async def test_each_message_list_that_is_too_long_is_named_with_its_length(furni
             if is_of_others or (path[-1].name == "depends_on" and method.name != "PutTasks"):
                 continue
             most, item = MESSAGES_MAX[own_name(path[-1])]
-            told = await told_of(
+            reported = await violations_of(
                 furnished, method, request_with(method, path, *[item] * (most + 1))
             )
-            name = name_told(told, path)
-            assert name is not None, (method.name, spelled(path), told)
-            assert str(most + 1) in told[name], (method.name, told)
+            name = reported_name(reported, path)
+            assert name is not None, (method.name, spelled(path), reported)
+            assert str(most + 1) in reported[name], (method.name, reported)
 
 
 async def test_each_map_with_an_invalid_entry_is_named(furnished):
@@ -233,9 +236,13 @@ async def test_each_map_with_an_invalid_entry_is_named(furnished):
             if method.name in NOT_CALLED:
                 continue
             for value in MAPS[own_name(path[-1])]:
-                told = await told_of(furnished, method, request_with(method, path, value))
+                reported = await violations_of(furnished, method, request_with(method, path, value))
                 whole = f"{spelled(path[:-1])}.{path[-1].name}".lstrip(".")
-                assert any(name.startswith(whole) for name in told), (method.name, whole, told)
+                assert any(name.startswith(whole) for name in reported), (
+                    method.name,
+                    whole,
+                    reported,
+                )
 
 
 async def test_each_invalid_field_in_a_batch_is_named_with_its_operation(furnished):
@@ -244,17 +251,21 @@ async def test_each_invalid_field_in_a_batch_is_named_with_its_operation(furnish
         for path in paths_of(method.input_type):
             for value in forbidden(path[-1]):
                 one = {operation.name: request_with(method, path, value)}
-                told = await told_of(furnished, batch, pb.ExecuteBatchRequest(operations=[one]))
+                reported = await violations_of(
+                    furnished, batch, pb.ExecuteBatchRequest(operations=[one])
+                )
                 whole = (OPERATIONS, operation, *path)
-                assert name_told(told, whole) is not None, (spelled(whole), value, told)
+                assert reported_name(reported, whole) is not None, (spelled(whole), value, reported)
 
 
 async def test_each_invalid_field_of_a_stream_message_is_named(furnished):
     subscribe = METHODS["Subscribe"]
     for path in OF_STREAMS:
         for value in forbidden(path[-1]):
-            told = await told_of(furnished, subscribe, request_with(subscribe, path, value))
-            assert name_told(told, path) is not None, (spelled(path), value, told)
+            reported = await violations_of(
+                furnished, subscribe, request_with(subscribe, path, value)
+            )
+            assert reported_name(reported, path) is not None, (spelled(path), value, reported)
 
 
 async def test_each_text_that_is_not_utf_8_is_refused(furnished):

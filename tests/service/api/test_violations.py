@@ -137,7 +137,7 @@ CASES = {
             "operations[1].kick.delay_ms": "-1 is less than 0",
         },
     ),
-    "what is too large is told beside what is wrong": (
+    "what is too large is reported beside what is wrong": (
         "PutTasks",
         puts({"type": LONG, "headers": {"h": b"x" * 9000}}, {"headers": {"h": b"x" * 9000}}),
         {
@@ -331,10 +331,10 @@ async def test_all_faults_of_a_request_are_reported_at_once_and_nothing_changes(
         before = parts(node)
         error = await refusal(node, method, request.SerializeToString())
         assert reason_of(error) == "INVALID_FIELD", name
-        told = {one.field: one.description for one in bad_request(error).field_violations}
-        assert told.keys() == expected.keys(), name
+        reported = {one.field: one.description for one in bad_request(error).field_violations}
+        assert reported.keys() == expected.keys(), name
         for field, words in expected.items():
-            assert words in told[field], (name, field, told[field])
+            assert words in reported[field], (name, field, reported[field])
         assert parts(node) == before, name
 
 
@@ -356,8 +356,8 @@ async def test_a_common_field_is_checked_together_with_all_others(node, field, w
     for method in having:
         request = GetMessageClass(method.input_type)(**wrong)
         error = await refusal(node, method.name, request.SerializeToString())
-        told = {one.field.partition(".")[0] for one in bad_request(error).field_violations}
-        assert field in told, method.name
+        reported = {one.field.partition(".")[0] for one in bad_request(error).field_violations}
+        assert field in reported, method.name
 
 
 async def test_a_refused_item_reports_all_of_its_faults(node):

@@ -83,7 +83,7 @@ def test_a_former_leader_follows_a_new_one_with_a_slightly_lower_time(clock, mon
     monotonic.ms += 10_000
     assert clock.now_ms() == 410_000
     clock.heard(409_990)
-    assert clock.now_ms() == 410_000, "not below what was told"
+    assert clock.now_ms() == 410_000, "not below a time that was given out"
     monotonic.ms += 20
     clock.heard(410_010)
     assert clock.now_ms() == 410_010

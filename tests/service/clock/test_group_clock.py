@@ -22,7 +22,7 @@ def started(**ahead_ms):
 def test_a_new_group_starts_with_the_wall_clocks_of_a_majority():
     time, (one, two, three) = group(m1=HOUR_MS)
     assert not one.lead(1)
-    assert not one.lead(1, two), "they disagree, and the third may still come"
+    assert not one.lead(1, two), "two clocks disagree, and the third may still arrive"
     assert one.lead(1, three)
     assert one.clock.now_ms() == WALL_MS
     assert one.clock.started_by == AGREED
@@ -57,7 +57,7 @@ def test_a_starting_leader_with_a_wrong_wall_clock_asks_the_others(ahead_ms):
     three.ahead_ms = ahead_ms
     time.ms += 60_000
     three.applied_ms = WALL_MS
-    assert not three.lead(2), "nobody was heard"
+    assert not three.lead(2), "no beacon has arrived"
     assert three.lead(2, two)
     assert three.clock.started_by == ESTIMATED
     assert WALL_MS + 59_900 <= three.clock.now_ms() <= WALL_MS + 60_000
@@ -107,7 +107,7 @@ def test_two_wrong_clocks_of_three_never_move_time_ahead_of_the_right_one(ahead_
     one, two, _ = members
     one.ahead_ms = ahead_ms
     time.ms += HOUR_MS
-    assert not one.lead(2, two), "the third may come and decide"
+    assert not one.lead(2, two), "the third clock may arrive and decide"
     assert one.lead(2, two, waits_for_all=False)
     assert one.clock.started_by == LEAST
     assert one.clock.now_ms() == WALL_MS + passed_ms
@@ -211,7 +211,7 @@ def test_stopped_members_do_not_count():
     time.ms += BEACON_AGE_MS_MAX + 1
     members[0].clock.compare()
     assert members[0].clock.agreed_offset_ms is None
-    assert members[1].clock.wall_deviation_ms is None, "what the leader told is too old"
+    assert members[1].clock.wall_deviation_ms is None, "the leader's beacon is too old"
     members[0].exchange(members[1])
     members[0].clock.compare()
     assert members[0].clock.agreed_offset_ms == 0

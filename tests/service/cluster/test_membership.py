@@ -75,7 +75,7 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     # Any member accepts the call.
     follower = three.followers[0]
     new = await start(three, joiner_in(three, tmp_path, "n7", follower.server.config.listen))
-    assert new.server.node.config.member_id == 4, "the number follows on the highest so far"
+    assert new.server.node.config.member_id == 4, "the id follows the highest one so far"
     assert (await suffrage(three.leader))["n7"] == cluster_pb.Member.LEARNER
     member = await promote(follower, "n7")
     assert (member.suffrage, member.joined) == (cluster_pb.Member.VOTER, True)
@@ -122,7 +122,7 @@ async def test_an_operator_may_add_a_member_before_its_node_starts(three, tmp_pa
     first = (await three.followers[0].cluster.AddMember(adding("n7", peer, client))).member
     assert (first.id, first.joined) == (4, False)
     again = (await three.followers[1].cluster.AddMember(adding("n7", peer, client))).member
-    assert again.id == 4, "asked again, it is the same member"
+    assert again.id == 4, "a repeated request gets the same member"
     # No node has joined yet.
     promotion = cluster_pb.PromoteMemberRequest(name="n7")
     assert await refused(three.leader.cluster.PromoteMember(promotion)) == "NODE_BEHIND"
@@ -167,7 +167,7 @@ async def test_a_repeated_request_gets_its_first_answer(three):
         again = (await node.cluster.AddMember(addition)).member
         assert (again.id, again.name, again.suffrage) == (4, "n7", cluster_pb.Member.LEARNER)
         assert again.id == added.id
-    assert three.leader.server.node.roster == roster, "nothing was done again"
+    assert three.leader.server.node.roster == roster, "no change was repeated"
     # Other request ids are other requests.
     another = cluster_pb.RemoveMemberRequest(name="n7", request_id="r2")
     assert await refused(three.leader.cluster.RemoveMember(another)) == "MEMBER_NOT_FOUND"

@@ -211,7 +211,7 @@ async def test_a_leader_with_a_wrong_wall_clock_transfers_leadership_to_a_right_
         await bench.checks(TRANSFER_AFTER_CHECKS - 1)
         assert bench.transfers == []
         await bench.checks()
-    assert bench.transfers == [3], "whose log is the longest"
+    assert bench.transfers == [3], "the target has the longest log"
     assert [line["log_level"] for line in logs] == ["error", "warning"]
     assert logs[0]["ahead_ms"] == HOUR_MS
 

@@ -133,13 +133,13 @@ def test_changes_are_collected_by_number_and_by_time(tmp_path):
     machine = machine_in(tmp_path / "state", clock, entries=3)
     entries = story()
     machine.apply(entries[:1])
-    assert machine.flush_durably() == 1, "from the first entry on there is a state to give away"
+    assert machine.flush_durably() == 1, "a snapshot exists from the first entry on"
     machine.apply(entries[1:3])
     assert machine.flush_durably() == 1
     machine.apply(entries[3:4])
     assert machine.flush_durably() == 4
     machine.apply(entries[4:5])
-    assert machine.flush_durably() == 5, "a newcomer needs a snapshot that names it"
+    assert machine.flush_durably() == 5, "a joining member needs a snapshot that names it"
     clock.time_ms = 1_000
     machine.apply(entries[5:6])
     assert machine.flush_durably() == 6
@@ -226,7 +226,7 @@ def test_few_changes_are_written_after_a_while(tmp_path):
     assert machine.snapshot_index == 8
     clock.time_ms = 1_999
     machine.apply(puts(9, 9, 1))
-    assert machine.snapshot_index == 8, "the span begins anew with each collection"
+    assert machine.snapshot_index == 8, "the interval restarts with each collection"
     machine.abandon()
 
 
@@ -249,7 +249,7 @@ def test_a_snapshot_makes_an_equal_replica(tmp_path):
     heard = []
     second.listen(heard.append)
     staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
-    assert second.applied_index == 0, "the old state serves on"
+    assert second.applied_index == 0, "the old state is still used"
     staged.switch()
     assert second.applied_index == 0
     staged.adopt()
@@ -337,7 +337,7 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
     # The files of the sender are damaged, which is no reason for this node to stop.
     with pytest.raises(SnapshotDamaged, match="cannot be opened"):
         machine.stage_snapshot(LogIndex(3), [whole.replace(b"leveldb", b"levelDB")])
-    assert len(list(machine._directory._path.glob("0*"))) == 1, "nothing of it takes room"
+    assert len(list(machine._directory._path.glob("0*"))) == 1, "no file of the snapshot is left"
     assert machine.queue.digest() == before
     assert machine.applied_index == 6
     snapshot.close()

@@ -72,7 +72,7 @@ async def test_a_member_that_was_cut_off_catches_up_again(bench, leader, term):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered()
     await bench.hears_of(NO_MEMBER, 1)
-    assert len(bench.node.reads) == 1, "there is nobody to ask"
+    assert len(bench.node.reads) == 1, "there is no leader to ask"
     await bench.hears_of(leader, term)
     assert not bench.leadership.is_caught_up
     assert bench.phases.phase is NodePhase.WAITING

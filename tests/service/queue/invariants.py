@@ -19,7 +19,7 @@ def check_tasks(state):
             check_task(state, task)
             taken += task.state is State.TAKEN
     within_reach = [task for task in state.leases.values() if task.tube.name in state.tubes]
-    assert len(within_reach) == taken, "every lease is of a task that is taken"
+    assert len(within_reach) == taken, "every lease belongs to a TAKEN task"
     for session in state.sessions.values():
         for token in session.held:
             assert state.leases[token].session is session, "a session holds only its own leases"
@@ -28,7 +28,7 @@ def check_tasks(state):
 def check_task(state, task):
     """Assert the invariants of one task."""
     is_taken = task.state is State.TAKEN
-    assert (task.token > 0) is is_taken, "a token is 0 unless the task is taken"
+    assert (task.token > 0) is is_taken, "the token is 0 unless the task is TAKEN"
     if is_taken:
         assert state.leases[task.token] is task
         assert task.session is None or task.token in task.session.held

@@ -91,7 +91,7 @@ def test_deadlines_of_a_dropped_tube_use_a_small_part_of_the_limit():
     node.put(1, delay_ms=11)
     node.do(0, DropTube("old"))
     node.do(11)
-    assert node.counts() == {State.DELAYED: 1}, "sixteen are looked at for each that may fire"
+    assert node.counts() == {State.DELAYED: 1}, "16 deadlines are examined for each that may fire"
     node.do(11)
     assert node.counts() == {State.READY: 1}
 

@@ -115,7 +115,7 @@ def test_buried_tasks_above_a_lowered_limit_are_removed_in_steps(is_reopened):
     assert [event.task_id for event in events_of_kind(node, 8)] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert node.queue.next_deadline_ms() is None
     node.do(UpdateTube("mail", TubeOptions(buried_max=0), ["buried_max"]))
-    assert len(events_of_kind(node, 8)) == 8, "0 is no bound"
+    assert len(events_of_kind(node, 8)) == 8, "0 means no limit"
 
 
 def test_a_dropped_tube_has_no_buried_tasks_to_remove():

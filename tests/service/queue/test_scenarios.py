@@ -38,7 +38,7 @@ def collected(store):
         holders = (*state.tubes.values(), *(tube for tube, _ in state.removals.values()))
         bodies = [task.body or b"" for tube in holders for task in tube.tasks.values()]
         assert state.resident_bytes == sum(map(len, bodies))
-        assert len([*queue.collect_writes()]) <= 1, "written already, but for what always is"
+        assert len([*queue.collect_writes()]) <= 1, "all changes were written already"
         return queue
 
     return between

@@ -20,7 +20,7 @@ def test_a_switch_makes_the_new_database_the_current_one(tmp_path):
     fresh = directory.fresh()
     make(fresh)
     assert StateDirectory(tmp_path, "c", 1).current == old
-    assert not fresh.exists(), "what was not switched to is removed at the next start"
+    assert not fresh.exists(), "a database that was never current is removed at the next start"
     fresh = directory.fresh()
     make(fresh)
     directory.switch()

@@ -47,7 +47,9 @@ def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
     snapshot = RocksSnapshot(7, place / "frozen")
     store.write([(b"later", b"x")])
     content = content_of(snapshot)
-    assert content == content_of(snapshot, size), "the same whatever the pieces"
+    assert content == content_of(snapshot, size), (
+        "the content does not depend on the sizes of the pieces"
+    )
     build(place / "b", (content[at : at + size] for at in range(0, len(content), size)))
     assert everything(place / "b") == sorted(pairs.items())
     snapshot.close()

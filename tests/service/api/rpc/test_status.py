@@ -59,6 +59,6 @@ def test_violations_beyond_the_limit_are_counted():
     assert status.details[0].Unpack(info)
     assert dict(info.metadata) == {"a": "b", "violations": "10000"}
     assert status.details[1].Unpack(detail)
-    told = [(one.field, one.description) for one in detail.field_violations]
-    assert told == violations[: len(told)]
-    assert len(told) > 80
+    reported = [(one.field, one.description) for one in detail.field_violations]
+    assert reported == violations[: len(reported)]
+    assert len(reported) > 80

@@ -40,7 +40,7 @@ async def test_a_tube_that_is_not_applied_yet_is_found_after_a_barrier():
     await known(reading).check_tubes(["late"])
     assert reading.barriers == 1
     await known(reading).check_tubes(["late"])
-    assert reading.barriers == 1, "what is there needs none"
+    assert reading.barriers == 1, "a known tube needs no barrier"
 
 
 async def test_a_tube_that_is_missing_after_a_barrier_is_refused():

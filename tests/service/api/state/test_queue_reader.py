@@ -60,7 +60,7 @@ async def test_the_age_counts_from_the_request_of_the_confirmation():
     await here.freshness.barrier()
     here.now_ms += 30
     assert await here.reads_within(100)
-    assert here.asked == 2, "what was asked 110 ms ago proves nothing about the last 100"
+    assert here.asked == 2, "a request from 110 ms ago does not confirm the last 100 ms"
 
 
 async def test_a_late_confirmation_does_not_replace_a_younger_one():

@@ -108,7 +108,7 @@ async def test_taken_tasks_and_their_holders_are_listed(node):
     await take(node, tasks_max=1, session_id=session_id)
     (task,) = (await listed(node, "emails", filter="state = TAKEN")).tasks
     assert session_id.startswith(task.session_id)
-    assert task.session_id != session_id, "who knows the whole id may act for the session"
+    assert task.session_id != session_id, "the whole id would let its reader act for the session"
     sessions = await node.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
     assert [(one.name, one.taken) for one in sessions.sessions] == [("anna", 1)]
 
@@ -142,7 +142,7 @@ async def test_empty_peeks_and_takes_are_counted_and_logged(node):
     before = await looks(node)
     assert before == {"mail": (0, 2, 2), "fax": (2, 0, 0), "": (2, 2, 2)}
     await node.server.components.housekeeping.log_calls()
-    assert await looks(node) == before, "what was told is not counted twice"
+    assert await looks(node) == before, "logged counts are not counted twice"
     (mail,) = node.queue.statistics(["mail"])
     assert mail.calls.noted[CountedOperation.PEEK] == 2
     (again,) = (await statistics(node, "mail")).tubes

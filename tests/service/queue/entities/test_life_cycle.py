@@ -330,7 +330,9 @@ def test_the_end_of_a_session_signals_the_tubes_of_its_tasks():
 def test_a_revoked_group_signals_the_tubes_of_its_tasks():
     stage = Stage(State.HELD, concurrency=1)
     stage.do(StartGroup("group"), Take(["tube"], SESSION), Put("tube", [NewTask(b"", 0)]))
-    assert signalled_tubes(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, "by the start"
+    assert signalled_tubes(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, (
+        "signalled by the start"
+    )
     assert not stage.queue.has_ready("tube")
     assert signalled_tubes(stage.queue, CancelGroup("group", revoke=True), stage.do) == {"tube"}
     assert stage.queue.has_ready("tube")
@@ -360,7 +362,7 @@ def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
     stage.do(Put("other", [NewTask(b"", 0)]), Put("tube", [held]), Take(["other"]))
     assert stage.state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
     foreseen = stage.queue.could_be_ready([end], 1_000)
-    assert ("tube" in foreseen) is isinstance(end, Settle), "so that it is taken in the same entry"
+    assert ("tube" in foreseen) is isinstance(end, Settle), "the leader predicts the ready task"
     signalled = signalled_tubes(stage.queue, end, stage.do)
     assert stage.state() is LIFE_CYCLE[State.HELD, operation]
     assert ("tube" in signalled) is (operation is not Operation.DEPENDENCY_FAILED)

@@ -101,7 +101,7 @@ def test_a_sub_queue_is_barred_until_it_is_readmitted_even_if_late(rates):
     assert rates.due_ms() == 1_100
     assert rates.due(1_099, 9) == []
     assert rates.due(5_000, 9) == ["a"]
-    assert not rates.allows("a"), "its time has come, but nobody has said so"
+    assert not rates.allows("a"), "the time has come, but the sub-queue was not readmitted"
     rates.readmit("a", 5_000)
     assert rates.allows("a")
 
@@ -150,7 +150,7 @@ def test_stored_buckets_are_loaded(store, rates):
     again.restore()
     assert list(again.digest_parts(60)) == list(rates.digest_parts(60))
     assert again.due_ms() == rates.due_ms() == 130
-    assert list(again._buckets) == ["b", "a", ""], "the one not used for longest first"
+    assert list(again._buckets) == ["b", "a", ""], "the least recently used one comes first"
 
 
 def test_a_full_bucket_equals_a_missing_one(rates):

@@ -163,7 +163,7 @@ def test_a_retry_policy_is_consistent_with_itself_and_its_tube():
     assert at_fault(retry=last) == ["retry.exhausted"]
     assert at_fault(retry=last, dead_letter_tube="letters") == []
     assert refusal_of_retry(last, None, "retry") is None, (
-        "whether a task's tube has one is not known"
+        "the dead-letter tube of a task's tube is not known here"
     )
 
 

@@ -358,7 +358,7 @@ def test_a_silent_consumer_is_removed():
     node.reopen()
     assert not any(b"reader" in key for key in node.store.pairs)
     node.do(commit({0: 0}))
-    assert node.queue.held_back() == {0: 0}, "it begins anew"
+    assert node.queue.held_back() == {0: 0}, "its position starts again"
 
 
 def test_positions_outside_the_feed_are_refused():
@@ -389,7 +389,7 @@ def test_the_number_of_consumers_is_limited():
     assert isinstance(third, Refusal)
     assert third.reason is Reason.LIMIT_REACHED
     (third,) = queue.apply(3, 5, [commit({0: 0}, "c")])
-    assert third.count == 1, "the others were not heard of for their time"
+    assert third.count == 1, "the other consumers have expired"
 
 
 def test_trimming_by_age_waits_for_consumers_but_trimming_by_size_does_not():

@@ -39,7 +39,7 @@ class Node:
 def test_a_group_shows_why_its_end_task_was_refused():
     node = Node()
     (refused,) = node.do(CreateGroup("g", GroupTask("plain", b"end")))
-    assert refused.reason is Reason.INVALID_FIELD, "what is known to be unfit is refused at once"
+    assert refused.reason is Reason.INVALID_FIELD, "an unsupported end task is refused at once"
     node.do(CreateGroup("g", GroupTask("timed", b"end")))
     node.do(DropTube("timed"), CreateTube("timed", TubeKind.FIFO, TubeOptions()), StartGroup("g"))
     group = node.group("g")

@@ -168,7 +168,7 @@ def test_the_next_task_takes_over_capacity_and_key_of_the_last_one():
     assert node.run() == PUT
     assert node.there("mail") == [2]
     node.update(capacity_bytes=1)
-    assert node.run() == PUT, "a tube whose bound was lowered takes what adds nothing"
+    assert node.run() == PUT, "a tube above its lowered capacity accepts a task that adds no bytes"
     assert node.there("mail") == [3]
 
 

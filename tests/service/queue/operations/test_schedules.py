@@ -39,7 +39,7 @@ def test_only_a_new_pattern_and_the_end_of_a_pause_restart_the_count():
     assert node.since() == 100, "it was not paused"
     node.update(300, paused=True)
     node.update(400, paused=True)
-    assert node.since() == 100, "it is paused still"
+    assert node.since() == 100, "the schedule is still paused"
     assert node.queue.schedule("s").next_ms == 500
     node.update(500)
     assert node.since() == 500
@@ -52,7 +52,7 @@ def test_times_are_put_once_in_order_and_within_their_run():
     node = Node()
     slots = [ScheduledTime(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
     (result,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))
-    assert result.count == 2, "what is done, and what is not due, is left out"
+    assert result.count == 2, "earlier times and later times are left out"
     assert node.queue.schedule("s").done_ms == 300
     (again,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))
     assert again.count == 0

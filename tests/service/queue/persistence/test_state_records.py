@@ -133,4 +133,4 @@ def test_every_part_of_the_state_is_in_the_digest():
             lambda thing=thing, name=name, before=before: setattr(thing, name, before),
         ), name
     held = dict(session.held)
-    assert changed(session.held.clear, lambda: session.held.update(held)), "what is held"
+    assert changed(session.held.clear, lambda: session.held.update(held)), "the HELD tasks"

@@ -204,7 +204,7 @@ def test_a_run_of_a_schedule_names_its_tube(node):
     assert result.count == 1
     (there,) = node.queue.list_tasks("mail", (), 0, 9)
     node.do(Move("mail", ByIds([there.id]), "few"))
-    assert node.could(run) == ["few", "mail"], "there the task before may have to go"
+    assert node.could(run) == ["few", "mail"], "the last task may be removed there"
 
 
 def test_due_deadlines_name_their_tubes(node):

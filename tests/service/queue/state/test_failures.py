@@ -56,7 +56,7 @@ def test_the_oldest_records_are_removed_at_the_limit():
     node.fail(9)
     node.fail(9)
     node.reopen()
-    assert failures.of_key(tube, ("1",)) is None, "its record is gone"
+    assert failures.of_key(tube, ("1",)) is None, "the record was removed"
     assert sum(key[:1] == b"e" for key in node.store.pairs) == 3 + 3 + 1
 
 

@@ -88,7 +88,7 @@ def test_the_oldest_ready_task_of_all_tubes_is_known_as_tubes_fill_and_empty():
     node.apply(DropTube("b"))
     assert node.total().oldest_ready_ms == 4_000, "c is next"
     node.apply(TruncateTube("c"))
-    assert node.total().oldest_ready_ms == 5_000, "what came to a later"
+    assert node.total().oldest_ready_ms == 5_000, "a task that was put later"
     node.take_and_ack("a")
     assert node.total().oldest_ready_ms == 0
 

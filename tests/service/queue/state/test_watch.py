@@ -85,7 +85,7 @@ def test_all_tasks_from_an_id_on_are_reported_while_a_put_is_in_flight(node):
     watch.discard_floor(9, 3)
     watch.discard_floor(1, 3)
     node.do(Delete("mail", ByIds([5])))
-    assert node.reported() == [(5, TaskOutcome.DELETED)], "the other put waits still"
+    assert node.reported() == [(5, TaskOutcome.DELETED)], "the other put still waits"
     watch.discard_floor(1, 3)
     assert not watch.tubes
 
