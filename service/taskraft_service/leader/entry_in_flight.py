@@ -40,11 +40,12 @@ class EntryInFlight:
     def resolve(self, applied: AppliedEntry, waiters: Waiters) -> None:
         """Answer the commands and claims with the results of the applied entry."""
         index, now_ms, wall_offset_ms = applied.index, applied.now_ms, applied.wall_offset_ms
-        results = iter(applied.results)
-        for one, result in zip(self.pending, results, strict=False):
+        results = applied.results
+        commands = len(self.pending)
+        for one, result in zip(self.pending, results[:commands], strict=True):
             if not one.future.done():
                 one.future.set_result(AppliedCommand(index, now_ms, wall_offset_ms, result))
-        for claim, result in zip(self.claims, results, strict=True):
+        for claim, result in zip(self.claims, results[commands:], strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
             claim.consumer.answered(claim, AppliedCommand(index, now_ms, wall_offset_ms, result))
             waiters.claim_answered(claim, tasks)
