@@ -7,11 +7,24 @@ so it can go on from there when it becomes leader.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
+_MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""CLOCK_BOOTTIME advances while the machine sleeps; Linux's CLOCK_MONOTONIC does not."""
 DRIFT_PER_MILLE: Final = 1
 """Maximum difference between the rates of two monotonic clocks, in ms per second."""
+
+
+def monotonic_ms() -> int:
+    """Return a clock value in ms that never goes back and advances while the machine sleeps."""
+    return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
+
+
+def wall_ms() -> int:
+    """Return the time of day in ms since the Unix epoch."""
+    return time.time_ns() // 1_000_000
 
 
 class ClusterClock:
@@ -55,15 +68,20 @@ class ClusterClock:
 
         While the cluster time is unknown, this is the greatest timestamp that was applied.
         """
-        estimate_ms = self.estimate_ms()
+        if self._leads and self._ahead_ms is not None:
+            estimate_ms: int | None = self._ahead_ms + self._monotonic_ms()  # runs for each entry
+        else:
+            estimate_ms = self.estimate_ms()
         if estimate_ms is not None and estimate_ms > self._floor_ms:
             self._floor_ms = estimate_ms
         return self._floor_ms
 
     def applied(self, stamp_ms: int) -> None:
         """Record the timestamp of an applied entry, which may be an old one."""
-        self._floor_ms = max(self._floor_ms, stamp_ms)
-        if self.is_known:
+        if stamp_ms <= self._floor_ms:
+            return  # as for each entry of this leader
+        self._floor_ms = stamp_ms
+        if self._ahead_ms is not None:
             self._raise_to(stamp_ms)
 
     def heard(self, cluster_ms: int) -> None:

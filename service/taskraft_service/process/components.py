@@ -15,8 +15,8 @@ from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
+from taskraft_service.clock.cluster_clock import monotonic_ms, wall_ms
 from taskraft_service.clock.group_clock import GroupClock
-from taskraft_service.clock.sources import monotonic_ms, wall_ms
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
@@ -103,7 +103,7 @@ class NodeComponents:
         self.proposer = Proposer(
             self.node,
             machine,
-            self.clock,
+            self.clock.cluster,
             self.waiters,
             self.distributions,
             _proposer_limits(self.config),

@@ -22,7 +22,7 @@ from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import TubeService
-from taskraft_service.clock.sources import monotonic_ms
+from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.process.components import NodeComponents
 
 

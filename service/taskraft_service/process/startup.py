@@ -8,7 +8,7 @@ from typing import Final
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.storage.failpoints import Failpoints
-from taskraft_service.clock.sources import monotonic_ms
+from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.cluster.cluster_members import info_of
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig

@@ -95,6 +95,7 @@ class Queue(QueueReaders):
                 if groups.complete:
                     settle_groups(state)
         self._continue_long_operations(dependents_max, is_alone=not commands)
+        self.wall_offset_ms = state.wall_offset_ms
         return results
 
     def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:

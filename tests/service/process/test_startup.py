@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from taskraft_service.clock.sources import monotonic_ms
+from taskraft_service.clock.cluster_clock import monotonic_ms
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells")

@@ -39,16 +39,13 @@ class QueueReaders(LeaderReaders):
         """Index of the last applied entry."""
         self.now_ms = state.now_ms
         """The queue's clock: timestamp of the last applied entry."""
+        self.wall_offset_ms = state.wall_offset_ms
+        """Wall time minus cluster time; add it to an instant to show it to a caller."""
 
     @property
     def settings(self) -> ReplicatedSettings:
         """Return the replicated settings of the cluster."""
         return self._state.settings
-
-    @property
-    def wall_offset_ms(self) -> int:
-        """Return wall time minus cluster time; add it to an instant to show it to a caller."""
-        return self._state.wall_offset_ms
 
     @property
     def feed(self) -> ChangeFeed:
