@@ -15,11 +15,17 @@ from taskraft_replication.errors import ProposalLost
 from tests.sim.member import TICK_US, Member
 from tests.sim.storage_thread import SYNC_US
 from tests.sim.test_known_failures import cut, scripted
+from tests.sim.workload import Answer
 from tests.sim.world import World
 
 SECOND_US = (1_000_000, 1_000_000)
 UNEVEN_US = (50_000, 2_000_000)
 STALL_TICKS = 10
+
+
+def until_answered_or_replaced(world: World, leader: Member, answer: Answer) -> None:
+    """Execute events until a proposal has its outcome or another member leads."""
+    world.until(lambda: answer.done() or world.leader is not leader)
 
 
 def put_at_leader(world: World) -> int:
@@ -33,7 +39,7 @@ def put_at_leader(world: World) -> int:
         leader = world.leader
         assert leader is not None
         (answer,) = world.propose(leader, 1)
-        world.until(lambda: answer.done() or world.leader is not leader)  # noqa: B023
+        until_answered_or_replaced(world, leader, answer)
         if answer.done() and answer.error is None:
             return (world.schedule.now_us - begun) // 1000
         world.elapse(10)
@@ -117,7 +123,7 @@ def test_equally_slow_disks_of_all_members_cause_no_change_of_leader(seed, sync_
     term = leader.driver.core.term
     for _ in range(5):
         proposals = world.propose(leader, 3)
-        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+        world.until_done(proposals)
         assert all(each.error is None for each in proposals)
     assert (world.leader, leader.driver.core.term) == (leader, term)
 

@@ -34,7 +34,7 @@ class NodeConfig:
     data_directory: Path
     members: Mapping[MemberId, MemberInfo]
     """All members, this one included. On the first start they found the group. Later starts use
-    only the peer addresses, which override those that the group knows."""
+    only the peer addresses, which override the addresses in the roster."""
     group_id: int = 0
     is_joining: bool = False
     """True: this member joins an existing group and waits for a snapshot instead of founding a

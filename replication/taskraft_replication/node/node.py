@@ -66,7 +66,7 @@ class Node:
         self.is_running = False
         """Whether the node was started and has neither stopped nor failed."""
         self.beacons: Beacons = NoBeacons()
-        """What the members tell each other with heartbeats; set it before ``start``."""
+        """The beacons that the members attach to heartbeats; set before ``start``."""
         self._machine = machine
         self._transport = transport
         self._storage = storage

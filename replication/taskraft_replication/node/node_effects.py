@@ -107,7 +107,7 @@ class NodeEffects:
     async def _flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         try:
             result = await asyncio.to_thread(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node must stop
+        except Exception as error:  # noqa: BLE001 - any exception must stop the node
             self._host.fail(error)
             return
         self._finish(then, result)

@@ -66,7 +66,7 @@ class StorageWorker:
     def _run(self) -> None:
         try:
             self._work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node must stop
+        except Exception as error:  # noqa: BLE001 - any exception must stop the node
             self._report(self._failed, error)
 
     def _work(self) -> None:

@@ -127,9 +127,10 @@ class GroupClock:
 
         Without a wait if this process knows the cluster time. Otherwise it is chosen here.
 
-        The whole log must be applied. A majority of the voters must have been heard, this one
-        included. The greatest of the estimates is right, because each is a lower bound. If nobody
-        knows the cluster time, all were down, and only wall clocks can bridge that time. Then each
+        The whole log must be applied, and a majority of the voters, including this one, must have
+        sent a beacon. The highest estimate is used, because each estimate is a lower bound. If no
+        voter knows the cluster time, all members were down, and only wall clocks can bridge that
+        time. Then each
         guess is a wall clock minus the wall offset in the log.
 
         Args:

@@ -31,9 +31,9 @@ PAUSE_SECONDS_MAX: Final = 15.0
 class AddressAnnouncer:
     """Announces the addresses of a node that restarted with other addresses.
 
-    Members connect to each other at the addresses in the roster, so without the announcement nobody
-    could reach this node. The change goes through the log like every membership change, and only
-    the node with the member's data directory can make it.
+    Members connect to each other at the addresses in the roster, so without the announcement no
+    member could reach this node. The change goes through the log like every membership change, and
+    only the node with the member's data directory can make it.
 
     The roster on this node may be outdated: after a start it is the roster of the state on disk,
     until the log is replayed. The announcer therefore checks each change of the roster, until the

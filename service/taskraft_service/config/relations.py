@@ -61,7 +61,7 @@ class SettingRelation:
     smaller: Amount
     larger: Amount
     reason: str
-    """What goes wrong otherwise: one sentence."""
+    """The consequence of a violation, in one sentence."""
     unless_zero: str = ""
     """Setting that switches the relation off with the value 0."""
 

@@ -55,7 +55,7 @@ STEPPED: Final = "corrects the wall time of the cluster by a step"
 
 
 class Member(Protocol):
-    """What the keeper needs of the Raft member."""
+    """The Raft member, as the clock keeper uses it."""
 
     def status(self) -> NodeStatus:
         """Return a copy of the member's state."""

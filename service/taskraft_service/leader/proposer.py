@@ -32,7 +32,7 @@ DEADLINE_DELAY_MAX_MS: Final = 60_000
 
 
 class Replicator(Protocol):
-    """What the proposer needs of the Raft driver."""
+    """The Raft driver, as the proposer uses it."""
 
     @property
     def append_idle(self) -> bool:
@@ -57,7 +57,7 @@ class Clock(Protocol):
 
 
 class ProposerBackend(Protocol):
-    """What the proposer needs of the state machine and its queue."""
+    """The state machine and its queue, as the proposer uses them."""
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the decoded commands of a proposed entry until the entry is applied."""

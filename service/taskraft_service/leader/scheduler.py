@@ -38,7 +38,7 @@ RUNS_IN_FLIGHT_MAX: Final = 100
 
 
 class ScheduleSubmitter(Protocol):
-    """What the scheduler needs of the proposer."""
+    """The proposer, as the scheduler uses it."""
 
     def submit(
         self, encoded: EncodedCommand, deadline: float | None = None

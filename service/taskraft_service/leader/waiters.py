@@ -18,7 +18,7 @@ from taskraft_service.limits import TAKE_TASKS_MAX
 
 
 class ReadyCounts(Protocol):
-    """What the waiting consumers need to know of the queue."""
+    """The queue, as the waiting consumers use it."""
 
     def ready_count(self, tube: str) -> int:
         """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""

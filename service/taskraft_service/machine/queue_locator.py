@@ -1,8 +1,7 @@
 """Find the queue, replicated or temporary, that holds the tasks of a tube.
 
-Tube definitions, sessions, groups, schedules and the change feed are replicated, and so are the
-tasks of most tubes. The tasks of temporary tubes are in a second queue, which exists only on the
-leader.
+Tube definitions, sessions, groups, schedules, the change feed and the tasks of most tubes are
+replicated. The tasks of temporary tubes are in a second queue, which exists only on the leader.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ FROZEN_CACHE_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class AppliedEntry:
-    """What one entry did: one result per command."""
+    """The effect of one entry: one result per command."""
 
     index: int
     now_ms: int

@@ -66,7 +66,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
 
     def __init__(self, path: str) -> None:
         self._complaints = RecordBudget(1, 1 / 60, time.monotonic)
-        # Created here, because the records are not for everybody on the machine.
+        # Created here with a private mode, because other users must not read the records.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640))
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
 

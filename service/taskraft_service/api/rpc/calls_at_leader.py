@@ -42,7 +42,7 @@ class CancellableCall(Protocol):
     """A gRPC call that can be cancelled."""
 
     def cancel(self) -> bool:
-        """Cancel the call; whoever waits for its answer gets CancelledError."""
+        """Cancel the call; a coroutine that awaits its answer gets CancelledError."""
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class CallOrigin:
     """Where a forwarded call comes from."""
 
     caller: Caller = ANONYMOUS
-    """The caller, whom this node has authenticated."""
+    """The caller, as authenticated by this node."""
     trace: TraceContext = ()
     arrived_at: float | None = None
     """When the call arrived, as a time of the event loop; None: now."""

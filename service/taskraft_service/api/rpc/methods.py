@@ -82,8 +82,8 @@ class UnaryMethod(Generic[M]):
     is_read: bool = False
     """For LEADER: the method changes nothing, so a retry has no effect."""
     is_wait: bool = False
-    """The method changes nothing while it waits, and what it has taken for a caller that has gone
-    is given back."""
+    """The method changes nothing while it waits. Tasks that it has taken for a cancelled call are
+    released."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float

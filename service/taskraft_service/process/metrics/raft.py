@@ -14,7 +14,7 @@ from taskraft_replication.observer import RaftCounters
 
 
 class MeasuredMember(Protocol):
-    """What the metrics need of the Raft member."""
+    """The Raft member, as the metrics use it."""
 
     def status(self) -> NodeStatus:
         """Return the member's state."""

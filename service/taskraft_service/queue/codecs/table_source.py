@@ -52,7 +52,7 @@ NO_PARTS: Final[Parts] = {}
 class TableSource:
     """The source of ``write`` and ``read``, composed field by field.
 
-    Each field has a local variable, and so has each part; all other names begin with ``_``.
+    Each field and each part has a local variable; all other names begin with ``_``.
     ``write`` assigns the values of all fields, then joins their bytes. ``read`` assigns the fields
     in the order of their bytes, then makes the parts and the value.
 

@@ -1,4 +1,4 @@
-"""The part of a tube that does not depend on its tasks: the options, and what they allow.
+"""The part of a tube that does not depend on its tasks: options, limits and defaults.
 
 The options limit the number and the bytes of the tasks, the takes at one time and the takes per
 second. They also give new tasks their defaults.

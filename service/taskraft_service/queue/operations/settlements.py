@@ -15,7 +15,7 @@ from taskraft_service.queue.values import value
 
 
 class Keep(IntEnum):
-    """What an acknowledgement does with the task; numbers are those of the contract."""
+    """Effect of an acknowledgement on its task, with the numbers of the contract."""
 
     AS_TUBE = 0
     REMOVE = 1

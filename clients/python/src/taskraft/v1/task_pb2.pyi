@@ -683,7 +683,7 @@ class Task(_message.Message):
     lease_until_ms: _builtins.int
     """Instant at which the lease ends. 0: the lease ends with its session."""
     attempt: _builtins.int
-    """Number of takes, including the current one and without those that were released as uncounted."""
+    """Number of takes, including the current one and without takes that were released as uncounted."""
     created_ms: _builtins.int
     """Instant of the put."""
     since_ms: _builtins.int
