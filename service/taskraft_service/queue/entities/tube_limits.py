@@ -117,7 +117,7 @@ class TubeLimits:
         due_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
-    def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
+    def refusal_to_grow(self, tasks: int, payload_bytes: int) -> Refusal | None:
         """Return why the tube lacks capacity for more, or None; only growth is checked."""
         options, counters = self.options, self.counters
         bounds = (
@@ -187,7 +187,7 @@ class CapacityEstimate:
     def refusal_of(self, tube: TubeLimits, tasks: int, payload_bytes: int) -> Refusal | None:
         """Return why a tube lacks capacity for more beyond the added changes, or None."""
         _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
-        return tube.full(more_tasks + tasks, more_bytes + payload_bytes)
+        return tube.refusal_to_grow(more_tasks + tasks, more_bytes + payload_bytes)
 
     def claim(self, tube: TubeLimits, payload_bytes: int) -> Refusal | None:
         """Add the growth of a task of a tube, or return why the tube lacks capacity for it."""
@@ -199,7 +199,7 @@ class CapacityEstimate:
     def refusal(self) -> Refusal | None:
         """Return which tube lacks capacity for all changes, or None."""
         for tube, tasks, payload_bytes in self._wanted.values():
-            full = tube.full(tasks, payload_bytes)
+            full = tube.refusal_to_grow(tasks, payload_bytes)
             if full is not None:
                 return full
         return None

@@ -77,7 +77,7 @@ def execute_batch(state: QueueState, command: ExecuteBatch) -> BatchResult | Ref
     refusals = [
         _of_operation(place, operation, refusal)
         for place, operation in enumerate(command.operations)
-        if (refusal := check.operation(operation)) is not None
+        if (refusal := check.refusal_of_operation(operation)) is not None
     ]
     if refusals:
         return first_of(refusals)

@@ -90,19 +90,19 @@ class BatchChecks:
         """Number of items of the puts so far."""
         self.room = CapacityEstimate()
 
-    def operation(self, operation: BatchOperation) -> Refusal | None:
+    def refusal_of_operation(self, operation: BatchOperation) -> Refusal | None:
         """Return why an operation cannot be executed, or None."""
         match operation:
             case Put():
-                return self._put(operation)
+                return self._refusal_of_put(operation)
             case Settle():
-                return self._settle(operation)
+                return self._refusal_of_settle(operation)
             case Kick() | Bury() | Delete() | UpdateTasks() | Move():
-                return self._chosen(operation)
+                return self._refusal_of_chosen(operation)
             case _:
                 assert_never(operation)
 
-    def _put(self, command: Put) -> Refusal | None:
+    def _refusal_of_put(self, command: Put) -> Refusal | None:
         tube = self._state.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
@@ -113,15 +113,15 @@ class BatchChecks:
         for item, task in enumerate(command.tasks):
             refusal = (
                 refusal_of_new_task(self._state, tube, task)
-                or self._depends(task.dependencies)
-                or self._new(tube, task)
+                or self._refusal_of_dependencies(task.dependencies)
+                or self._refusal_of_key(tube, task)
             )
             if refusal is not None:
                 refusals.append(at_item(item, refusal, f"tasks[{item}]."))
             self._items += 1
         return first_of(refusals) if refusals else None
 
-    def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
+    def _refusal_of_dependencies(self, dependencies: Dependencies | None) -> Refusal | None:
         """Return why a new task cannot depend on a referenced task, or None."""
         for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
             if isinstance(reference, ItemReference):
@@ -138,7 +138,7 @@ class BatchChecks:
                 return refusal
         return None
 
-    def _new(self, tube: QueueTube, task: NewTask) -> Refusal | None:
+    def _refusal_of_key(self, tube: QueueTube, task: NewTask) -> Refusal | None:
         """Return why a new task cannot have its unique key, or None."""
         there = self._keys.put(tube, task)
         if isinstance(there, Refusal):
@@ -150,16 +150,16 @@ class BatchChecks:
             self.room.add(tube, 0, task.payload_bytes - there.payload_bytes)
         return self._tasks.name(there)
 
-    def _settle(self, command: Settle) -> Refusal | None:
+    def _refusal_of_settle(self, command: Settle) -> Refusal | None:
         refusals: list[Refusal] = []
         for item, (path, settlement, token) in enumerate(leases_of(command)):
             task = self._state.leases.get(token)
-            refusal = stale(token) if task is None else self._settle_one(task, settlement)
+            refusal = stale(token) if task is None else self._refusal_of_lease(task, settlement)
             if refusal is not None:
                 refusals.append(at_item(item, refusal, path))
         return first_of(refusals) if refusals else None
 
-    def _settle_one(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
+    def _refusal_of_lease(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled in this way, or None."""
         refusal = self._tasks.name(task) or refusal_of_settlement(self._state, task, settlement)
         if refusal is None:
@@ -168,7 +168,7 @@ class BatchChecks:
             add_settlement(self._state, self.room, task, settlement)
         return refusal
 
-    def _chosen(self, command: ChosenOperation) -> Refusal | None:
+    def _refusal_of_chosen(self, command: ChosenOperation) -> Refusal | None:
         tube = self._state.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
@@ -176,16 +176,18 @@ class BatchChecks:
         if selector is None or isinstance(selector, ByFilter):
             text = "an operation of a batch must select its tasks by id or key"
             return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
-        refusal = self._whole(command, tube) or self._keys.refusal_to_name(tube, selector)
+        refusal = self._refusal_of_all(command, tube) or self._keys.refusal_to_name(tube, selector)
         if refusal is not None:
             return refusal
         for item, task in enumerate(named(self._state, tube, selector)):
-            refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
+            refusal = (
+                task if isinstance(task, Refusal) else self._refusal_of_one(command, tube, task)
+            )
             if refusal is not None:
                 return at_item(item, refusal)
         return None
 
-    def _whole(self, command: ChosenOperation, tube: QueueTube) -> Refusal | None:
+    def _refusal_of_all(self, command: ChosenOperation, tube: QueueTube) -> Refusal | None:
         """Return why an operation cannot be applied to any task, or None."""
         match command:
             case Kick(delay_ms=delay_ms, update=update):
@@ -199,7 +201,9 @@ class BatchChecks:
             case _:
                 assert_never(command)
 
-    def _one(self, command: ChosenOperation, tube: QueueTube, task: QueueTask) -> Refusal | None:
+    def _refusal_of_one(
+        self, command: ChosenOperation, tube: QueueTube, task: QueueTask
+    ) -> Refusal | None:
         """Return why an operation cannot be applied to one task, or None."""
         refusal = self._tasks.name(task)
         if refusal is not None:
@@ -220,11 +224,11 @@ class BatchChecks:
                 self.room.add(tube, 0, growth(self._state, task, command.update))
                 return refusal_of_update(self._state, task, command.update)
             case Move():
-                return self._moved(command, task)
+                return self._refusal_of_moved(command, task)
             case _:
                 assert_never(command)
 
-    def _moved(self, command: Move, task: QueueTask) -> Refusal | None:
+    def _refusal_of_moved(self, command: Move, task: QueueTask) -> Refusal | None:
         """Return why a task and its unique key cannot be moved, or None."""
         target = target_of(self._state, task, command)
         if target is None or isinstance(target, Refusal):

@@ -94,7 +94,7 @@ def move_tasks(
         )
         if refusal is None and not is_admitted:
             payload_bytes = task.payload_bytes + growth(state, task, command.update)
-            refusal = target.full(1, payload_bytes)
+            refusal = target.refusal_to_grow(1, payload_bytes)
         if refusal is None:
             _move(state, task, target, command)
         return refusal or True

@@ -98,7 +98,7 @@ def put(
         plan.add(task)
     if command.waits_for_room and plan.over_capacity:
         payload_bytes = sum(task.payload_bytes for task in tasks)
-        return tube.full(len(tasks), payload_bytes) or plan.over_capacity[-1]
+        return tube.refusal_to_grow(len(tasks), payload_bytes) or plan.over_capacity[-1]
     if command.atomic and plan.refused:
         return _refused_whole(plan.refused)
     first_id = tube.next_id

@@ -175,7 +175,7 @@ class PutPlan:
 
     def _has_capacity(self, tasks: int, more_bytes: int) -> bool:
         """Return whether the tube can grow by this much; refuse the item if it cannot."""
-        refusal = self._tube.full(tasks, more_bytes) if self._is_limited else None
+        refusal = self._tube.refusal_to_grow(tasks, more_bytes) if self._is_limited else None
         if refusal is None:
             return True
         self.over_capacity.append(refusal)

@@ -191,7 +191,7 @@ def give_up(
         return
     if exhausted is Exhausted.DEAD_LETTER:
         target = dead_letters_of(state, task)
-        if target is not None and target.full(1, task.payload_bytes) is None:
+        if target is not None and target.refusal_to_grow(1, task.payload_bytes) is None:
             bring_to_dead_letters(state, task, target, kind)
             return
     operation = Operation.REJECT if kind is EventKind.BURY else Operation.EXHAUST

@@ -213,7 +213,11 @@ def _put_instead(state: QueueState, before: QueueTask, addition: Put) -> PutResu
     """Put a task in place of another one with its key and capacity; keep that one if refused."""
     removal = Delete(before.tube.name, ByIds([before.id]))
     checks = BatchChecks(state)
-    refusal = checks.operation(removal) or checks.operation(addition) or checks.room.refusal()
+    refusal = (
+        checks.refusal_of_operation(removal)
+        or checks.refusal_of_operation(addition)
+        or checks.room.refusal()
+    )
     if refusal is not None:
         return refusal
     delete(state, removal)

@@ -127,7 +127,7 @@ class LeaderReaders:
     def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
         """Return whether a put of this size fits into a tube; true for an unknown tube."""
         tube = self._state.tubes.get(name)
-        return tube is None or tube.full(tasks, payload_bytes) is None
+        return tube is None or tube.refusal_to_grow(tasks, payload_bytes) is None
 
     # ------------------------------------------------------------------------------- awaited tasks
 

@@ -85,7 +85,7 @@ def refusal_of_growth(
     """Return why the tube's capacity does not allow the growth by an update, or None."""
     if not task.tube.has_capacity:
         return None
-    return task.tube.full(0, growth(state, task, update))
+    return task.tube.refusal_to_grow(0, growth(state, task, update))
 
 
 def update_task(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
