@@ -173,13 +173,14 @@ class GroupClock:
         """Return wall clock minus cluster time of each voter that is present and knows both."""
         voters = self._group.voters
         offsets = self.members.wall_offsets(self._monotonic_ms(), voters)
-        own_ms = self._own_offset_ms
+        own_ms = self.own_offset_ms
         if own_ms is not None and self._member_id in voters:
             offsets[self._member_id] = own_ms
         return offsets
 
     @property
-    def _own_offset_ms(self) -> int | None:
+    def own_offset_ms(self) -> int | None:
+        """Wall clock of this node minus cluster time; None: the cluster time is unknown."""
         cluster_ms = self.cluster.estimate_ms()
         return None if cluster_ms is None else self._wall_ms() - cluster_ms
 
@@ -192,7 +193,7 @@ class GroupClock:
     @property
     def wall_deviation_ms(self) -> int | None:
         """How far the wall clock of this node is ahead of those of a majority; None: unknown."""
-        own_ms, agreed_ms = self._own_offset_ms, self.agreed_offset_ms
+        own_ms, agreed_ms = self.own_offset_ms, self.agreed_offset_ms
         return None if own_ms is None or agreed_ms is None else own_ms - agreed_ms
 
     def right_members(self) -> set[MemberId]:

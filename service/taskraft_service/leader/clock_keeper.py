@@ -106,6 +106,18 @@ class ClockKeeper:
         self._told = RIGHT
         self._wrong_checks = 0
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with the clocks, for probes; empty: nothing."""
+        if self.awaited_voters:
+            members = ", ".join(str(member) for member in sorted(self.awaited_voters))
+            return f"waits for the clocks of members {members}"
+        deviation_ms = self._clock.wall_deviation_ms
+        if self._clock.deviates and deviation_ms is not None:
+            where = "ahead of" if deviation_ms > 0 else "behind"
+            return f"the wall clock is {abs(deviation_ms)} ms {where} those of a majority"
+        return ""
+
     # ------------------------------------------------------------------------- a new leader
 
     async def start_clock(self) -> None:

@@ -12,6 +12,7 @@ from taskraft_service.access.principals import digest_of
 from taskraft_service.access.security import CertificateCollector
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
+from taskraft_service.process.metrics.clock import ClockCollector
 from taskraft_service.process.metrics.node import NodeCollector
 from taskraft_service.process.metrics.page import MetricsPage
 from taskraft_service.process.metrics.raft import RaftCollector
@@ -76,7 +77,9 @@ class Readiness:
 
     async def readyz(self, _request: HttpRequest) -> Answer:
         """Return whether the node is ready."""
-        return probe_answer(self._with_disk(self._components.phases.phase.name), ok=self.is_ready)
+        text = self._with_disk(self._components.phases.phase.name)
+        problem = self._components.clock_keeper.problem
+        return probe_answer(f"{text}; {problem}" if problem else text, ok=self.is_ready)
 
     async def livez(self, _request: HttpRequest) -> Answer:
         """Return that the event loop runs, and that the node has not stopped by itself."""
@@ -131,6 +134,7 @@ def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServe
             components.disk,
             components.machine,
         ),
+        ClockCollector(components.clock, lambda: components.machine.queue.wall_offset_ms),
         CertificateCollector(components.security),
     ):
         components.registry.register(collector)

@@ -132,6 +132,7 @@ async def test_a_leader_waits_a_limited_time_for_all_voters_while_clocks_disagre
     bench.one.hears(bench.two)
     await turns_until(lambda: bench.keeper.awaited_voters)
     assert bench.keeper.awaited_voters == {3}
+    assert bench.keeper.problem == "waits for the clocks of members 3"
     bench.time.ms += ALL_VOTERS_MS_MAX
     await starting
     assert bench.one.clock.now_ms() == WALL_MS + ALL_VOTERS_MS_MAX
@@ -214,6 +215,10 @@ async def test_a_leader_with_a_wrong_wall_clock_transfers_leadership_to_a_right_
     assert bench.transfers == [3], "the target has the longest log"
     assert [line["log_level"] for line in logs] == ["error", "warning"]
     assert logs[0]["ahead_ms"] == HOUR_MS
+    assert bench.keeper.problem == "the wall clock is 3600000 ms ahead of those of a majority"
+    bench.one.ahead_ms = 0
+    await bench.checks()
+    assert not bench.keeper.problem
 
 
 @pytest.mark.parametrize(
