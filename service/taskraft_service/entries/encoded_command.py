@@ -7,6 +7,7 @@ encoded again.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -51,6 +52,8 @@ class EncodedCommand:
     command: Command
     head: bytes
     raw: bytes
+    is_owed: bool = False
+    """Whether the leader itself owes the command, to end leases; never refused for overload."""
 
     @property
     def record_bytes(self) -> int:
@@ -99,7 +102,8 @@ def encode_request(
 
 
 def encode_leader_command(
-    codec: CommandCodec[M], message: M, hash_of_request: int = 0
+    codec: CommandCodec[M], message: M, hash_of_request: int = 0, *, is_owed: bool = False
 ) -> EncodedCommand:
     """Return a message of the leader as a command with its log encoding."""
-    return encode_request(codec, message, message.SerializeToString(), hash_of_request)
+    encoded = encode_request(codec, message, message.SerializeToString(), hash_of_request)
+    return replace(encoded, is_owed=True) if is_owed else encoded

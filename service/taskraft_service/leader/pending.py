@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import (
@@ -14,6 +15,7 @@ from taskraft_service.leader.command_submitter import (
     NotProposed,
 )
 from taskraft_service.limits import COMMAND_BYTES_MAX
+from taskraft_service.queue.operations.registry import Command
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,16 +38,36 @@ class PendingCommand:
     deadline: float | None
     record_bytes: int = 0
     """Size of the command in its entry; counts while the command waits."""
+    leases: int = 0
+    """Number of leases that the command ends, if it was accepted beyond the limits."""
+
+
+class LeaseCounts(Protocol):
+    """What the limits need to know of the queue."""
+
+    def leases_ended_by(self, command: Command) -> int:
+        """Return how many existing leases and sessions a command ends."""
+
+    def lease_count(self) -> int:
+        """Return the number of existing leases and sessions."""
 
 
 class PendingCommands:
     """Commands that wait for an entry, limited by number and bytes.
 
-    Invariant: ``_bytes`` is the sum of the sizes in ``_line``.
+    Beyond the limits, a command that ends leases is still accepted: otherwise an overload would
+    keep the tasks that the overload is about. Such commands are limited by the number of leases
+    that exist, and by as many bytes again.
+
+    Invariant: ``_bytes`` is the sum of the sizes in ``_line``, ``_leases_beyond`` of the leases.
     """
 
-    def __init__(self, limits: ProposerLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, limits: ProposerLimits, lease_counts: LeaseCounts, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._limits = limits
+        self._lease_counts = lease_counts
+        self._leases_beyond = 0
         self._loop = loop
         self._line: deque[PendingCommand] = deque()
         self._bytes = 0
@@ -75,17 +97,30 @@ class PendingCommands:
         size = encoded.record_bytes
         if size > COMMAND_BYTES_MAX:
             raise CommandTooLarge(size, COMMAND_BYTES_MAX)
+        leases = 0
         if (
             len(self._line) >= self._limits.pending_commands
             or self._bytes + size > self._limits.pending_bytes
-        ):
-            raise LeaderOverloaded(
-                f"{len(self._line)} commands already wait for a log entry; retry later"
-            )
+        ) and not encoded.is_owed:
+            leases = self._leases_to_end(encoded.command, size)
+            if not leases:
+                raise LeaderOverloaded(
+                    f"{len(self._line)} commands already wait for a log entry; retry later"
+                )
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        self._line.append(PendingCommand(encoded, future, deadline, size))
+        self._line.append(PendingCommand(encoded, future, deadline, size, leases))
         self._bytes += size
+        self._leases_beyond += leases
         return future
+
+    def _leases_to_end(self, command: Command, size: int) -> int:
+        """Return how many leases a command beyond the limits ends; 0 if it must be refused."""
+        leases = self._lease_counts.leases_ended_by(command)
+        is_within = (
+            self._leases_beyond + leases <= self._lease_counts.lease_count()
+            and self._bytes + size <= 2 * self._limits.pending_bytes
+        )
+        return leases if is_within else 0
 
     def gather(self) -> list[PendingCommand]:
         """Dequeue the commands of the next entry, in order; at least one if any are pending.
@@ -101,6 +136,7 @@ class PendingCommands:
                 break
             self._line.popleft()
             self._bytes -= first.record_bytes
+            self._leases_beyond -= first.leases
             if first.future.done():
                 self.dropped += 1
             elif first.deadline is not None and first.deadline <= now:
@@ -114,7 +150,7 @@ class PendingCommands:
         """Fail all pending commands with NotProposed."""
         while self._line:
             self._drop(self._line.popleft(), why)
-        self._bytes = 0
+        self._bytes = self._leases_beyond = 0
 
     def _drop(self, pending: PendingCommand, why: str) -> None:
         self.dropped += 1

@@ -21,7 +21,12 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.entry_in_flight import EntryInFlight
-from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
+from taskraft_service.leader.pending import (
+    LeaseCounts,
+    PendingCommand,
+    PendingCommands,
+    ProposerLimits,
+)
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.state_machine import AppliedEntry
@@ -56,7 +61,7 @@ class Clock(Protocol):
         """Return cluster time in ms; never lower than before."""
 
 
-class ProposerBackend(Protocol):
+class ProposerBackend(LeaseCounts, Protocol):
     """The state machine and its queue, as the proposer uses them."""
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
@@ -104,7 +109,7 @@ class Proposer:
         self._observer = observer
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._pending = PendingCommands(limits, self._loop)
+        self._pending = PendingCommands(limits, backend, self._loop)
         self._in_flight: deque[EntryInFlight] = deque()
         self._open = False
         self._build_handle: asyncio.Handle | None = None

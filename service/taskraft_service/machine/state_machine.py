@@ -149,6 +149,14 @@ class QueueMachine:
         """Return per tube how many tasks an entry may make ready; an estimate, rather too high."""
         return self.queue.predict_ready_tubes(commands, now_ms)
 
+    def leases_ended_by(self, command: Command) -> int:
+        """Return how many existing leases and sessions a command ends."""
+        return self.queue.leases_ended_by(command)
+
+    def lease_count(self) -> int:
+        """Return the number of existing leases and sessions."""
+        return self.queue.lease_count
+
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the commands of an entry proposed here, so that applying it needs no decoding.
 

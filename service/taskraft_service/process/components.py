@@ -13,6 +13,7 @@ from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
+from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
 from taskraft_service.clock.cluster_clock import monotonic_ms, wall_ms
@@ -156,6 +157,7 @@ class NodeComponents:
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer
         )
+        self.lease_returns = LeaseReturns(self.router, self.forwarder)
 
     def _listen(self) -> None:
         """Register the listeners for applied entries and for phase changes."""

@@ -34,6 +34,8 @@ from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
 
+RETURNS_SECONDS: Final = 1.0
+"""Maximum time for giving back the leases of consumers that a stopping node has left."""
 CLOSING_SECONDS: Final = 0.1
 """Maximum time for sending the last responses once no call is running."""
 BROKEN_SECONDS: Final = 1.0
@@ -166,6 +168,7 @@ class NodeServer:
         if not await components.endpoint.wait_idle(seconds):
             log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
         await self._grpc.stop(CLOSING_SECONDS)
+        await components.lease_returns.finish(RETURNS_SECONDS)
         components.proposer.stop()
         await components.forwarder.close()
         try:

@@ -94,13 +94,21 @@ def _tasks(
         executor,
         reader,
         existence,
+        components.lease_returns,
         components.waiters,
         components.streams,
         components.forwarder,
         components.config.payload_bytes_max,
     )
     handlers = TaskHandlers(
-        TakeHandler(executor, reader, existence, components.waiters, components.unlogged_calls),
+        TakeHandler(
+            executor,
+            reader,
+            existence,
+            components.lease_returns,
+            components.waiters,
+            components.unlogged_calls,
+        ),
         TaskReadHandlers(reader, components.unlogged_calls),
         OutcomeHandlers(reader, components.outcomes, components.forwarder),
         subscribe.subscribe,

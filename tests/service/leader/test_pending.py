@@ -16,9 +16,76 @@ from taskraft_service.limits import COMMAND_BYTES_MAX
 from tests.service.leader.test_proposer import LIMITS, command
 
 
+class Leases:
+    """A queue with ``count`` leases; a command ends as many as ``ends`` says by its session id."""
+
+    def __init__(self, count=0, **ends):
+        self.count, self.ends = count, ends
+
+    def leases_ended_by(self, command):
+        return self.ends.get(command.session_ids[0], 0)
+
+    def lease_count(self):
+        return self.count
+
+
 @pytest.fixture
 async def pending():
-    return PendingCommands(LIMITS, asyncio.get_running_loop())
+    return PendingCommands(LIMITS, Leases(), asyncio.get_running_loop())
+
+
+async def full(leases, limits=LIMITS):
+    one = PendingCommands(limits, leases, asyncio.get_running_loop())
+    for _ in range(limits.pending_commands):
+        one.add(command("put"), None)
+    with pytest.raises(LeaderOverloaded):
+        one.add(command("put"), None)
+    return one
+
+
+async def test_what_ends_leases_is_accepted_beyond_the_limits_up_to_the_leases_that_exist():
+    leases = Leases(count=5, two=2, one=1)
+    pending = await full(leases)
+    for name in ("two", "two"):
+        pending.add(command(name), None)
+    with pytest.raises(LeaderOverloaded):
+        pending.add(command("two"), None)
+    pending.add(command("one"), None)
+    with pytest.raises(LeaderOverloaded):
+        pending.add(command("one"), None)
+    while pending:
+        pending.gather()
+    assert pending._leases_beyond == pending._bytes == 0
+
+
+async def test_what_ends_no_lease_is_refused_beyond_the_limits():
+    pending = await full(Leases(count=5, settled=0))
+    with pytest.raises(LeaderOverloaded):
+        pending.add(command("settled"), None)
+
+
+async def test_dropped_commands_free_their_leases():
+    pending = await full(Leases(count=1, ack=1))
+    lost = pending.add(command("ack"), None)
+    pending.drop_all("leadership was lost")
+    assert isinstance(lost.exception(), NotProposed)
+    assert pending._leases_beyond == 0
+
+
+async def test_settlements_beyond_the_limits_have_as_many_bytes_again():
+    names = {letter * 1_900: 1 for letter in "ab"}
+    pending = await full(Leases(count=9, **names))
+    pending.add(command("a" * 1_900), None)
+    with pytest.raises(LeaderOverloaded):
+        pending.add(command("b" * 1_900), None)
+
+
+async def test_what_the_leader_owes_is_never_refused():
+    pending = await full(Leases())
+    owed = replace(command("x" * 5_000), is_owed=True)
+    for _ in range(100):
+        pending.add(owed, None)
+    assert len(pending) == LIMITS.pending_commands + 100
 
 
 async def test_dropped_commands_do_not_count_towards_the_limit(pending):
@@ -53,7 +120,7 @@ async def test_cancelled_commands_do_not_count_towards_the_limit(pending):
 
 async def test_a_command_larger_than_any_entry_is_refused_for_good():
     limits = replace(LIMITS, pending_bytes=2 * COMMAND_BYTES_MAX)
-    pending = PendingCommands(limits, asyncio.get_running_loop())
+    pending = PendingCommands(limits, Leases(), asyncio.get_running_loop())
     small = command("a")
     largest = EncodedCommand(small.command, b"h", bytes(COMMAND_BYTES_MAX - 1))
     pending.add(largest, None)

@@ -77,6 +77,12 @@ class Core:
     def next_deadline_ms(self):
         return self.deadline_ms
 
+    def leases_ended_by(self, command):
+        return 0
+
+    def lease_count(self):
+        return 0
+
     def predict_ready(self, commands, now_ms):
         return self.fed
 

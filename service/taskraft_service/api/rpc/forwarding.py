@@ -98,6 +98,12 @@ class LeaderAnsweredError(Exception):
             if key in (STATUS_KEY, PUSHBACK_KEY)
         )
 
+    @property
+    def may_retry(self) -> bool:
+        """Return whether the same call may succeed later."""
+        is_unavailable = self.code is grpc.StatusCode.UNAVAILABLE
+        return is_unavailable or any(key == PUSHBACK_KEY for key, _ in self.metadata)
+
 
 @dataclass(slots=True, frozen=True)
 class CallOrigin:
@@ -108,6 +114,8 @@ class CallOrigin:
     trace: TraceContext = ()
     arrived_at: float | None = None
     """When the call arrived, as a time of the event loop; None: now."""
+    outlives_stop: bool = False
+    """Whether a stopping node continues the call: the node itself owes the call."""
 
 
 UNKNOWN_ORIGIN: Final = CallOrigin()
@@ -205,11 +213,8 @@ class Forwarder:
 
         Raises:
             ThisNodeLeads: this node leads and serves.
-            CallRefused: NO_LEADER, no leader was found and reached within two election timeouts;
-                DRAINING, this node stops.
+            CallRefused: NO_LEADER, no leader was found and reached within two election timeouts.
         """
-        if self._is_stopping:
-            raise _draining()
         limit = self._limit(deadline)
         while await self.leadership.wait_until_settled(limit):
             if self.leadership.is_leader:
@@ -267,9 +272,15 @@ class Forwarder:
             LeaderAnsweredError: the leader answered with an error.
         """
         self.calls += 1
+
+        def may_give_up() -> bool:
+            return not origin.outlives_stop and (is_wait or is_idempotent())
+
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
         while True:
+            if self._is_stopping and not origin.outlives_stop:
+                raise _draining()
             channel, leader = await self.leader_channel(deadline)
             start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
@@ -277,7 +288,7 @@ class Forwarder:
             metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
             call = start(raw, timeout=left, metadata=metadata)
             try:
-                with self._at_leader.tracked(call, leader, lambda: is_wait or is_idempotent()):
+                with self._at_leader.tracked(call, leader, may_give_up):
                     return await call
             except NodeStops as error:
                 raise _draining() from error
@@ -340,6 +351,8 @@ class Forwarder:
                     return
                 yield raw
 
+        if self._is_stopping:
+            raise NodeStops
         metadata = forwarding_metadata(caller, trace_context(stream.metadata))
         channel, leader = await self.leader_channel(stream.deadline)
         open_stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(

@@ -7,11 +7,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from taskraft.v1 import task_service_pb2
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.command_codecs.command_codec import CommandCodec
-from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import (
     EncodedCommand,
     encode_leader_command,
@@ -21,10 +19,7 @@ from taskraft_service.entries.encoded_command import (
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
-    LeaderOverloaded,
-    NotProposed,
 )
-from taskraft_service.limits import PUT_TASKS_MAX
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
 
@@ -104,20 +99,6 @@ class CommandExecutor:
             NotProposed, LeaderOverloaded: as ``execute``.
         """
         self.submitter.submit(encoded, deadline).add_done_callback(_retrieve_exception)
-
-    def release_undelivered(self, tokens: Sequence[int]) -> None:
-        """Release leases whose tasks were never delivered; their attempts do not count.
-
-        If the release fails, the leases end when their TTR is over.
-        """
-        for start in range(0, len(tokens), PUT_TASKS_MAX):
-            request = task_service_pb2.SettleTasksRequest()
-            settlement = request.settlements.add(tokens=tokens[start : start + PUT_TASKS_MAX])
-            settlement.release.uncounted = True
-            try:
-                self.submit_unawaited(encode_leader_command(SETTLE, request))
-            except (NotProposed, LeaderOverloaded):
-                return
 
 
 def _retrieve_exception(future: object) -> None:

@@ -19,14 +19,14 @@ from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, refused_by_queue
 from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.lease_returns import Leadership, LeaseReturns, attachment
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.responses import encode_opened
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream
 from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
-from taskraft_service.command_codecs.sessions import ATTACH_SESSION, OPEN_SESSION
-from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.command_codecs.sessions import OPEN_SESSION
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.command_submitter import (
-    LeaderOverloaded,
     NotProposed,
 )
 from taskraft_service.leader.waiters import Waiters
@@ -81,11 +81,12 @@ class SubscriptionRegistry:
 class SubscribeHandler:
     """The handler of Subscribe."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of a stream
         self,
         executor: CommandExecutor,
         reader: QueueReader,
         existence: ExistenceCheck,
+        returns: LeaseReturns,
         waiters: Waiters,
         streams: SubscriptionRegistry,
         forwarder: Forwarder,
@@ -95,6 +96,7 @@ class SubscribeHandler:
         self._submitter = executor.submitter
         self._reader = reader
         self._existence = existence
+        self._returns = returns
         self._waiters = waiters
         self._streams = streams
         self._leadership = forwarder.leadership
@@ -129,8 +131,13 @@ class SubscribeHandler:
         await self._existence.check_tubes([source.tube for source in opened.sources])
         await self._existence.check_session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
+        leadership = self._returns.leadership
         subscription = SubscriptionState(
-            opened, session_id, self._executor.release_undelivered, self._streams.load, caller
+            opened,
+            session_id,
+            partial(self._returns.release_of_stream, leadership),
+            self._streams.load,
+            caller,
         )
         self._streams.add(subscription)
         try:
@@ -147,7 +154,7 @@ class SubscribeHandler:
             )
             await link.run(first, partial(self._heartbeat, subscription))
         finally:
-            self._close(subscription)
+            self._close(subscription, leadership)
 
     async def _open_session(
         self, subscription: SubscriptionState, opened: pb.SubscribeRequest.Open
@@ -166,7 +173,7 @@ class SubscribeHandler:
                 owner=subscription.caller.name,
             )
             await self._executor.execute_encoded(encode_leader_command(OPEN_SESSION, command), None)
-        outcome = await self._executor.execute_encoded(_attachment(session_id, attached=True), None)
+        outcome = await self._executor.execute_encoded(attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
         return () if subscription.is_new else self._reader.queues.held(session_id)
@@ -179,25 +186,19 @@ class SubscribeHandler:
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
-    def _close(self, subscription: SubscriptionState) -> None:
-        """Release undelivered tasks, and detach the session after its last subscription."""
+    def _close(self, subscription: SubscriptionState, leadership: Leadership) -> None:
+        """Release undelivered tasks, and detach the session after its last subscription.
+
+        ``leadership``: the leadership in which the stream was opened.
+        """
         subscription.responses.end()
         self._waiters.remove(subscription)
         last = self._streams.remove(subscription)
         unsent = subscription.responses.unsent()
-        if not self._leadership.serves:
-            return
         if unsent:
-            self._executor.release_undelivered(unsent)
+            self._returns.release_of_stream(leadership, unsent)
         if last:
-            try:
-                detachment = _attachment(subscription.session_id, attached=False)
-                future = self._submitter.submit(detachment)
-            except (NotProposed, LeaderOverloaded):
-                # The session stays attached until the next leader detaches all sessions. This
-                # only delays the end of the session.
-                return
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._returns.detach(leadership, subscription.session_id)
 
     # ------------------------------------------------------------------------------ on a follower
 
@@ -239,9 +240,3 @@ class SubscribeHandler:
         )
         await stream.write(pb.SubscribeResponse(go_away=go_away).SerializeToString())
         raise CallRefused(reason, text, {"leader": next_leader} if next_leader else {})
-
-
-def _attachment(session_id: str, *, attached: bool) -> EncodedCommand:
-    """Return the command that attaches a session to a stream, or detaches it."""
-    message = log_pb2.AttachSession(session_id=session_id, attached=attached)
-    return encode_leader_command(ATTACH_SESSION, message)

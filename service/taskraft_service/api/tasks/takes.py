@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_take
 from taskraft_service.api.tasks.consumer_sources import (
@@ -18,10 +22,12 @@ from taskraft_service.api.tasks.consumer_sources import (
     check_types,
 )
 from taskraft_service.api.tasks.waiting_take import WaitingTake, narrowed_take
+from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.take import TakeResult
 
 
@@ -32,6 +38,7 @@ class TakeHandler:
         executor: executes takes that do not wait.
         reader: reads the queue.
         existence: checks the tubes and the session of a call.
+        returns: gives back the leases of tasks that a call did not deliver.
         waiters: the waiting consumers of the leader.
         unlogged_calls: counts takes that found no task.
     """
@@ -41,12 +48,14 @@ class TakeHandler:
         executor: CommandExecutor,
         reader: QueueReader,
         existence: ExistenceCheck,
+        returns: LeaseReturns,
         waiters: Waiters,
         unlogged_calls: UnloggedCalls,
     ) -> None:
         self._executor = executor
         self._reader = reader
         self._existence = existence
+        self._returns = returns
         self._waiters = waiters
         self._unlogged_calls = unlogged_calls
 
@@ -72,7 +81,7 @@ class TakeHandler:
         applied = await self._take_at_once(call, sources, wait)
         if applied is None:
             waiting = WaitingTake(
-                request, sources, idempotency_hash(call), self._executor.release_undelivered
+                request, sources, idempotency_hash(call), partial(self._give_back, call)
             )
             applied = await self._wait(waiting, wait)
         result = result_of(applied, TakeResult)
@@ -80,8 +89,11 @@ class TakeHandler:
             self._unlogged_calls.count_take_timeout(self._existing(sources))
         answer, undelivered = encode_take(applied, result, request)
         if undelivered:
-            self._executor.release_undelivered([task.token for task in undelivered])
+            self._give_back(call, [task.token for task in undelivered])
         return answer
+
+    def _give_back(self, call: UnaryCall[pb.TakeTasksRequest], tokens: Sequence[int]) -> None:
+        self._returns.release(tokens, call.caller)
 
     async def _take_at_once(
         self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources, wait: float
@@ -99,10 +111,36 @@ class TakeHandler:
         encoded = narrowed_take(
             request, sources, tubes, request.tasks_max or 1, idempotency_hash(call)
         )
-        applied = await self._executor.execute_encoded(encoded, call.deadline)
+        applied = await self._taken(call, encoded)
         if wait <= 0 or is_chosen or result_of(applied, TakeResult).tasks:
             return applied
         return None
+
+    async def _taken(
+        self, call: UnaryCall[pb.TakeTasksRequest], encoded: EncodedCommand
+    ) -> AppliedCommand:
+        """Execute a take; give the tasks back if the caller goes before they are known.
+
+        With a request_id the leases stay, because a retry is answered with the same leases.
+        """
+        future = self._executor.submitter.submit(encoded, call.deadline)
+        try:
+            applied = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not call.request.request_id:
+                future.add_done_callback(partial(self._give_back_all, call))
+            raise
+        if isinstance(applied.result, Refusal):
+            raise refused_by_queue(applied.result)
+        return applied
+
+    def _give_back_all(
+        self, call: UnaryCall[pb.TakeTasksRequest], future: asyncio.Future[AppliedCommand]
+    ) -> None:
+        if not future.cancelled() and future.exception() is None:
+            result = future.result().result
+            if isinstance(result, TakeResult) and result.tasks:
+                self._give_back(call, [task.token for task in result.tasks])
 
     def _existing(self, sources: ConsumerSources) -> list[str]:
         """Return the existing tubes that the sources name, in order of the sources, each once.

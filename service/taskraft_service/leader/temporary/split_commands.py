@@ -65,7 +65,8 @@ class SplitSettle:
         self._tokens = [token for one in whole.settlements for token in one.tokens]
         hash_ = getattr(encoded.command, "request_hash", 0)
         self.logged, self.temporary = (
-            encode_leader_command(SETTLE, request, hash_) for request in requests
+            encode_leader_command(SETTLE, request, hash_, is_owed=encoded.is_owed)
+            for request in requests
         )
 
     def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:

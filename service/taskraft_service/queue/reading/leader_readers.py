@@ -9,7 +9,10 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
+from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.selection import ByIds, ByKeys
+from taskraft_service.queue.operations.sessions import CloseSession
+from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.operations.tubes import refusal_to_drop
 from taskraft_service.queue.operations.update_tube import UpdateTube, refusal_of_tube_update
 from taskraft_service.queue.state.queue_state import QueueState
@@ -21,6 +24,23 @@ class LeaderReaders:
     """Answer the queries of the leader's schedulers and waiting calls."""
 
     _state: QueueState
+
+    # -------------------------------------------------------------------------------------- leases
+
+    @property
+    def lease_count(self) -> int:
+        """Number of leases and sessions."""
+        return len(self._state.leases) + len(self._state.sessions)
+
+    def leases_ended_by(self, command: Command) -> int:
+        """Return how many existing leases and sessions a command ends."""
+        if isinstance(command, CloseSession):
+            session = self._state.sessions.get(command.session_id)
+            return 0 if session is None else 1 + len(session.held)
+        if isinstance(command, Settle):
+            leases = self._state.leases
+            return sum(token in leases for one in command.settlements for token in one.tokens)
+        return 0
 
     # ----------------------------------------------------------------------------------- schedules
 

@@ -1,6 +1,7 @@
 """The Subscribe stream over real gRPC."""
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -9,7 +10,7 @@ from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.leader.node_phases import PhaseEvent
-from tests.service.conftest import create, put, reason_of, take
+from tests.service.conftest import ack, create, put, reason_of, take
 from tests.turns import turns_until
 
 
@@ -149,6 +150,7 @@ async def test_a_broken_stream_is_resumed_with_its_leases(node, stream):
     (task,) = await stream.read_tasks(1)
     stream.call.cancel()
     await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
+    assert node.queue.session(stream.session_id).taken == 1, "until the session expires"
     again = Stream(node)
     opened = await again.open(session_id=stream.session_id)
     assert [held.token for held in opened.opened.held] == [task.token]
@@ -339,3 +341,41 @@ async def test_subscriptions_take_turns(node, stream):
     mine, theirs = await stream.read_tasks(5), await other.read_tasks(5)
     assert sorted(task.id for task in (*mine, *theirs)) == list(range(1, 11))
     other.call.cancel()
+
+
+@pytest.fixture
+def overloaded(node):
+    """Make the leader refuse all commands that it may refuse."""
+    pending = node.server.components.proposer._pending
+
+    def overload():
+        pending._limits = replace(pending._limits, pending_commands=0)
+
+    return overload
+
+
+async def test_an_overload_keeps_no_session_attached_and_no_task_leased(node, stream, overloaded):
+    """Otherwise the session never expires, and its task is leased for ever."""
+    await stream.open(tasks=1, session_ttr_ms=1_000)
+    await put(node, b"x")
+    await stream.read_tasks(1)
+    overloaded()
+    stream.call.cancel()
+    await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
+    assert node.queue.session(stream.session_id).taken == 1, "until the session expires"
+
+
+async def test_an_overload_refuses_puts_and_no_acknowledgement(node, stream, overloaded):
+    await stream.open(tasks=2)
+    await put(node, b"x", b"y")
+    first, second = await stream.read_tasks(2)
+    overloaded()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(node, b"z")
+    assert reason_of(caught.value) == "OVERLOADED"
+    await stream.ack([first], "1")
+    while not stream.settled:
+        await stream.read()
+    assert not stream.settled[0].HasField("error")
+    await ack(node, [second])
+    assert node.queue.lease_count == 1, "the session"

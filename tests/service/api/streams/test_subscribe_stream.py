@@ -16,6 +16,7 @@ from taskraft_service.api.rpc.forwarding import LeaderAnsweredError, ThisNodeLea
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.command_executor import CommandExecutor
+from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.api.streams.subscribe import SubscribeHandler, SubscriptionRegistry
 from taskraft_service.api.streams.subscribe_stream import (
@@ -302,6 +303,7 @@ async def test_the_pause_between_heartbeats_ends(monkeypatch):
 
 
 class Leadership:
+    leader_and_term = (2, 5)
     serves = False
     address = "n2:1"
 
@@ -340,6 +342,7 @@ def subscribe_api(forwarder):
         CommandExecutor(submitter),
         Reading(),
         Known(),
+        LeaseReturns(submitter, forwarder),
         Waiters(Board(a=0)),
         SubscriptionRegistry(call_load()),
         forwarder,

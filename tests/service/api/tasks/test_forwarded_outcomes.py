@@ -89,7 +89,8 @@ async def test_the_next_leader_is_asked_on_behalf_of_the_caller():
     answer = await bench.put(b"x", b"y")
     ((method, request, deadline, fields),) = bench.forwarder.calls
     assert method == "/taskraft.v1.TaskService/WaitTasks"
-    assert fields == {"idempotent": True, "principal": "mailer"}
+    assert fields["is_idempotent"]()
+    assert fields["origin"].caller.name == "mailer"
     assert deadline is None
     assert (request.tube, list(request.selector.ids)) == ("t", [1, 2])
     assert 0 < request.wait_ms <= 60_000

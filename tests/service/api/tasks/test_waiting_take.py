@@ -8,6 +8,8 @@ import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.waiting_take import WaitingTake
@@ -26,12 +28,30 @@ Options = tube_service_pb2.TubeOptions
 
 
 class Proposer:
+    def __init__(self):
+        self.taken = asyncio.get_running_loop().create_future()
+
+    def submit(self, encoded, deadline):
+        return self.taken
+
     def wake(self):
         pass
 
 
 class Mutations:
-    submitter = Proposer()
+    def __init__(self):
+        self.submitter = Proposer()
+
+
+class Returns:
+    """Collects the leases that are given back."""
+
+    def __init__(self, given_back):
+        self.given_back = given_back
+
+    def release(self, tokens, caller):
+        assert caller is ANONYMOUS
+        self.given_back.extend(tokens)
 
 
 class Reading:
@@ -45,9 +65,15 @@ class Reading:
 class Bench:
     def __init__(self, **fields):
         self.given_back = []
+        self.mutations = Mutations()
         self.waiters = Waiters(Board(a=3))
         self.api = TakeHandler(
-            Mutations(), Reading(), None, self.waiters, UnloggedCalls(lambda: False)
+            self.mutations,
+            Reading(),
+            None,
+            Returns(self.given_back),
+            self.waiters,
+            UnloggedCalls(lambda: False),
         )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(
@@ -232,3 +258,29 @@ async def update(node, task_id, **changes):
 
 async def drop(node, name):
     await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=name, force=True))
+
+
+@pytest.mark.parametrize(("request_id", "given_back"), [("", [3]), ("r", [])])
+async def test_a_take_that_its_caller_does_not_wait_for_is_given_back(request_id, given_back):
+    bench = Bench()
+    call = UnaryCall(pb.TakeTasksRequest(request_id=request_id), b"", None, ANONYMOUS, 0.0)
+    taking = asyncio.ensure_future(bench.api._taken(call, None))
+    await turns_until(lambda: bench.mutations.submitter.taken._callbacks)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    bench.mutations.submitter.taken.set_result(AppliedCommand(9, 9, 0, TakeResult([TASK])))
+    await asyncio.sleep(0)
+    assert bench.given_back == given_back
+
+
+@pytest.mark.parametrize("outcome", [TakeResult([]), Refusal(Reason.TUBE_NOT_FOUND, "x")])
+async def test_a_take_without_tasks_gives_nothing_back(outcome):
+    bench = Bench()
+    call = UnaryCall(pb.TakeTasksRequest(), b"", None, ANONYMOUS, 0.0)
+    taking = asyncio.ensure_future(bench.api._taken(call, None))
+    await turns_until(lambda: bench.mutations.submitter.taken._callbacks)
+    taking.cancel()
+    bench.mutations.submitter.taken.set_result(AppliedCommand(9, 9, 0, outcome))
+    await asyncio.gather(taking, return_exceptions=True)
+    assert bench.given_back == []
