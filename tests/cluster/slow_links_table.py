@@ -25,13 +25,15 @@ from tools.slow_links import SlowLinks
 KIB, MIB = 1 << 10, 1 << 20
 RATES_MBIT = (1, 4, 16, 46, 100, 300, 1000)
 DELAYS_MS = (1, 50, 200)
-SIZES = (1 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
+SIZES = (1 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB, 30 * MIB)
+"""Payload of a put; the largest is close to the limit of a message."""
+TASK_BYTES_MAX = 16 * MIB
 DEADLINE_SECONDS = 30.0
 ROUND_TRIPS = 6
 """Round trips of a put besides its time on the link: TCP may have to open its window."""
 SETTINGS = {
     "TASKRAFT_AUTO_CREATE_TUBES": "true",
-    "TASKRAFT_PAYLOAD_BYTES_MAX": str(16 * MIB),
+    "TASKRAFT_PAYLOAD_BYTES_MAX": str(TASK_BYTES_MAX),
 }
 
 
@@ -87,10 +89,10 @@ def puts_over(
 
 
 def _put(stub: task_service_pb2_grpc.TaskServiceStub, size: int) -> float:
-    """Put a task; return how long it took, or -1 if it was not acknowledged."""
-    request = pb.PutTasksRequest(
-        request_id=str(uuid.uuid4()), tube="work", tasks=[task_pb2.TaskSpec(payload=bytes(size))]
-    )
+    """Put tasks of ``size`` in total; return how long it took, or -1 without acknowledgement."""
+    sizes = [min(TASK_BYTES_MAX, size - offset) for offset in range(0, size, TASK_BYTES_MAX)]
+    tasks = [task_pb2.TaskSpec(payload=bytes(each)) for each in sizes]
+    request = pb.PutTasksRequest(request_id=str(uuid.uuid4()), tube="work", tasks=tasks)
     begun = time.monotonic()
     try:
         stub.PutTasks(request, timeout=DEADLINE_SECONDS)

@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskraft_replication.core.types import Term
-from taskraft_replication.peers.pieces import PIECE_BYTES, FrameListener, PieceReader, PieceWriter
+from taskraft_replication.peers.pieces import (
+    PIECE_BYTES,
+    FrameListener,
+    HalfReceived,
+    PieceReader,
+    PieceWriter,
+)
 
 MAGIC: Final = b"TASKRAFT"
 """Distinguishes frame connections from HTTP/2 ("PRI") and from TLS (0x16)."""
@@ -165,7 +171,7 @@ async def connect(
                 encrypted = await loop.start_tls(
                     transport, sender, tls.context, server_hostname=tls.server_name
                 )
-                assert encrypted is not None, "start_tls raises on failure"
+                assert encrypted is not None, "nobody else closes this end"
                 transport = encrypted
                 transport.write(ticket)
         except BaseException:
@@ -189,13 +195,14 @@ class ConnectionTicket:
     """Single-use credential that lets a peer open one frame connection.
 
     Args:
-        listener: receives the frames; an exception of it closes the connection.
-        frame_bytes_max: maximum length of a frame.
+        node: the node that may use the ticket; empty without certificates.
+        reader: reads the frames of the connection.
     """
 
-    def __init__(self, listener: FrameListener, frame_bytes_max: int) -> None:
+    def __init__(self, node: str, reader: PieceReader) -> None:
+        self.node: Final = node
         self.token: Final = secrets.token_bytes(TICKET_BYTES)
-        self._reader = PieceReader(listener, frame_bytes_max)
+        self._reader = reader
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost; fails with the exception of the listener, or with
         ``FrameInvalid``."""
@@ -228,6 +235,7 @@ class ConnectionTicket:
     def close(self) -> None:
         """Close the connection."""
         self.end.cancel()
+        self._reader.close()
         if self._transport is not None:
             self._transport.abort()
 
@@ -237,16 +245,22 @@ class ConnectionTickets:
 
     Args:
         frame_bytes_max: maximum length of a frame.
+        half_received_bytes_max: maximum length of all unfinished frames together.
     """
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, half_received_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self.half_received = HalfReceived(half_received_bytes_max)
         self._open: dict[bytes, ConnectionTicket] = {}
 
     @contextmanager
-    def issue(self, listener: FrameListener) -> Iterator[ConnectionTicket]:
-        """Issue a ticket; the ticket and its connection end with the context."""
-        ticket = ConnectionTicket(listener, self._frame_bytes_max)
+    def issue(self, listener: FrameListener, node: str = "") -> Iterator[ConnectionTicket]:
+        """Issue a ticket to a node; the ticket and its connection end with the context.
+
+        An exception of ``listener`` closes the connection.
+        """
+        reader = PieceReader(listener, self._frame_bytes_max, self.half_received)
+        ticket = ConnectionTicket(node, reader)
         self._open[ticket.token] = ticket
         try:
             yield ticket
@@ -254,9 +268,12 @@ class ConnectionTickets:
             self._open.pop(ticket.token, None)
             ticket.close()
 
-    def redeem(self, token: bytes) -> ConnectionTicket | None:
-        """Return the ticket of a token that is used for the first time, or None."""
-        return self._open.pop(token, None)
+    def redeem(self, token: bytes, node: str) -> ConnectionTicket | None:
+        """Return the ticket of a token that its node uses for the first time, or None."""
+        ticket = self._open.get(token)
+        if ticket is None or ticket.node.lower() != node.lower():
+            return None
+        return self._open.pop(token)
 
 
 class FrameReceiver(asyncio.Protocol):
@@ -264,10 +281,21 @@ class FrameReceiver(asyncio.Protocol):
 
     Args:
         tickets: the valid tickets.
+        on_known: called when a valid ticket has arrived.
+        on_end: called when the connection is lost.
     """
 
-    def __init__(self, tickets: ConnectionTickets) -> None:
+    def __init__(
+        self,
+        tickets: ConnectionTickets,
+        on_known: Callable[[], None],
+        on_end: Callable[[], None],
+    ) -> None:
         self._tickets = tickets
+        self._on_known = on_known
+        self._on_end = on_end
+        self.node = ""
+        """The node that opened the connection; empty without certificates."""
         self._transport: asyncio.Transport | None = None
         self._ticket: ConnectionTicket | None = None
         self._unread = b""
@@ -293,10 +321,11 @@ class FrameReceiver(asyncio.Protocol):
         transport, unread = self._transport, self._unread
         if transport is None or transport.is_closing() or len(unread) < TICKET_BYTES:
             return
-        self._ticket = self._tickets.redeem(unread[:TICKET_BYTES])
+        self._ticket = self._tickets.redeem(unread[:TICKET_BYTES], self.node)
         if self._ticket is None:
             transport.abort()
             return
+        self._on_known()
         self._unread = b""
         self._ticket.redeem(transport)
         self._ticket.feed(unread[TICKET_BYTES:])
@@ -304,5 +333,6 @@ class FrameReceiver(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         del exc
+        self._on_end()
         if self._ticket is not None:
             self._ticket.lose()

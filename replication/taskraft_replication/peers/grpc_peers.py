@@ -214,9 +214,19 @@ class GrpcPeers:
             self._open_link(member)
 
     def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
-        """Record the task that serves the stream of a peer, so that it can be cancelled."""
+        """Record the task that serves the stream of a peer; it replaces an earlier stream.
+
+        An earlier stream may have broken without notice. Its unfinished frame is given up.
+        """
         assert task is not None
+        earlier = self._inbound.get(member)
+        if earlier is not None:
+            earlier.cancel()
         self._inbound[member] = task
+
+    def is_replaced(self, member: MemberId, task: asyncio.Task[object] | None) -> bool:
+        """Tell whether another task serves the member now."""
+        return self._inbound.get(member, task) is not task
 
     def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
         """Report the end of a stream, unless another task has replaced it."""

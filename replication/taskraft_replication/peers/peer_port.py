@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable
 from typing import Final
 from weakref import WeakSet
 
 from taskraft_replication.background import Background
+from taskraft_replication.errors import PeerRefused
+from taskraft_replication.new_connections import NewConnections
+from taskraft_replication.peers.byte_forwarder import ByteForwarder
 from taskraft_replication.peers.frame_connection import (
     BEGIN_SECONDS,
     ENCRYPTED,
@@ -23,10 +24,17 @@ from taskraft_replication.peers.frame_connection import (
     ConnectionTickets,
     FrameReceiver,
 )
+from taskraft_replication.peers.security import PeerSecurity
 
 _OPENING_BYTES: Final = len(MAGIC) + 1
-_PASSED_ON_BYTES_MAX: Final = 1 << 20
-"""Unsent bytes of a forwarded connection above which the other side is not read."""
+NEW_CONNECTIONS_MAX: Final = 64
+"""Maximum number of connections without credentials; several times what a large group needs."""
+NEW_SECONDS_MAX: Final = 10.0
+"""Maximum time until a connection must show its ticket or make a call: several round trips."""
+WARNING_SECONDS: Final = 10.0
+"""Minimum time between two warnings about new connections."""
+CONNECTIONS_MAX: Final = 1024
+"""Default of the maximum number of connections; each takes up to three descriptors."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,22 +47,35 @@ ENDING_TURNS: Final = 4
 class PeerPort:
     """The port on which peers connect.
 
+    A connection is new until it has shown a valid ticket, or until gRPC has received a call on it.
+    With certificates, only nodes get that far.
+
     Args:
         tickets: valid tickets of frame connections.
-        server_context: returns the TLS context of frame connections; None: they are not encrypted.
+        security: certificates of the nodes; None: frame connections are not encrypted.
+        connections_max: maximum number of connections; further ones are closed.
     """
 
     def __init__(
         self,
         tickets: ConnectionTickets,
-        server_context: Callable[[], ssl.SSLContext] | None,
+        security: PeerSecurity | None,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._tickets = tickets
-        self._server_context = server_context
+        self._security = security
+        self._connections_max = connections_max
+        self.new_connections = NewConnections(NEW_CONNECTIONS_MAX, NEW_SECONDS_MAX)
+        self._without_call: dict[int, asyncio.Transport] = {}
+        """Forwarded connections without a call so far, by the local port of their inner end."""
         self._server: asyncio.Server | None = None
         self._grpc_port = 0
+        self._open: set[asyncio.Transport] = set()
         self._connections: WeakSet[asyncio.Transport] = WeakSet()
+        """All connections that ``end`` must close: also those to gRPC."""
         self._background = Background()
+        self._warn_from = 0.0
+        """The next warning may come at this time of the event loop."""
         self._ended = False
 
     async def start(self, address: str, grpc_port: int) -> int:
@@ -102,73 +123,113 @@ class PeerPort:
 
     def arrived(self, transport: asyncio.Transport) -> None:
         """Record a connection, so that it is closed with the port."""
-        self._connections.add(transport)
-        if self._ended:
+        if self._ended or len(self._open) >= self._connections_max:
             transport.abort()
+            return
+        self._open.add(transport)
+        self._connections.add(transport)
+        self.new_connections.add(transport)
+
+    def ended(self, transport: asyncio.Transport) -> None:
+        """Note that a connection is closed."""
+        self._open.discard(transport)
+        self.new_connections.remove(transport)
+
+    def call_arrived(self, caller: str) -> None:
+        """Note that gRPC has received a call from ``caller``, the address that gRPC sees.
+
+        With certificates, the caller is a node: gRPC has checked its certificate.
+        """
+        transport = self._without_call.pop(int(caller.rpartition(":")[2]), None)
+        if transport is not None:
+            self.new_connections.remove(transport)
 
     def serve_plain(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Use a plain connection for frames; ``opening`` follows its first bytes."""
-        if self._server_context is not None:
+        if self._security is not None:
             # With certificates, tickets are issued to authenticated nodes only and must not travel
             # unencrypted.
             transport.abort()
             return
-        receiver = FrameReceiver(self._tickets)
+        receiver = self._receiver(transport)
         transport.set_protocol(receiver)
         receiver.data_received(opening)
         receiver.connection_made(transport)
 
     def serve_encrypted(self, transport: asyncio.Transport) -> None:
         """Use a connection for frames once TLS is negotiated."""
-        if self._server_context is None:
+        if self._security is None:
             transport.abort()
             return
-        self._background.start(self._encrypt(transport, self._server_context))
+        self._background.start(self._encrypt(transport, self._security))
 
     def forward_to_grpc(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Forward a connection that began with ``opening`` to gRPC."""
         transport.pause_reading()
         self._background.start(self._pass_on(transport, opening))
 
-    async def _encrypt(
-        self, transport: asyncio.Transport, server_context: Callable[[], ssl.SSLContext]
-    ) -> None:
-        receiver = FrameReceiver(self._tickets)
+    def _receiver(self, transport: asyncio.Transport) -> FrameReceiver:
+        return FrameReceiver(
+            self._tickets,
+            on_known=lambda: self.new_connections.remove(transport),
+            on_end=lambda: self.ended(transport),
+        )
+
+    async def _encrypt(self, transport: asyncio.Transport, security: PeerSecurity) -> None:
+        receiver = self._receiver(transport)
         try:
             transport.write(READY)
             encrypted = await asyncio.get_running_loop().start_tls(
                 transport,
                 receiver,
-                server_context(),
+                security.server_context(),
                 server_side=True,
                 ssl_handshake_timeout=BEGIN_SECONDS,
             )
-        except OSError as error:
-            _log.warning("TLS handshake of a frame connection failed: %s", error)
+            if encrypted is None:
+                raise ConnectionAbortedError("closed by this member")
+            receiver.node = security.node_behind(encrypted)
+        except (OSError, PeerRefused) as error:
+            self._warn(f"TLS handshake of a frame connection failed: {error}")
             transport.abort()
+            self.ended(transport)
             return
-        assert encrypted is not None, "start_tls raises on failure"
         receiver.connection_made(encrypted)
 
     async def _pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
         loop = asyncio.get_running_loop()
         try:
             inner, _ = await loop.create_connection(
-                lambda: _ByteForwarder(transport), "127.0.0.1", self._grpc_port
+                lambda: ByteForwarder(transport, lambda: None), "127.0.0.1", self._grpc_port
             )
         except OSError as error:
-            _log.warning("cannot connect to the local gRPC server: %s", error)
+            self._warn(f"cannot connect to the local gRPC server: {error}")
             transport.abort()
             return
         self._connections.add(inner)
+        inner_port = inner.get_extra_info("sockname")[1]
+        self._without_call[inner_port] = transport
+
+        def end() -> None:
+            self._without_call.pop(inner_port, None)
+            self.ended(transport)
+
         inner.write(opening)
-        outer = _ByteForwarder(inner)
+        outer = ByteForwarder(inner, end)
         outer.connection_made(transport)
         transport.set_protocol(outer)
         if transport.is_closing():
+            end()
             inner.abort()
         else:
             transport.resume_reading()
+
+    def _warn(self, text: str) -> None:
+        """Log a warning, unless there was one shortly before: strangers can cause any number."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._warn_from:
+            self._warn_from = now + WARNING_SECONDS
+            _log.warning("%s", text)
 
 
 class _NewConnection(asyncio.Protocol):
@@ -178,18 +239,12 @@ class _NewConnection(asyncio.Protocol):
         self._port = port
         self._transport: asyncio.Transport | None = None
         self._opening = b""
-        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``.
-
-        A connection without data is closed after ``BEGIN_SECONDS``.
-        """
+        """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._port.arrived(transport)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(BEGIN_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
@@ -197,13 +252,10 @@ class _NewConnection(asyncio.Protocol):
         self._opening += data
         opening, kind = self._opening[: len(MAGIC)], self._opening[len(MAGIC) : _OPENING_BYTES]
         if not MAGIC.startswith(opening):
-            self._decided()
             self._port.forward_to_grpc(self._transport, self._opening)
         elif kind == PLAIN:
-            self._decided()
             self._port.serve_plain(self._transport, self._opening[_OPENING_BYTES:])
         elif self._opening == MAGIC + ENCRYPTED:
-            self._decided()
             self._port.serve_encrypted(self._transport)
         elif kind:
             self._transport.abort()
@@ -211,39 +263,5 @@ class _NewConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         del exc
-        self._decided()
-
-    def _decided(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class _ByteForwarder(asyncio.Protocol):
-    """One end of a forwarded connection: writes received bytes to the other end."""
-
-    def __init__(self, other: asyncio.Transport) -> None:
-        self._other = other
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=_PASSED_ON_BYTES_MAX)
-
-    def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
-        self._other.write(data)
-
-    def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``: stop reading the other end while this end is full."""
-        if not self._other.is_closing():
-            self._other.pause_reading()
-
-    def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
-        if not self._other.is_closing():
-            self._other.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``: buffered bytes are still sent to the other end."""
-        del exc
-        self._other.close()
+        assert self._transport is not None
+        self._port.ended(self._transport)

@@ -148,6 +148,36 @@ class _Head(NamedTuple):
     crc: int
 
 
+class HalfReceived:
+    """The long frames of all connections that have begun to arrive, limited in total.
+
+    Args:
+        bytes_max: maximum length of these frames together.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        """Length of the frames together, as announced."""
+
+    def begin(self, frame_bytes: int) -> None:
+        """Count a frame that begins.
+
+        Raises:
+            FrameInvalid: there is no room for it now.
+        """
+        if self.bytes + frame_bytes > self._bytes_max:
+            raise FrameInvalid(
+                f"a frame of {frame_bytes} bytes has no room beside {self.bytes} bytes of other "
+                f"unfinished frames; the limit is {self._bytes_max} bytes"
+            )
+        self.bytes += frame_bytes
+
+    def end(self, frame_bytes: int) -> None:
+        """Count a frame no more, which is complete or given up."""
+        self.bytes -= frame_bytes
+
+
 class PieceReader:
     """Checks the received pieces of one connection and joins them to frames.
 
@@ -156,6 +186,7 @@ class PieceReader:
     Args:
         listener: receives each frame.
         frame_bytes_max: maximum length of a frame.
+        half_received: counts the unfinished frames of all connections.
     """
 
     __slots__ = (
@@ -163,15 +194,19 @@ class PieceReader:
         "_frame",
         "_frame_bytes",
         "_frame_bytes_max",
+        "_half_received",
         "_head",
         "_listener",
         "_term",
         "_unread",
     )
 
-    def __init__(self, listener: FrameListener, frame_bytes_max: int) -> None:
+    def __init__(
+        self, listener: FrameListener, frame_bytes_max: int, half_received: HalfReceived
+    ) -> None:
         self._listener = listener
         self._frame_bytes_max = frame_bytes_max
+        self._half_received = half_received
         self._count = 0
         """Complete pieces so far."""
         self._unread = bytearray()
@@ -215,6 +250,11 @@ class PieceReader:
         if self._term and (self._head is not None or self._frame_bytes):
             self._listener.bytes_arrived(self._term)
 
+    def close(self) -> None:
+        """Give up the unfinished frame, because its connection is closed."""
+        self._end_frame()
+        self._unread = bytearray()
+
     def _next_head(self, begin: int) -> _Head | None:
         """Return the header at ``begin`` once it has arrived completely."""
         raw = bytes(self._unread[begin : begin + HEAD_BYTES])
@@ -247,6 +287,7 @@ class PieceReader:
         elif kind == PieceKind.DROP and self._frame_bytes:
             self._end_frame()
         elif kind == PieceKind.FIRST and not self._frame_bytes and content:
+            self._half_received.begin(head.frame_bytes)
             self._frame_bytes = head.frame_bytes
             self._frame += content
         elif kind == PieceKind.NEXT and head.frame_bytes == self._frame_bytes and content:
@@ -265,5 +306,6 @@ class PieceReader:
         self._listener.frame_arrived(frame)
 
     def _end_frame(self) -> None:
+        self._half_received.end(self._frame_bytes)
         self._frame = bytearray()
         self._frame_bytes = 0

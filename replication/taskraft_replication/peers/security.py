@@ -8,6 +8,7 @@ ignores other claims.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -74,7 +75,7 @@ class PeerSecurity:
         )
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the TLS context for incoming frame connections; the ticket identifies the peer."""
+        """Return the TLS context for incoming frame connections, which need a certificate."""
         return self.current.server_context()
 
     def frame_tls(self, node: str) -> FrameTls:
@@ -94,8 +95,21 @@ class PeerSecurity:
         Raises:
             PeerRefused: its certificate names no node of this cluster, or several.
         """
+        return self._node_named([name.decode(errors="replace") for name in shown.get(_NAMES, ())])
+
+    def node_behind(self, transport: asyncio.Transport) -> str:
+        """Return the name of the node that opened a TLS connection of the event loop.
+
+        Raises:
+            PeerRefused: as for ``node_of``.
+        """
+        certificate = transport.get_extra_info("ssl_object").getpeercert()
+        names = certificate.get("subjectAltName", ())
+        return self._node_named([name for kind, name in names if kind == "DNS"])
+
+    def _node_named(self, names: Sequence[str]) -> str:
+        """Return the one node of this cluster among the names of a certificate."""
         end = "." + cluster_name(self._cluster_id).lower()
-        names = [name.decode(errors="replace") for name in shown.get(_NAMES, ())]
         nodes = [name[: -len(end)] for name in names if name.lower().endswith(end)]
         if len(nodes) != 1 or not nodes[0] or "*" in nodes[0]:
             raise PeerRefused(

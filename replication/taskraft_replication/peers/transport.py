@@ -26,7 +26,7 @@ from taskraft_replication.errors import (
 )
 from taskraft_replication.membership.roster import was_removed
 from taskraft_replication.peers.contract import Membership, Receiver
-from taskraft_replication.peers.frame_connection import ConnectionTickets
+from taskraft_replication.peers.frame_connection import BEGIN_SECONDS, ConnectionTickets
 from taskraft_replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
 from taskraft_replication.peers.handshake import (
     EXPELLED_KEY,
@@ -36,8 +36,9 @@ from taskraft_replication.peers.handshake import (
     answer_to,
 )
 from taskraft_replication.peers.incoming_stream import IncomingStream
-from taskraft_replication.peers.peer_port import PeerPort
+from taskraft_replication.peers.peer_port import CONNECTIONS_MAX, PeerPort
 from taskraft_replication.peers.pieces import FrameInvalid
+from taskraft_replication.peers.reported_calls import ReportedCalls
 from taskraft_replication.peers.security import PeerSecurity, check_node
 from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
@@ -47,6 +48,21 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
 )
 
 _STOP_SECONDS: Final = 0.2
+_IDLE_MS: Final = 300_000
+"""Maximum time of a connection without a call."""
+_METADATA_BYTES_MAX: Final = 8 << 10
+_STREAMS_PER_CONNECTION_MAX: Final = 10_000
+"""Maximum number of concurrent calls on a connection: a follower forwards many on one."""
+_SERVER_OPTIONS: Final = (
+    *CONNECTION_OPTIONS,
+    ("grpc.server_handshake_timeout_ms", int(1000 * BEGIN_SECONDS)),
+    ("grpc.max_connection_idle_ms", _IDLE_MS),
+    ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+    ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION_MAX),
+)
+HALF_RECEIVED_BYTES_MAX: Final = 2 * FRAME_BYTES_LIMIT
+"""Maximum length of all unfinished frames: only the leader sends long ones, and another member may
+have been leader before."""
 _BEHIND: Final = "127.0.0.1:0"
 """Loopback address of the gRPC server behind the peer port."""
 
@@ -61,21 +77,22 @@ class GrpcTransport(PeerServiceServicer):
 
     Args:
         security: certificates of the nodes; None: callers are not authenticated.
-        beside: further gRPC handlers on this port, for nodes only.
+        beside: further gRPC handlers on this port, for nodes only; coroutine functions.
+        connections_max: maximum number of connections to the port.
     """
 
     def __init__(
         self,
         security: PeerSecurity | None = None,
         beside: Sequence[grpc.GenericRpcHandler] = (),
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._security = security
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
         self._incarnations = PeerIncarnations()
-        self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT)
-        context = None if security is None else security.server_context
-        self._port = PeerPort(self._tickets, context)
+        self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT, HALF_RECEIVED_BYTES_MAX)
+        self._port = PeerPort(self._tickets, security, connections_max)
         self._server: aio.Server | None = None
 
     async def start(self, address: str) -> int:
@@ -86,9 +103,10 @@ class GrpcTransport(PeerServiceServicer):
         Raises:
             OSError: the address cannot be used.
         """
-        server = aio.server(options=CONNECTION_OPTIONS)
+        server = aio.server(options=_SERVER_OPTIONS)
         add_PeerServiceServicer_to_server(self, server)
-        server.add_generic_rpc_handlers(tuple(self._beside))
+        arrived = self._port.call_arrived
+        server.add_generic_rpc_handlers([ReportedCalls(each, arrived) for each in self._beside])
         try:
             if self._security is None:
                 port = server.add_insecure_port(_BEHIND)
@@ -129,23 +147,30 @@ class GrpcTransport(PeerServiceServicer):
         context: aio.ServicerContext[pb.ExchangeRequest, pb.ExchangeResponse],
     ) -> AsyncIterator[pb.ExchangeResponse]:
         """Introduce one peer, then receive its messages on a frame connection until that ends."""
+        self._port.call_arrived(context.peer())
         hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
         try:
-            peers = self._check_hello(hello, self._node_of(context))
+            node = self._node_of(context)
+            peers = self._check_hello(hello, node)
             peers.serve(MemberId(hello.sender), asyncio.current_task())
             stream = IncomingStream(hello, self._groups, self._incarnations)
-            with self._tickets.issue(stream) as ticket:
+            with self._tickets.issue(stream, node) as ticket:
                 yield answer_to(hello, peers.membership, ticket.token)
                 await ticket.end
         except asyncio.CancelledError:
             # The cancellation may also mean that the sender has disconnected.
-            if not self._is_removed(hello):
-                raise
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"member {hello.sender} was removed from the group",
-                ((EXPELLED_KEY, Expulsion.REMOVED.value),),
-            )
+            if self._is_removed(hello):
+                await context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"member {hello.sender} was removed from the group",
+                    ((EXPELLED_KEY, Expulsion.REMOVED.value),),
+                )
+            if self._is_replaced(hello):
+                # The sender may live: grpc.aio would take a cancellation for its own.
+                await context.abort(
+                    grpc.StatusCode.ABORTED, f"member {hello.sender} has opened another stream"
+                )
+            raise
         except GroupAbsent as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
@@ -170,6 +195,7 @@ class GrpcTransport(PeerServiceServicer):
         context: aio.ServicerContext[pb.SendSnapshotRequest, pb.SendSnapshotResponse],
     ) -> AsyncIterator[pb.SendSnapshotResponse]:
         """Receive a snapshot, or the rest of one."""
+        self._port.call_arrived(context.peer())
         try:
             async for answer in self._take_snapshot(request_iterator, self._node_of(context)):
                 yield answer
@@ -208,6 +234,12 @@ class GrpcTransport(PeerServiceServicer):
     def _is_removed(self, hello: pb.Hello) -> bool:
         peers = self._groups.get(hello.group_id)
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
+
+    def _is_replaced(self, hello: pb.Hello) -> bool:
+        """Tell whether another stream of the same member has replaced the stream of this task."""
+        peers = self._groups.get(hello.group_id)
+        member = MemberId(hello.sender)
+        return peers is not None and peers.is_replaced(member, asyncio.current_task())
 
     async def _take_snapshot(
         self, chunks: AsyncIterator[pb.SendSnapshotRequest], node: str

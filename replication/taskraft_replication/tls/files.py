@@ -188,7 +188,7 @@ class CurrentTls:
         return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
 
     def server_context(self) -> ssl.SSLContext:
-        """Return a TLS context with the current certificate, without client authentication.
+        """Return a TLS context with the current certificate; clients of the CA need one, too.
 
         Raises:
             OSError: the files have changed and do not belong together at this moment.
@@ -199,14 +199,22 @@ class CurrentTls:
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             # The ssl module reads certificates from files only.
             context.load_cert_chain(self._files.certificate, self._files.key)
+            if tls.authority is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(cadata=tls.authority.decode())
             self._context = tls, context
         return self._context[1]
 
     def client_context(self) -> ssl.SSLContext:
-        """Return a TLS context that trusts the current CA and checks host names."""
+        """Return a TLS context with the current certificate that checks host names.
+
+        Raises:
+            OSError: the files have changed and do not belong together at this moment.
+        """
         assert self.tls.authority is not None, "a CA is configured"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._files.certificate, self._files.key)
         context.load_verify_locations(cadata=self.tls.authority.decode())
         return context
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
+
+from taskraft_replication.new_connections import NewConnections
 
 REQUEST_SECONDS: Final = 5.0
 """Maximum time for a client to send its request and to read the answer."""
-HEADER_LINES_MAX: Final = 100
+LINE_BYTES_MAX: Final = 4 << 10
+REQUEST_BYTES_MAX: Final = 16 << 10
+"""Maximum size of a request with all headers."""
+CONNECTIONS_MAX: Final = 64
+"""Maximum number of connections. One more closes the oldest connection of the address with the
+most connections."""
 _REASONS: Final = {
     200: "OK",
     401: "Unauthorized",
@@ -60,6 +68,7 @@ class ProbeServer:
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self.connections = NewConnections(CONNECTIONS_MAX, 2 * REQUEST_SECONDS)
 
     async def start(self, host: str, port: int) -> int:
         """Start listening; return the port.
@@ -67,7 +76,7 @@ class ProbeServer:
         Raises:
             OSError: the port cannot be opened.
         """
-        self._server = await asyncio.start_server(self._serve, host, port)
+        self._server = await asyncio.start_server(self._serve, host, port, limit=LINE_BYTES_MAX)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
@@ -80,15 +89,20 @@ class ProbeServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
         address = f"{peer[0]}:{peer[1]}" if peer else ""
+        transport = cast("asyncio.Transport", writer.transport)
+        self.connections.add(transport)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 writer.write(await self._answer(await _read_request(reader, address)))
                 await writer.drain()
         except (TimeoutError, OSError, _RequestMalformed):
-            # A broken or slow client affects only itself.
-            pass
+            # A broken or slow client affects only itself; the rest of its answer is not sent.
+            transport.abort()
         finally:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self.connections.remove(transport)
 
     async def _answer(self, request: HttpRequest) -> bytes:
         page = self._pages.get(request.path)
@@ -114,16 +128,18 @@ async def _read_request(reader: asyncio.StreamReader, peer: str) -> HttpRequest:
     """Read a request without its body.
 
     Raises:
-        _RequestMalformed: a line is too long.
+        _RequestMalformed: a line or the whole request is too long.
     """
+    headers: dict[str, str] = {}
     try:
-        words = (await reader.readline()).decode("latin-1").split()
-        headers: dict[str, str] = {}
-        for _ in range(HEADER_LINES_MAX):
-            line = (await reader.readline()).decode("latin-1").strip()
-            if not line:
-                break
-            name, _, text = line.partition(":")
+        line = await reader.readline()
+        words = line.decode("latin-1").split()
+        size = len(line)
+        while header := (line := await reader.readline()).decode("latin-1").strip():
+            size += len(line)
+            if size > REQUEST_BYTES_MAX:
+                raise _RequestMalformed
+            name, _, text = header.partition(":")
             headers[name.strip().lower()] = text.strip()
     except ValueError as error:
         raise _RequestMalformed from error

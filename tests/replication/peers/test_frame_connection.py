@@ -31,9 +31,9 @@ FRAME_BYTES_MAX = 4 << 20
 class Listener:
     """The receiving side: its frames, and the end of its connection."""
 
-    def __init__(self, server_context=None):
-        self.tickets = ConnectionTickets(FRAME_BYTES_MAX)
-        self.port = PeerPort(self.tickets, server_context)
+    def __init__(self, security=None, **limits):
+        self.tickets = ConnectionTickets(FRAME_BYTES_MAX, 2 * FRAME_BYTES_MAX)
+        self.port = PeerPort(self.tickets, security, **limits)
         self.frames = []
         self.came = asyncio.Event()
         self.address = ""
@@ -310,9 +310,9 @@ async def test_with_certificates_a_connection_is_encrypted_and_authenticated(
 ):
     authority = Authority(tmp_path, "nodes")
     one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
-    listener = Listener(two.server_context)
+    listener = Listener(two)
     await listener.start()
-    with listener.tickets.issue(listener) as ticket:
+    with listener.tickets.issue(listener, "n1") as ticket:
         with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
             await connect(listener.address, ticket.token, one.frame_tls("n3"), lambda: None)
         sender = await connect(listener.address, ticket.token, one.frame_tls("n2"), lambda: None)
@@ -326,7 +326,7 @@ async def test_with_certificates_a_connection_is_encrypted_and_authenticated(
 async def test_with_certificates_a_plain_connection_is_closed(tmp_path):
     authority = Authority(tmp_path, "nodes")
     security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
-    listener = Listener(security.server_context)
+    listener = Listener(security)
     await listener.start()
     with listener.tickets.issue(listener) as ticket:
         reader, writer = await connect_raw(listener.address)
@@ -380,7 +380,7 @@ async def test_data_received_after_a_connection_was_closed_is_ignored(listener):
         def is_closing(self):
             return True
 
-    receiver = FrameReceiver(listener.tickets)
+    receiver = FrameReceiver(listener.tickets, lambda: None, lambda: None)
     with listener.tickets.issue(listener) as ticket:
         receiver.data_received(ticket.token + encoded(b"x"))
         receiver.connection_made(Closing())

@@ -8,7 +8,7 @@ from taskraft_replication.peers import link
 from taskraft_replication.peers.codec import decode_frame
 from taskraft_replication.peers.frame_connection import FrameSender
 from taskraft_replication.peers.link import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, PeerLink
-from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, PieceReader
+from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, HalfReceived, PieceReader
 from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 
 ATTEMPTS = 7
@@ -72,7 +72,7 @@ class SlowWire:
         self.sent = 0
         self.arrived = []
         """Kind of each message, and the number of bytes after which it had arrived."""
-        self.reader = PieceReader(self, 1 << 30)
+        self.reader = PieceReader(self, 1 << 30, HalfReceived(1 << 30))
 
     def set_write_buffer_limits(self, **_):
         pass

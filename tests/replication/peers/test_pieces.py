@@ -11,6 +11,7 @@ from taskraft_replication.peers.pieces import (
     HEAD_BYTES,
     PIECE_BYTES,
     FrameInvalid,
+    HalfReceived,
     PieceKind,
     PieceReader,
     PieceWriter,
@@ -60,7 +61,7 @@ def encoded(*frames: bytes) -> list[bytes]:
 def read(*data: bytes, frame_bytes_max: int = FRAME_BYTES_MAX) -> Frames:
     """Return the frames in the bytes of a new connection."""
     frames = Frames()
-    reader = PieceReader(frames, frame_bytes_max)
+    reader = PieceReader(frames, frame_bytes_max, HalfReceived(FRAME_BYTES_MAX))
     for each in data:
         reader.feed(each)
     return frames
@@ -97,7 +98,7 @@ def test_a_flipped_bit_in_an_append_never_yields_another_message(monkeypatch, pi
         damaged = bytearray(sent)
         damaged[bit // 8] ^= 1 << bit % 8
         frames = Frames()
-        reader = PieceReader(frames, FRAME_BYTES_MAX)
+        reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
         # Later bytes are neither needed to detect the damage nor able to hide it.
         with pytest.raises(FrameInvalid, match="fails its checksum"):
             reader.feed(first + damaged)
@@ -116,7 +117,7 @@ def test_a_frame_of_any_size_is_joined_again(size):
 def test_a_frame_that_arrives_byte_by_byte_is_joined_and_released(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     frames = Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     frame = bytes(range(20))
     sent = b"".join(encoded(frame))
     for count, byte in enumerate(sent, 1):
@@ -144,7 +145,7 @@ def test_a_piece_out_of_order_is_refused(monkeypatch, order, number):
 
 def test_pieces_are_distinguished_by_number_even_after_it_wraps():
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer._count = reader._count = (1 << 32) - 1
     for frame in (b"a", b"b"):
         for piece in pieces_of(writer, frame):
@@ -194,7 +195,7 @@ def test_a_long_frame_is_cut_across_its_parts_without_changing_them(monkeypatch)
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     parts = [b"", b"abc", b"", b"d" * 20, b"ef", b""]
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin(parts)
     count = 0
     while writer.is_within_frame:
@@ -206,7 +207,7 @@ def test_a_long_frame_is_cut_across_its_parts_without_changing_them(monkeypatch)
 def test_a_frame_of_one_piece_overtakes_a_long_one(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin([bytes(20)])
     reader.feed(writer.next(TERM))
     reader.feed(writer.whole(b"small", TERM))
@@ -220,7 +221,7 @@ def test_a_frame_of_one_piece_overtakes_a_long_one(monkeypatch):
 def test_a_long_frame_can_be_dropped(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin([bytes(20)])
     reader.feed(writer.next(TERM))
     reader.feed(writer.drop())
@@ -233,7 +234,7 @@ def test_a_long_frame_can_be_dropped(monkeypatch):
 
 def test_bytes_of_an_unfinished_frame_are_reported_with_the_leaders_term():
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin([bytes(2 * PIECE_BYTES)])
     first, last = writer.next(Term(3)), writer.next(Term(4))
     reader.feed(first[: HEAD_BYTES - 1])
@@ -250,7 +251,7 @@ def test_bytes_of_an_unfinished_frame_are_reported_with_the_leaders_term():
 
 def test_bytes_of_a_follower_are_not_a_sign_of_life_of_a_leader():
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin([bytes(2 * PIECE_BYTES)])
     reader.feed(writer.next(Term(0)))
     assert frames.leaders == []
@@ -258,6 +259,32 @@ def test_bytes_of_a_follower_are_not_a_sign_of_life_of_a_leader():
 
 def test_a_sign_of_life_of_a_follower_is_not_one_of_a_leader():
     writer, frames = PieceWriter(), Frames()
-    reader = PieceReader(frames, FRAME_BYTES_MAX)
+    reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     reader.feed(writer.alive(Term(7)) + writer.whole(b"reply", Term(0))[:-1])
     assert (frames.followers, frames.leaders) == ([7], [])
+
+
+def test_unfinished_frames_of_all_connections_are_limited_together():
+    half_received = HalfReceived(5 * PIECE_BYTES)
+    frame = bytes(2 * PIECE_BYTES)
+    connections = []
+    for _ in range(3):
+        frames = Frames()
+        reader = PieceReader(frames, FRAME_BYTES_MAX, half_received)
+        writer = PieceWriter()
+        writer.begin([frame])
+        connections.append((frames, reader, writer))
+    for _, reader, writer in connections[:2]:
+        reader.feed(writer.next(TERM))
+    _, third, writer = connections[2]
+    with pytest.raises(FrameInvalid, match="no room beside 262144 bytes of other unfinished"):
+        third.feed(writer.next(TERM))
+    third.close()
+    assert half_received.bytes == 2 * len(frame)
+    frames, reader, writer = connections[0]
+    reader.feed(writer.next(TERM))
+    assert frames == [frame]
+    assert half_received.bytes == len(frame)
+    connections[1][1].close()
+    assert half_received.bytes == 0
+    assert connections[1][1].held_bytes == 0
