@@ -42,3 +42,46 @@ def test_a_leader_with_a_wrong_wall_clock_keeps_leases_and_tasks(nodes, ahead_ms
         tasks = tube.stats().tasks
         assert (tasks.total, tasks.taken) == (TASKS, TAKEN)
         client.settle([task.token for task in taken])
+
+
+@pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
+def test_one_wrong_wall_clock_is_outvoted_after_all_nodes_were_down(nodes, ahead_ms):
+    with Client(nodes.target) as client:
+        tube = client.tube("work")
+        tube.put_many([str(n) for n in range(TASKS)], ttl="1h", ttr="10m")
+        taken = tube.take_many(TAKEN, wait=0)
+        clocks = [NodeClocks(node) for node in nodes.nodes]
+        clocks[0].set_wall(ahead_ms)
+        restart(nodes, *clocks)
+        tasks = tube.stats().tasks
+        assert (tasks.total, tasks.taken) == (TASKS, TAKEN)
+        client.settle([task.token for task in taken])
+
+
+def test_time_in_which_all_nodes_were_down_counts(nodes):
+    with Client(nodes.target) as client:
+        tube = client.tube("work")
+        tube.put_many([str(n) for n in range(TASKS)], ttl="1h")
+        clocks = [NodeClocks(node) for node in nodes.nodes]
+        for each in clocks:
+            each.let_pass(2 * HOUR_MS)
+        restart(nodes, *clocks)
+        nodes.wait_until(lambda: tube.stats().tasks.total == 0, "the tasks expire")
+
+
+def test_a_leader_whose_wall_clock_jumps_hands_over_and_loses_nothing(nodes):
+    clocks = [NodeClocks(node) for node in nodes.nodes]
+    restart(nodes, *clocks)
+    with Client(nodes.target) as client:
+        tube = client.tube("work")
+        tube.put_many([str(n) for n in range(TASKS)], ttl="1h", ttr="10m")
+        taken = tube.take_many(TAKEN, wait=0)
+        (leader,) = (each for each in clocks if each.node is nodes.leader())
+        leader.set_wall(24 * HOUR_MS)
+        nodes.wait_until(
+            lambda: nodes.leader() not in (None, leader.node), "a right node takes over"
+        )
+        tasks = tube.stats().tasks
+        assert (tasks.total, tasks.taken) == (TASKS, TAKEN)
+        client.settle([task.token for task in taken])
+        assert "set the clock" in leader.node.log.read_text()

@@ -114,6 +114,11 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/node/test_status.py",
         "tests/replication/node/test_hung_disk.py",
     ),
+    "clock": (
+        "tests/service/clock",
+        "tests/service/leader/test_clock_keeper.py",
+        "tests/service/queue/test_scenarios.py",
+    ),
     "queue": (
         "tests/service/queue/test_scenarios.py",
         "tests/service/queue/entities/test_life_cycle.py",

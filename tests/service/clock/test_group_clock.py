@@ -144,15 +144,25 @@ def test_a_single_voter_uses_its_own_wall_clock():
 
 def test_a_leader_ignores_late_beacons_of_an_earlier_leader():
     time, (one, two, three) = started()
+    one.clock.compare()
     late = one.clock.make()
     time.ms += 50_000
     two.lead(2, three)
-    one.clock.received(2, two.clock.make())
+    three.hears(two)
     before = two.clock.now_ms()
     two.clock.received(1, late)
     assert two.clock.now_ms() == before
     three.clock.received(1, late)
-    assert three.clock.agreed_offset_ms is None
+    assert three.clock.agreed_offset_ms is None, "the leader has not compared the clocks yet"
+
+
+@pytest.mark.parametrize("waits_for_all", [True, False])
+def test_a_leader_that_does_not_know_the_time_never_starts_with_a_minority(waits_for_all):
+    _, (one, two, three, *_) = group(count=5)
+    assert not one.lead(1, waits_for_all=waits_for_all)
+    assert not one.lead(1, two, waits_for_all=waits_for_all)
+    assert not one.clock.cluster.is_known
+    assert one.lead(1, three, waits_for_all=waits_for_all)
 
 
 def compared(members):

@@ -114,6 +114,7 @@ async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_log
     starting = asyncio.create_task(bench.keeper.start_clock())
     with capture_logs() as logs:
         await turns_until(lambda: bench.keeper.awaited_voters)
+        assert not bench.reads, "the log is applied first, with a second attempt"
         bench.time.ms += module.REPORT_AFTER_MS
         await turns_until(lambda: logs)
     assert logs[0]["voters"] == [2, 3]
