@@ -67,6 +67,7 @@ def test_time_in_which_all_nodes_were_down_counts(nodes):
             each.let_pass(2 * HOUR_MS)
         restart(nodes, *clocks)
         nodes.wait_until(lambda: tube.stats().tasks.total == 0, "the tasks expire")
+        assert tube.stats().calls.ttl_ready == TASKS
 
 
 def test_a_leader_whose_wall_clock_jumps_hands_over_and_loses_nothing(nodes):
