@@ -1,4 +1,4 @@
-"""Define what members tell each other with their heartbeats, beside the messages of Raft."""
+"""Define the interface for data that members attach to heartbeats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEACON_BYTES_MAX: Final = 256
 
 
 class Beacons(Protocol):
-    """Makes and receives beacons: bytes that travel with heartbeats and with the replies to them.
+    """Makes and receives beacons: bytes that are sent with heartbeats and with the replies.
 
     A beacon may be lost, and beacons of one member arrive in order. Replication does not read the
     content. The calls come on the event loop, for each heartbeat, so they must return quickly.

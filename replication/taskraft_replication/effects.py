@@ -58,7 +58,7 @@ class ResultFuture(Protocol[T_contra]):
     """The result of a request: an ``asyncio.Future``, or the simulator's own class."""
 
     def done(self) -> bool:
-        """Tell whether the result is set, or the request was cancelled."""
+        """Return whether the result is set, or the request was cancelled."""
 
     def set_result(self, result: T_contra, /) -> None:
         """Set the result."""

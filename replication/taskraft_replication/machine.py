@@ -68,7 +68,7 @@ class StateMachine(Protocol):
         """
 
     def waits_for_disk(self, entry: Entry) -> bool:
-        """Tell whether applying ``entry`` now would block the event loop until the disk answers.
+        """Return whether applying ``entry`` now would block the event loop until the disk answers.
 
         The driver then applies nothing and asks again at each tick.
         """

@@ -42,7 +42,7 @@ def _is_same_word(one: str, other: str) -> bool:
 
 
 def share_a_word(module: str, name: str) -> bool:
-    """Tell whether the names of a module and of a class have a word in common."""
+    """Return whether the names of a module and of a class have a word in common."""
     if "".join(words_of(module)) in "".join(words_of(name)):
         return True
     return any(_is_same_word(one, other) for one in words_of(module) for other in words_of(name))

@@ -59,12 +59,12 @@ class ConfChange:
 
     @property
     def leaves_joint(self) -> bool:
-        """Tell whether this is the change that leaves a joint configuration."""
+        """Return whether this is the change that leaves a joint configuration."""
         return not self.changes and self.transition is ConfChangeTransition.AUTO
 
     @property
     def enters_joint(self) -> bool:
-        """Tell whether this change enters a joint configuration.
+        """Return whether this change enters a joint configuration.
 
         A change of several members always does, although some could be made directly: that would
         depend on the current configuration.
@@ -73,7 +73,7 @@ class ConfChange:
 
     @property
     def auto_leave(self) -> bool:
-        """Tell whether the joint configuration is left without another request."""
+        """Return whether the joint configuration is left without another request."""
         return self.transition is not ConfChangeTransition.JOINT_EXPLICIT
 
 

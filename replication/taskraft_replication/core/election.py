@@ -181,7 +181,7 @@ def _committed(member: Member) -> bytes:
 
 
 def _learn_commit(member: Member, refusal: Message) -> bool:
-    """Commit up to the entry that a refused vote names; tell whether the commit index advanced.
+    """Commit up to the entry that a refused vote names; return whether the commit index advanced.
 
     A committed entry stays committed in every later term. If this log has the same entry, both logs
     are equal up to it.
@@ -193,7 +193,7 @@ def _learn_commit(member: Member, refusal: Message) -> bool:
 
 
 def _has_unapplied_change(member: Member) -> bool:
-    """Tell whether a membership change is known to be committed but is not applied.
+    """Return whether a membership change is known to be committed but is not applied.
 
     A pending snapshot counts as one, because it can hold changes that cannot be looked up.
     """

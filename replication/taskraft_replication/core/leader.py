@@ -47,7 +47,7 @@ def become_leader(member: Member) -> None:
 
 
 def advance_commit(member: Member) -> bool:
-    """Commit the entries that a quorum has stored; tell whether the commit index advanced.
+    """Commit the entries that a quorum has stored; return whether the commit index advanced.
 
     Only an entry of the leader's own term is committed by counting; earlier entries are committed
     with it (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count

@@ -96,7 +96,7 @@ class RaftLog:
         return self._storage.term(index)
 
     def matches(self, index: LogIndex, term: Term) -> bool:
-        """Tell whether the entry at ``index`` exists and has ``term``.
+        """Return whether the entry at ``index`` exists and has ``term``.
 
         If so, both logs are equal up to this entry (Raft paper, 5.3: log matching).
         """
@@ -132,7 +132,7 @@ class RaftLog:
         return self.unstable.snapshot or self._storage.snapshot()
 
     def is_up_to_date(self, term: Term, index: LogIndex) -> bool:
-        """Tell whether a log that ends with ``term`` and ``index`` is not behind this one.
+        """Return whether a log that ends with ``term`` and ``index`` is not behind this one.
 
         Raft paper, 5.4.1: the later last term wins, then the longer log.
         """
@@ -187,7 +187,7 @@ class RaftLog:
         return LogIndex(index + len(entries))
 
     def commit_to(self, index: LogIndex) -> bool:
-        """Commit all entries up to ``index``; tell whether the commit index advanced."""
+        """Commit all entries up to ``index``; return whether the commit index advanced."""
         if index <= self.commit_index:
             return False
         if index > self.last_index:
@@ -206,7 +206,7 @@ class RaftLog:
 
     @property
     def has_unstored(self) -> bool:
-        """Tell whether entries or a snapshot were not handed to the append worker yet."""
+        """Return whether entries or a snapshot were not handed to the append worker yet."""
         unstable = self.unstable
         return unstable.offset_in_progress <= self.last_index or (
             unstable.snapshot is not None and not unstable.snapshot_in_progress
@@ -216,7 +216,7 @@ class RaftLog:
 
     @property
     def has_committed(self) -> bool:
-        """Tell whether committed entries can be handed to the apply worker."""
+        """Return whether committed entries can be handed to the apply worker."""
         return (
             self.applying_index < self.commit_index
             and not self._applying_paused

@@ -129,12 +129,12 @@ class Member:
 
     @property
     def is_promotable(self) -> bool:
-        """Tell whether the member may campaign: it votes, and no snapshot is being installed."""
+        """Return whether the member may campaign: it votes, and no snapshot is being installed."""
         member_id = self.config.member_id
         return member_id in self.tracker.voters and self.log.unstable.snapshot is None
 
     def has_committed_in_term(self) -> bool:
-        """Tell whether an entry of the current term is committed.
+        """Return whether an entry of the current term is committed.
 
         Before that, a leader does not know which entries are committed (Raft paper, section 8).
         """
@@ -180,5 +180,5 @@ class Member:
         self.tell(MessageDropped(message, reason))
 
     def is_self(self, member: MemberId) -> bool:
-        """Tell whether ``member`` is this member."""
+        """Return whether ``member`` is this member."""
         return member == self.config.member_id

@@ -95,7 +95,7 @@ def enter_joint(
 
 
 def leave_joint(configuration: ConfState) -> ConfState:
-    """Return the incoming half alone, with the outgoing voters that were to become learners.
+    """Return the incoming half alone; outgoing voters in ``learners_next`` become learners.
 
     Raises:
         ConfChangeInvalid: the configuration is not joint.
@@ -127,7 +127,7 @@ def restored(configuration: ConfState) -> ConfState:
 
 
 def is_ordered(configuration: ConfState) -> bool:
-    """Tell whether each part is sorted without duplicates, so that equal groups compare equal."""
+    """Return whether each part is sorted without duplicates, so that equal groups compare equal."""
     parts = (
         configuration.voters,
         configuration.learners,

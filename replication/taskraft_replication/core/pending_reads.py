@@ -44,7 +44,7 @@ class PendingReads:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether further requests must be dropped."""
+        """Return whether further requests must be dropped."""
         return len(self._rounds) + len(self.waiting) >= self._count_max
 
     def wait_for_commit(self, request: Message) -> None:

@@ -72,7 +72,7 @@ class Progress:
 
     @property
     def paused(self) -> bool:
-        """Tell whether no append may be sent now."""
+        """Return whether no append may be sent now."""
         return self.paused_by_flow or self.state is _SNAPSHOT
 
     def become_probe(self) -> None:
@@ -111,14 +111,14 @@ class Progress:
                 self.paused_by_flow = True
 
     def can_bump_commit(self, commit: LogIndex) -> bool:
-        """Tell whether a message with ``commit`` would advance the follower's commit index.
+        """Return whether a message with ``commit`` would advance the follower's commit index.
 
         It would not if all sent entries were already reported as committed.
         """
         return self.sent_commit < commit and self.sent_commit < self.next - 1
 
     def acknowledge(self, index: LogIndex) -> bool:
-        """Record that the follower has stored the entries up to ``index``; tell whether it is new.
+        """Record that the follower stored the entries up to ``index``; return whether this is new.
 
         Acknowledgements may arrive late, twice or out of order.
         """
@@ -130,7 +130,7 @@ class Progress:
         return True
 
     def reject(self, rejected: LogIndex, hint: LogIndex) -> bool:
-        """Record that the follower lacks the entry ``rejected``; tell whether that is new.
+        """Record that the follower lacks the entry ``rejected``; return whether that is new.
 
         ``hint`` is the best guess where the logs match; probing continues there.
         """

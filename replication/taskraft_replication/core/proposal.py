@@ -107,7 +107,7 @@ def leave_joint_if_due(member: Member) -> None:
 
 
 def _may_change(leader: Member) -> bool:
-    """Tell whether all membership changes in the log are applied, as far as the leader can know.
+    """Return whether all membership changes in the log are applied, as far as the leader can know.
 
     The log may end with a change of the previous leader; ``pending_change_index`` covers that
     change (etcd-io/etcd#7625). Before an entry of its own term is committed, the leader does not

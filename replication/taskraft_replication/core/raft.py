@@ -209,7 +209,7 @@ class RaftCore:
     # Work for the driver
 
     def has_ready(self) -> bool:
-        """Tell whether there is work for the driver."""
+        """Return whether there is work for the driver."""
         return self._ready.has_ready()
 
     def ready(self) -> Ready:
@@ -256,7 +256,7 @@ class RaftCore:
 
     @property
     def has_committed_in_term(self) -> bool:
-        """Tell whether an entry of the current term is committed."""
+        """Return whether an entry of the current term is committed."""
         return self._member.has_committed_in_term()
 
     @property

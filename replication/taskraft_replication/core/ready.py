@@ -50,7 +50,7 @@ class ReadyWriter:
         self._steps: list[Message] | None = None
 
     def has_ready(self) -> bool:
-        """Tell whether ``take`` would return any work."""
+        """Return whether ``take`` would return any work."""
         member = self._member
         if member.messages or member.after_append or member.read_states:
             return True

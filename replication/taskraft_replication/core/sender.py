@@ -31,7 +31,7 @@ def broadcast_append(member: Member) -> None:
 
 
 def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: bool = True) -> bool:
-    """Send ``to`` the next entries, or a snapshot if they are compacted; tell whether it was sent.
+    """Send ``to`` the next entries, or a snapshot if compacted; return whether anything was sent.
 
     Without entries, the append still carries the commit index, unless ``if_empty`` is False.
     """

@@ -35,7 +35,7 @@ class ProgressStatus:
 
     @property
     def is_active(self) -> bool:
-        """Tell whether the member answers.
+        """Return whether the member answers.
 
         Right after a quorum check, the interval before the check counts.
         """

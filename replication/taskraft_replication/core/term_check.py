@@ -14,7 +14,7 @@ _VOTE_REQUESTS: Final = frozenset({MessageKind.VOTE, MessageKind.PRE_VOTE})
 
 
 def check_term(member: Member, message: Message) -> bool:
-    """Tell whether to process ``message``; a higher term is adopted first.
+    """Return whether to process ``message``; a higher term is adopted first.
 
     Called for messages whose term differs from the member's. Messages of an earlier term have no
     effect, but some are answered, so that the sender learns the current term.

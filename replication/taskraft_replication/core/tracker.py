@@ -71,7 +71,7 @@ class ProgressTracker:
         return index
 
     def have_stored(self, index: LogIndex) -> bool:
-        """Tell whether a majority of each half of the configuration has stored ``index``."""
+        """Return whether a majority of each half of the configuration has stored ``index``."""
         configuration, progress = self.configuration, self.progress
         for half in (configuration.voters, configuration.voters_outgoing):
             if 2 * sum([progress[voter].match >= index for voter in half]) <= len(half) > 0:
@@ -79,7 +79,7 @@ class ProgressTracker:
         return True
 
     def has_active_quorum(self) -> bool:
-        """Tell whether a quorum was active since the last check."""
+        """Return whether a quorum was active since the last check."""
         active = {voter: self.progress[voter].recent_active for voter in self.voters}
         return joint_vote(self.configuration, active) is VoteResult.WON
 

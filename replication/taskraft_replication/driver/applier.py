@@ -56,19 +56,19 @@ class Applier:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether all committed entries are applied."""
+        """Return whether all committed entries are applied."""
         return not self._queue
 
     @property
     def has_work(self) -> bool:
-        """Tell whether another slice can be applied now."""
+        """Return whether another slice can be applied now."""
         if not self._queue or self._is_blocked:
             return False
         return not self._machine.waits_for_disk(self._queue[0].entries[self._position])
 
     @property
     def waits_for_disk(self) -> bool:
-        """Tell whether committed entries wait because the state machine's disk is too slow."""
+        """Return whether committed entries wait because the state machine's disk is too slow."""
         return bool(self._queue) and not self._is_blocked and not self.has_work
 
     def put(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Measure in ticks how long the disk of this member has not answered; end its leadership then.
+"""Measure the delay of this member's disk in ticks, and end its leadership if the disk hangs.
 
 A leader whose disk stalls still sends heartbeats, because heartbeats do not wait for the disk. No
 election would replace it. Entries are committed by the other members, but the leader applies an
@@ -25,8 +25,8 @@ STALL_TICKS: Final = 10
 HANG_TICKS: Final = 600
 
 SLOWER_FACTOR: Final = 2
-"""How much longer a disk must take than the others to be much slower. Equal disks reach a factor of
-1, see ``DiskWatch.is_slowest``."""
+"""Minimum ratio of a disk's delay to the delay of the other disks that ends a leadership. Equal
+disks have a ratio of 1, see ``DiskWatch.is_slowest``."""
 
 LEADERSHIP_PER_ELECTION: Final = 10
 """Minimum length of a leadership that the disk may end, as a multiple of the time that its election
@@ -36,7 +36,7 @@ about a tenth of the time."""
 
 @dataclass(slots=True, frozen=True)
 class DiskPolicy:
-    """How long the disk may take for one item of storage work, in ticks."""
+    """Limits of the duration of one item of storage work, in ticks."""
 
     stall_ticks: int = STALL_TICKS
     """Time after which a disk counts as stalled: a leader gives up its leadership if the others are
@@ -56,7 +56,7 @@ class _Appended:
     last: LogIndex
     at: int
     committed_at: int | None = None
-    """When the other members had synced all of the entries."""
+    """Tick at which the other members had synced all of the entries; None before."""
 
 
 class DiskWatch:
@@ -80,18 +80,18 @@ class DiskWatch:
 
     @property
     def is_stalled(self) -> bool:
-        """Tell whether the oldest item takes longer than the disk may take."""
+        """Return whether the oldest item takes longer than the disk may take."""
         return self.waited_ticks >= self._policy.stall_ticks
 
     @property
     def is_hung(self) -> bool:
-        """Tell whether the disk has not answered for so long that this member must stop."""
+        """Return whether the disk has not answered for so long that this member must stop."""
         longest = max(self.waited_ticks, self.applying_waited_ticks)
         return longest >= self._policy.hang_ticks
 
     @property
     def is_slowest(self) -> bool:
-        """Tell whether this disk is stalled, and a majority of the other disks is much faster.
+        """Return whether this disk is stalled, and a majority of the other disks is much faster.
 
         The other disks are much faster if they synced the oldest entry that is not durable here,
         and this disk has needed ``SLOWER_FACTOR`` times their time since then. If all disks are
@@ -110,7 +110,7 @@ class DiskWatch:
     def tick(self, *, applying_waits: bool) -> None:
         """Measure the oldest item; called once a tick.
 
-        ``applying_waits`` tells whether the state machine waits for its disk.
+        ``applying_waits``: whether the state machine waits for its disk.
         """
         self._now += 1
         work = self._work
@@ -120,7 +120,7 @@ class DiskWatch:
         self.applying_waited_ticks = self.applying_waited_ticks + 1 if applying_waits else 0
 
     def note_log(self, last: LogIndex, commit: LogIndex, durable: LogIndex) -> None:
-        """Note where the leader's log ends, and where it is committed and durable, once a tick."""
+        """Record the last, committed and durable index of the leader's log, once per tick."""
         appended = self._appended
         while appended and appended[0].last <= durable:
             appended.popleft()

@@ -122,12 +122,12 @@ class RaftDriver:
 
     @property
     def is_only_voter(self) -> bool:
-        """Tell whether this member alone is a quorum."""
+        """Return whether this member alone is a quorum."""
         return self.core.status().configuration.voters == (self._own_id,)
 
     @property
     def is_synced(self) -> bool:
-        """Tell whether the whole log is on this member's disk."""
+        """Return whether the whole log is on this member's disk."""
         return self.core.last_index == self.storage.view.last_index()
 
     # Events
@@ -184,7 +184,7 @@ class RaftDriver:
         self._effects.request_pump()
 
     def forget_leader(self, member: MemberId) -> bool:
-        """Forget the leader if it is ``member``; tell whether it was.
+        """Forget the leader if it is ``member``; return whether it was.
 
         This member may then vote for another member at once. If the leader still lives, its next
         heartbeat restores it.

@@ -1,8 +1,8 @@
 """Stop the election timer of a member while its disk stores a new term or vote.
 
 A candidate asks for votes once its term is durable, and a voter answers once its vote is durable.
-On slow disks, this takes longer than an election timeout. A timer that runs meanwhile starts the
-next election before the votes can arrive, again and again.
+On slow disks, this takes longer than an election timeout. A timer that runs during
+the write starts the next election before the votes can arrive, again and again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ElectionTimer:
         self._pause_ticks = 0
 
     def counts(self, *, is_vote_durable: bool) -> bool:
-        """Tell whether this tick counts; called once a tick.
+        """Return whether this tick counts; called once a tick.
 
         No tick counts while the term and the vote are being stored. After that, as many ticks are
         left out, because the disks of the voters may need as long as the own disk.

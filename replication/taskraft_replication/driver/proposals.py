@@ -22,7 +22,7 @@ class PendingProposals:
 
     @property
     def is_awaited(self) -> bool:
-        """Tell whether a caller waits for an entry."""
+        """Return whether a caller waits for an entry."""
         return bool(self._waiting)
 
     def propose(self, core: RaftCore, data: bytes, outcome: ResultFuture[object]) -> None:

@@ -67,7 +67,7 @@ class LinearizableReads:
 
     @property
     def has_next(self) -> bool:
-        """Tell whether readers wait for a round that can start now."""
+        """Return whether readers wait for a round that can start now."""
         return bool(self.waiting) and not self._asked
 
     def begin_round(self) -> None:

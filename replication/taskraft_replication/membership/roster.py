@@ -36,7 +36,7 @@ def find(roster: Roster, member: MemberId) -> MemberInfo | None:
 
 
 def was_removed(roster: Roster, member: MemberId) -> bool:
-    """Tell whether ``member`` was removed; False for an id that was not assigned yet."""
+    """Return whether ``member`` was removed; False for an id that was not assigned yet."""
     return 0 < member <= roster.last_member and find(roster, member) is None
 
 

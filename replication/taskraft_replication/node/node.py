@@ -256,7 +256,7 @@ class Node:
 
     @property
     def append_idle(self) -> bool:
-        """Tell whether the whole log is durable here, so that the next entry can be built.
+        """Return whether the whole log is durable here, so that the next entry can be built.
 
         Becomes True before ``Observer.synced`` is called, unless more was proposed meanwhile.
         """
@@ -270,7 +270,7 @@ class Node:
 
     @property
     def is_disk_stalled(self) -> bool:
-        """Tell whether the disk has not answered for the bound of ``NodeConfig``."""
+        """Return whether the disk has not answered for the bound of ``NodeConfig``."""
         return self._driver.disk.is_stalled
 
     @property

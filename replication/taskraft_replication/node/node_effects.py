@@ -39,7 +39,7 @@ class EffectsHost(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the driver may still be called."""
+        """Return whether the driver may still be called."""
 
     def pump(self) -> None:
         """Run the driver's pump."""

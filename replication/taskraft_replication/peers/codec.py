@@ -113,7 +113,7 @@ class Frame(NamedTuple):
 
 
 def has_heartbeat(messages: Sequence[Message]) -> bool:
-    """Tell whether one of the messages is a heartbeat or the reply to one."""
+    """Return whether one of the messages is a heartbeat or the reply to one."""
     return not _WITH_BEACON.isdisjoint([message.kind for message in messages])
 
 

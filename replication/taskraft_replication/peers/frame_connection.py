@@ -40,8 +40,8 @@ TICKET_BYTES: Final = 16
 BEGIN_SECONDS: Final = 5.0
 """Maximum time to open a frame connection."""
 UNSENT_BYTES_MAX: Final = 64 << 10
-"""Unsent bytes that the kernel takes. Messages beyond it stay in the send queue, where they can be
-merged and overtaken."""
+"""Maximum number of unsent bytes in the kernel. Further messages stay in the send queue, where
+they can be merged and overtaken."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,7 +82,7 @@ class FrameSender(asyncio.Protocol):
 
     def begin(self, transport: asyncio.Transport) -> None:
         """Send with ``transport`` from now on."""
-        # As soon as the kernel does not take bytes at once, no more are written.
+        # Pause as soon as the kernel does not accept all bytes at once.
         transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
 
@@ -101,7 +101,7 @@ class FrameSender(asyncio.Protocol):
             self.continue_frame()
 
     def continue_frame(self) -> bool:
-        """Send the next piece of a long frame if it has room; tell whether it was sent."""
+        """Send the next piece of a long frame if it has room; return whether it was sent."""
         if self.is_full or self._transport is None or not self._pieces.is_within_frame:
             return False
         self._transport.write(self._pieces.next(self.leading_term))
@@ -182,7 +182,7 @@ async def connect(
 
 
 def _limit_unsent(transport: asyncio.Transport) -> None:
-    """Let the kernel take few bytes that it cannot send yet: nothing overtakes them any more."""
+    """Limit the unsent bytes in the kernel, because no message can overtake them there."""
     transport.set_write_buffer_limits(high=1, low=0)
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)

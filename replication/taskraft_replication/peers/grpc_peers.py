@@ -261,7 +261,7 @@ class GrpcPeers:
 
 
 def _has_no_use(error: Exception) -> bool:
-    """Tell whether the receiver cannot use the snapshot, which a retry would not change."""
+    """Return whether the receiver cannot use the snapshot, which a retry would not change."""
     if not isinstance(error, aio.AioRpcError):
         return False
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

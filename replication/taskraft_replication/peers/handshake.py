@@ -174,5 +174,5 @@ class PeerIncarnations:
         self._current[key] = hello.incarnation
 
     def is_current(self, hello: pb.Hello) -> bool:
-        """Tell whether no later incarnation of the peer has connected since."""
+        """Return whether no later incarnation of the peer has connected since."""
         return self._current[hello.group_id, hello.sender] == hello.incarnation

@@ -1,11 +1,12 @@
 """Cut frames into pieces with checksums, and join the pieces again.
 
-A piece is a header and up to ``PIECE_BYTES`` of one frame. The header has a checksum of its own,
-so that a damaged length is noticed before the receiver waits for the bytes. The checksum of the
+A piece is a header and up to ``PIECE_BYTES`` of one frame. The header has a separate checksum, so
+that the receiver detects a damaged length before it waits for the bytes. The checksum of the
 header is seeded with the number of the piece on its connection: a piece that is lost, repeated or
 out of place is damage too.
 
-A long frame takes several pieces. Frames of one piece may come between them: they overtake it. The
+A long frame takes several pieces. Frames of one piece may be sent between them, so that they
+overtake the long frame. The
 header names the term in which the sender leads. A follower can then count the bytes of a frame
 that has not arrived completely as a sign of life of its leader.
 """
@@ -61,20 +62,20 @@ class FrameListener(Protocol):
         """Process a frame."""
 
     def bytes_arrived(self, term: Term) -> None:
-        """Process that bytes of an unfinished frame came from the leader of ``term``."""
+        """Handle the arrival of bytes of an unfinished frame from the leader of ``term``."""
 
     def alive_arrived(self, term: Term) -> None:
         """Process a sign of life of a follower in ``term``."""
 
 
 class PieceWriter:
-    """Cuts the frames of one connection, and numbers and encodes the pieces."""
+    """Splits the frames of one connection, and numbers and encodes the pieces."""
 
     __slots__ = ("_count", "_frame_bytes", "_kind", "_left", "_offset")
 
     def __init__(self) -> None:
         self._count = 0
-        """Pieces so far."""
+        """Number of pieces so far."""
         self._left: deque[bytes] = deque()
         """Parts of the long frame that are still to be sent."""
         self._offset = 0
@@ -120,7 +121,7 @@ class PieceWriter:
         return self._encode(kind, term, b"".join(content), self._frame_bytes)
 
     def drop(self) -> bytes:
-        """Give the long frame up; return the piece that says so."""
+        """Drop the rest of the long frame; return the piece that announces this."""
         assert self._left
         self._left.clear()
         return self._encode(PieceKind.DROP, Term(0))
@@ -229,7 +230,7 @@ class PieceReader:
 
         Raises:
             FrameInvalid: the bytes are damaged, or no member can have sent them.
-            Exception: whatever the listener raises.
+            Exception: any exception of the listener.
         """
         unread = self._unread
         unread += data

@@ -17,7 +17,7 @@ DELAY_MS: Final = 20
 
 
 class Room(Enum):
-    """Messages that a connection can take now."""
+    """The kinds of messages that a connection can accept now."""
 
     NOTHING = "nothing"
     SMALL = "small"
@@ -87,7 +87,7 @@ class SendBatcher:
                     return
 
     def drop_bulk(self) -> None:
-        """Drop all appends and proposals: this member does not lead any more."""
+        """Drop all appends and proposals, because this member no longer leads."""
         self._queue.drop_bulk()
 
     def clear(self) -> None:

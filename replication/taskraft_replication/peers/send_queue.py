@@ -75,7 +75,7 @@ class PeerSendQueue:
 
     @property
     def has_small(self) -> bool:
-        """Whether a message waits that overtakes bulk."""
+        """Whether the queue has a small message, which overtakes bulk."""
         return bool(self._small)
 
     def put(self, message: Message, *, may_delay: bool = False) -> bool:
@@ -155,7 +155,7 @@ class PeerSendQueue:
         self._last_bytes = size
 
     def _can_be_delayed(self, message: Message, *, may_delay: bool) -> bool:
-        """Tell whether a message is not urgent: a commit index, or a repeated acknowledgement."""
+        """Return whether a message is not urgent: a commit index, or a repeated acknowledgement."""
         if message.kind is _APPEND:
             return not message.entries or (may_delay and self._bytes < DELAYED_BYTES_MAX)
         if message.kind is not _APPEND_REPLY or message.reject:

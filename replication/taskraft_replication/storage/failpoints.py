@@ -148,7 +148,7 @@ class Failpoints:
 
     @property
     def is_armed(self) -> bool:
-        """Tell whether there is at least one rule."""
+        """Return whether there is at least one rule."""
         return bool(self._rules)
 
     def cross(self, name: str) -> None:

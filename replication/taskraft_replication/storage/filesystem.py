@@ -15,7 +15,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_out_of_room(error: OSError) -> bool:
-    """Tell whether the error means a full disk, not a broken one."""
+    """Return whether the error means a full disk, not a broken one."""
     return error.errno in _NO_ROOM
 
 
@@ -45,7 +45,7 @@ class FileSystem(Protocol):
     """A directory tree; every call may raise ``OSError``."""
 
     def exists(self, name: str) -> bool:
-        """Tell whether a file or directory of this name exists."""
+        """Return whether a file or directory of this name exists."""
 
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory, sorted; without the directory's own."""

@@ -46,7 +46,7 @@ class LogWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no write is running or queued."""
+        """Return whether no write is running or queued."""
         return not self._is_busy and not self._queue
 
     @property
@@ -55,7 +55,7 @@ class LogWriter:
         return self._commit
 
     def has_stored(self, hard_state: HardState) -> bool:
-        """Tell whether term and vote are known to be durable."""
+        """Return whether term and vote are known to be durable."""
         return (self.durable_term, self._durable_vote) == (hard_state.term, hard_state.vote)
 
     @property
@@ -66,7 +66,7 @@ class LogWriter:
         return self._queue[0]
 
     def holds_snapshot(self, name: str) -> bool:
-        """Tell whether the snapshot with this content waits for its installation."""
+        """Return whether the snapshot with this content waits for its installation."""
         waiting = [each.snapshot for each in self._queue if each.snapshot is not None]
         return any(each.data.decode() == name for each in waiting)
 

@@ -42,7 +42,7 @@ class MembershipHistory:
 
     @property
     def is_at_its_beginning(self) -> bool:
-        """Tell whether the membership is still the first one of the group."""
+        """Return whether the membership is still the first one of the group."""
         return self.last_index == BOOTSTRAP_INDEX
 
     def at(self, index: LogIndex) -> ConfState:

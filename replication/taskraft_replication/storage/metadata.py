@@ -74,7 +74,7 @@ class Metadata:
         write_checked(self._fs, self._name(kind), content)
 
     def is_initialized(self) -> bool:
-        """Tell whether the first start was completed: the identity is written last."""
+        """Return whether the first start was completed: the identity is written last."""
         return self._fs.exists(self._name("identity"))
 
     def check_identity(self, expected: Identity) -> None:
@@ -92,7 +92,7 @@ class Metadata:
                 )
 
     def has_joined(self) -> bool:
-        """Tell whether the member joined an existing group and is not a founder."""
+        """Return whether the member joined an existing group and is not a founder."""
         return self._read("identity").get("has_joined") is True
 
     def save_identity(self, identity: Identity, salt: int, *, has_joined: bool) -> None:
@@ -127,7 +127,7 @@ class Metadata:
         return text_of(self._read("directory"), "directory_id")
 
     def is_removed(self) -> bool:
-        """Tell whether this member is recorded as removed from the group."""
+        """Return whether this member is recorded as removed from the group."""
         return self._fs.exists(self._name("removed"))
 
     def save_removed(self) -> None:
@@ -152,7 +152,7 @@ class Metadata:
         self._write("incarnation", {"number": 0})
 
     def has_lived(self) -> bool:
-        """Tell whether this member was ever started."""
+        """Return whether this member was ever started."""
         known = self._fs.exists(self._name("incarnation"))
         return known and number_of(self._read("incarnation"), "number") > 0
 

@@ -143,7 +143,7 @@ class CurrentTls:
         return tls
 
     def refresh(self) -> bool:
-        """Reload files that have changed; tell whether new content is in use.
+        """Reload files that have changed; return whether new content is in use.
 
         Unusable content is ignored: a certificate and its key are rarely replaced at the same
         moment.

@@ -14,7 +14,7 @@ class WatchedFiles:
         self._seen = self._look()
 
     def changed(self) -> bool:
-        """Tell whether a file has changed since the last call."""
+        """Return whether a file has changed since the last call."""
         now = self._look()
         changed = now != self._seen
         self._seen = now

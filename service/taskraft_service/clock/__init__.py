@@ -1,1 +1,1 @@
-"""Cluster time, and its offset to the wall clocks."""
+"""Keep the cluster time, and its offset to the wall clocks."""

@@ -1,4 +1,4 @@
-"""Decide what the clocks of the members say together.
+"""Derive one value from the clocks of the members.
 
 Pure. One wrong wall clock among three, or two among five, never decides.
 """
@@ -14,11 +14,12 @@ WALL_TOLERANCE_MS: Final = 1_000
 """Maximum difference between wall clocks that agree. Synchronised clocks differ by much less."""
 
 HasQuorum: TypeAlias = Callable[[Collection[MemberId]], bool]
-"""Tells whether members include a majority of the voters, of both halves if it is joint."""
+"""Returns whether members include a majority of the voters, in a joint configuration of both
+halves."""
 
 
 def agreed_value(values: Mapping[MemberId, int], has_quorum: HasQuorum) -> int | None:
-    """Return the median of the values that agree, if these are from a quorum; otherwise None.
+    """Return the median of the agreeing values if a quorum has them; otherwise None.
 
     Values agree if they differ by at most ``WALL_TOLERANCE_MS``. The largest such group counts.
     """
@@ -32,9 +33,9 @@ def agreed_value(values: Mapping[MemberId, int], has_quorum: HasQuorum) -> int |
 
 
 def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
-    """Return the least guess that is not below the floor; the floor if there is none.
+    """Return the lowest estimate that is not below the floor; the floor if there is none.
 
-    Used while the members' guesses disagree. A cluster time that is too low makes deadlines late. A
-    cluster time that is too high would end leases and delete tasks before their time.
+    Used while the members' estimates disagree. A cluster time that is too low makes deadlines
+    late. A cluster time that is too high would end leases and delete tasks before their time.
     """
     return min((guess for guess in guesses if guess >= floor_ms), default=floor_ms)

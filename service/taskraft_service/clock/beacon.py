@@ -1,4 +1,4 @@
-"""Encode the clocks of a node as the beacon that travels with its heartbeats."""
+"""Encode the clocks of a node as the beacon that is sent with its heartbeats."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Estimate the cluster time on this node.
 
-Cluster time advances with the monotonic clock of the leader. No wall clock moves it. A follower
-hears the leader's cluster time with each heartbeat and continues it with its own monotonic clock,
-so it can go on from there when it becomes leader.
+Cluster time advances with the monotonic clock of the leader and does not depend on any wall clock.
+A follower receives the leader's cluster time with each heartbeat and continues it with its own
+monotonic clock, so it can continue from there when it becomes leader.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class ClusterClock:
         self._ahead_ms: int | None = None
         self._since_ms = 0
         self._leads = False
-        """Whether the cluster time is by definition what this clock shows."""
+        """Whether this clock defines the cluster time, because this node leads."""
         self._floor_ms = 0
 
     @property
     def is_known(self) -> bool:
-        """Return whether this process has heard, or has chosen, the cluster time."""
+        """Return whether this process has received, or has chosen, the cluster time."""
         return self._ahead_ms is not None
 
     def estimate_ms(self) -> int | None:
-        """Return a lower bound of the cluster time; None: unknown since the process started.
+        """Return a lower bound of the cluster time; None if this process does not know it.
 
-        A follower subtracts the drift that is possible since the bound was known.
+        A follower subtracts the maximum clock drift since it received the bound.
         """
         if self._ahead_ms is None:
             return None
@@ -64,7 +64,7 @@ class ClusterClock:
         return estimate_ms
 
     def now_ms(self) -> int:
-        """Return the next timestamp; never lower than one that was returned or applied before.
+        """Return the next timestamp, at least the highest one returned or applied before.
 
         While the cluster time is unknown, this is the greatest timestamp that was applied.
         """
@@ -85,16 +85,16 @@ class ClusterClock:
             self._raise_to(stamp_ms)
 
     def heard(self, cluster_ms: int) -> None:
-        """Follow a leader that has just sent its cluster time.
+        """Adopt the cluster time in a message of the leader as a lower bound.
 
-        The message was under way for an unknown time, so the cluster time is at least this. An
-        estimate that is greater stays, because it is a lower bound too.
+        The message took an unknown time, so the cluster time is at least the given one. A higher
+        estimate is kept, because it is a lower bound too.
         """
         self._raise_to(cluster_ms)
         self._leads = False
 
     def lead(self, at_least_ms: int = 0) -> None:
-        """Define the cluster time from now on; it is at least the estimate and ``at_least_ms``."""
+        """Define the cluster time from now on, starting at or above ``at_least_ms``."""
         self._raise_to(max(at_least_ms, self.now_ms()))
         self._leads = True
 

@@ -1,9 +1,9 @@
-"""Know the cluster time, and how the wall clocks differ, from what the members tell each other.
+"""Determine the cluster time, and the error of the wall clocks, from the beacons of the members.
 
-The members exchange their clocks in beacons, which travel with the heartbeats of the leader and
+The members exchange their clocks in beacons, which are sent with the heartbeats of the leader and
 with the replies to them. A follower continues the leader's cluster time. A new leader that does not
 know the cluster time chooses it together with a majority. The leader computes the wall offset on
-which the wall clocks of a majority agree, and tells the followers.
+which the wall clocks of a majority agree, and sends it to the followers.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Group(Protocol):
         """Return the greatest timestamp in the applied state."""
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """Tell whether members include a majority of the voters, of both halves if joint."""
+        """Return whether members include a majority of the voters, of both halves if joint."""
 
 
 class GroupClock:
-    """The clocks of this member among those of the others; satisfies ``Beacons`` of replication.
+    """The clocks of all members, as this member knows them; satisfies ``Beacons``.
 
     Args:
         member_id: this member.
@@ -73,13 +73,13 @@ class GroupClock:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
         self._heard_term = Term(0)
-        """The highest term of a leader that was heard."""
+        """The highest term of a leader from which a beacon has arrived."""
         self._agreed_ms: int | None = None
         self._agreed_at_ms = 0
         self.deviates = False
         """Whether the wall clock of this node differs from those of a majority."""
         self.started_by = ""
-        """From what this node knew the cluster time when it last became leader, for operators."""
+        """Source of the cluster time when this node last became leader, for operators."""
         self.on_beacon: Callable[[], None] = lambda: None
         """Called after each received beacon."""
 
@@ -90,7 +90,7 @@ class GroupClock:
     # ------------------------------------------------------------------------- beacons
 
     def make(self) -> bytes:
-        """Return the beacon of this moment; see ``Beacons``."""
+        """Return a beacon with the current clocks; see ``Beacons``."""
         cluster = self.cluster
         lead_term = self._group.lead_term if cluster.is_known else 0
         return ClockBeacon(
@@ -109,7 +109,7 @@ class GroupClock:
         self.on_beacon()
 
     def _follow(self, beacon: ClockBeacon) -> None:
-        """Continue the cluster time of a leader, unless a later leader was heard."""
+        """Continue the cluster time of a leader, unless a later leader has sent a beacon."""
         if beacon.cluster_ms is None or beacon.lead_term < max(self._heard_term, 1):
             return
         self._heard_term = Term(beacon.lead_term)
@@ -125,16 +125,16 @@ class GroupClock:
     def try_start(self, *, waits_for_all: bool) -> bool:
         """Let a new leader define the cluster time; return whether it could.
 
-        Without a wait if this process knows the cluster time. Otherwise it is chosen here.
+        If this process knows the cluster time, the leader continues it. Otherwise the leader
+        chooses the cluster time here.
 
         The whole log must be applied, and a majority of the voters, including this one, must have
         sent a beacon. The highest estimate is used, because each estimate is a lower bound. If no
         voter knows the cluster time, all members were down, and only wall clocks can bridge that
-        time. Then each
-        guess is a wall clock minus the wall offset in the log.
+        time. Then each estimate is a wall clock minus the wall offset in the log.
 
         Args:
-            waits_for_all: while the guesses disagree, wait until every voter was heard.
+            waits_for_all: while the estimates disagree, wait for a beacon of every voter.
         """
         cluster, group, at_ms = self.cluster, self._group, self._monotonic_ms()
         if cluster.is_known:
@@ -186,18 +186,18 @@ class GroupClock:
 
     @property
     def agreed_offset_ms(self) -> int | None:
-        """Wall clock minus cluster time that a majority of the voters shows; None: unknown."""
+        """Wall clock minus cluster time, as a majority of the voters agrees; None: unknown."""
         is_old = self._monotonic_ms() - self._agreed_at_ms > BEACON_AGE_MS_MAX
         return None if is_old else self._agreed_ms
 
     @property
     def wall_deviation_ms(self) -> int | None:
-        """How far the wall clock of this node is ahead of those of a majority; None: unknown."""
+        """Lead of this node's wall clock over that of a majority, in ms; None: unknown."""
         own_ms, agreed_ms = self.own_offset_ms, self.agreed_offset_ms
         return None if own_ms is None or agreed_ms is None else own_ms - agreed_ms
 
     def right_members(self) -> set[MemberId]:
-        """Return the voters whose wall clocks are surely right, this member included if its is."""
+        """Return the voters, possibly with this member, whose wall clocks agree with a majority."""
         agreed_ms = self.agreed_offset_ms
         if agreed_ms is None:
             return set()

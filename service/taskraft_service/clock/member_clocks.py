@@ -1,4 +1,4 @@
-"""Remember what the other members told of their clocks."""
+"""Keep the clocks that the other members have sent in beacons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskraft_service.clock.beacon import ClockBeacon
 from taskraft_service.queue.values import value
 
 BEACON_AGE_MS_MAX: Final = 10_000
-"""A member that was heard of longer ago does not count as present; it may be down."""
+"""Maximum age of the last beacon of a member that counts as present."""
 
 
 @value
@@ -44,11 +44,11 @@ class MemberClocks:
 
     @property
     def members(self) -> Collection[MemberId]:
-        """Return the members that were heard since the process started."""
+        """Return the members that have sent a beacon since the process started."""
         return self._clocks.keys()
 
     def cluster_times(self, at_ms: int, among: Collection[MemberId]) -> list[int]:
-        """Return the cluster time that each member estimates, of the members that know it."""
+        """Return the estimated cluster time of each member that knows it."""
         return [
             at_ms + clock.cluster_ahead_ms
             for member, clock in self._clocks.items()
@@ -56,7 +56,7 @@ class MemberClocks:
         ]
 
     def wall_clocks(self, at_ms: int, among: Collection[MemberId]) -> dict[MemberId, int]:
-        """Return what the wall clock of each member shows."""
+        """Return the wall clock of each member."""
         return {
             member: at_ms + clock.wall_ahead_ms
             for member, clock in self._clocks.items()

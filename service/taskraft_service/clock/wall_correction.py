@@ -9,12 +9,12 @@ from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
 SLEW_PER_MILLE: Final = 5
 """The wall offset is slewed by at most 5 ms per second."""
 SLEW_INTERVAL_MS_MAX: Final = 10_000
-"""Longest time whose slew is made up in one correction, so that no correction exceeds 50 ms."""
+"""Maximum time that one correction covers, so that no correction exceeds 50 ms."""
 UNCORRECTED_MS: Final = 20
-"""Errors up to this one stay: delays in the network and on the event loop cause them."""
+"""Maximum error that is not corrected; delays of the network and the event loop cause it."""
 STEP_AFTER_MS: Final = 60_000
-"""A greater error than ``WALL_TOLERANCE_MS`` is corrected in one step after the wall clocks of a
-majority have agreed on it for this long."""
+"""Time for which the wall clocks of a majority must agree before an error above
+``WALL_TOLERANCE_MS`` is corrected in one step."""
 
 
 class WallCorrection:
@@ -23,7 +23,7 @@ class WallCorrection:
     def __init__(self, monotonic_ms: int) -> None:
         self._slewed_at_ms = monotonic_ms
         self._against_ms: int | None = None
-        """Offset on which a majority agrees although it is far from the one in force."""
+        """Offset on which a majority agrees, if it is far from the offset in force."""
         self._against_since_ms = 0
 
     def next_offset(self, in_force_ms: int, agreed_ms: int | None, monotonic_ms: int) -> int | None:

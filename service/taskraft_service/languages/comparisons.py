@@ -160,14 +160,18 @@ def _age(name: str, operator: Token, operand: Token) -> Filter:
 def _state(name: str, operator: Token, operand: Token) -> Filter:
     opposite = _is_negated(operator, name)
     if str(operand) not in _STATES:
-        raise FilterMalformed(operand.start_pos or 0, f"the states are {', '.join(_STATES)}")
+        raise FilterMalformed(
+            operand.start_pos or 0, f"unknown state; use one of {', '.join(_STATES)}"
+        )
     return _negated(StateIs(_STATES[str(operand)]), if_so=opposite)
 
 
 def _outcome(name: str, operator: Token, operand: Token) -> Filter:
     opposite = _is_negated(operator, name)
     if str(operand) not in _OUTCOMES:
-        raise FilterMalformed(operand.start_pos or 0, f"the outcomes are {', '.join(_OUTCOMES)}")
+        raise FilterMalformed(
+            operand.start_pos or 0, f"unknown outcome; use one of {', '.join(_OUTCOMES)}"
+        )
     return _negated(OutcomeIs(_OUTCOMES[str(operand)]), if_so=opposite)
 
 

@@ -1,7 +1,7 @@
 """Keep the clocks of the cluster: start a leader's clock, correct the wall offset, and report.
 
 A leader whose own wall clock is wrong transfers the leadership to a voter whose wall clock is
-right. Cluster time does not depend on any wall clock, so nothing is lost while it still leads.
+right. Cluster time does not depend on any wall clock, so the leader can serve until the transfer.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ CHECK_MS: Final = 1_000
 ALL_VOTERS_MS_MAX: Final = 2_000
 """Maximum wait of a new leader for further voters while the wall clocks of a majority disagree.
 
-After a start of all nodes, the others come up within this time; a voter that is down does not.
+After a start of all nodes, every running voter sends a beacon within this time.
 """
 REPORT_AFTER_MS: Final = 1_000
-"""A new leader that waits for longer than this writes it to its log."""
+"""Time after which a new leader logs that it waits."""
 RETRY_MS: Final = 100
 TRANSFER_AFTER_CHECKS: Final = 10
 """Number of checks in a row that find the wall clock wrong before the leadership is transferred."""
@@ -73,7 +73,7 @@ class Member(Protocol):
 
 
 class ClockKeeper:
-    """Starts the clock of a leader, and looks after the wall clocks on every node.
+    """Starts the clock of a leader, and checks the wall clocks on every node.
 
     Args:
         clock: the clocks of this node and of the other members.
@@ -123,8 +123,9 @@ class ClockKeeper:
     async def start_clock(self) -> None:
         """Wait until this new leader knows the cluster time.
 
-        Does not wait if this process has heard the previous leader. It waits without a limit for a
-        majority of the voters, because without them no cluster time is safe.
+        The call returns at once if this process has received the cluster time of the previous
+        leader. Otherwise it waits without limit for a majority of the voters, because only a
+        majority can determine a safe cluster time.
 
         Raises:
             NotProposed: the node is stopping.
@@ -149,7 +150,7 @@ class ClockKeeper:
             self.awaited_voters = frozenset()
 
     async def _apply_log(self) -> None:
-        """Wait until the log is applied, which tells the greatest timestamp and the wall offset."""
+        """Wait until the log is applied, so that its last timestamp and wall offset are known."""
         while True:
             try:
                 await self._member.read_index()
@@ -205,7 +206,7 @@ class ClockKeeper:
         if self._clock.deviates:
             return WRONG
         if agreed_ms is None:
-            # A follower does not hear the others, and may have lost the leader.
+            # A follower gets no beacons of other followers, and may have lost the leader.
             return DISAGREE if serves else self._told
         is_against = abs(agreed_ms - self._wall_offset_ms()) > WALL_TOLERANCE_MS
         return AGAINST if is_against else RIGHT

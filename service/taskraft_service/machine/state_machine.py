@@ -168,7 +168,7 @@ class QueueMachine:
         self._own[data] = (now_ms, commands)
 
     def waits_for_disk(self, entry: Entry) -> bool:
-        """Tell whether applying ``entry`` would have to write a batch that blocks.
+        """Return whether applying ``entry`` would have to write a batch that blocks.
 
         RocksDB blocks a write while all write buffers wait for the disk. The library holds the
         interpreter lock meanwhile, so all threads of the process would stop.

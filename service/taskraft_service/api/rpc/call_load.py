@@ -1,8 +1,8 @@
-"""Bound what the calls and streams of this node hold in memory.
+"""Limit the memory that the calls and streams of this node hold.
 
 One budget counts each byte once: the requests in progress, here or forwarded, and the responses
 that streams have not sent yet. A call above the budget is refused with OVERLOADED before anything
-is proposed. The bytes come back when the call ends or the response is sent.
+is proposed. The bytes are freed when the call ends or the response is sent.
 """
 
 from __future__ import annotations

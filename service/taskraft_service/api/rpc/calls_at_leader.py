@@ -1,6 +1,6 @@
-"""Track the calls that this node has forwarded, and give them up when their answer is in vain.
+"""Track forwarded calls, and give up calls whose answer is no longer useful.
 
-A leader that hangs, or that the network cut off, answers nothing and breaks no connection. Without
+A leader that hangs, or that the network cut off, sends no answer and closes no connection. Without
 this tracking, a forwarded call would wait for as long as the old leader hangs. A stopping node
 gives up the calls that can be repeated through another node, because they may wait for a minute.
 """
@@ -23,7 +23,7 @@ its calls within a few milliseconds of losing the leadership."""
 
 
 class LeaderLost(Exception):
-    """The node that received the call did not answer: another node leads, or it was unreachable.
+    """The node lost leadership or became unreachable before it answered the call.
 
     Attributes:
         leader: the member that received the call.
@@ -35,7 +35,7 @@ class LeaderLost(Exception):
 
 
 class NodeStops(Exception):
-    """This node stops, and has given up the call, which can be repeated through another node."""
+    """This node is stopping, and gave up a call that another node can repeat."""
 
 
 class CancellableCall(Protocol):
@@ -47,7 +47,7 @@ class CancellableCall(Protocol):
 
 @dataclass(slots=True)
 class _CallInFlight:
-    """A forwarded call without an answer; ``given_up`` is the error of a call that was given up."""
+    """A forwarded call without an answer; ``given_up`` is the error once it is given up."""
 
     leader: MemberId
     may_give_up: Callable[[], bool]

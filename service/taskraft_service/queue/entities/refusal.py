@@ -100,7 +100,7 @@ def together(refusals: Sequence[Refusal]) -> Refusal | None:
 
 
 def first_of(refusals: Sequence[Refusal]) -> Refusal:
-    """Return the first refusal with the violations of all."""
+    """Return the first refusal, with the violations of all refusals."""
     violations = tuple(pair for refusal in refusals for pair in refusal.violations)
     return replace(refusals[0], violations=violations)
 

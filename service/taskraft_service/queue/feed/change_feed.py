@@ -124,7 +124,7 @@ class ChangeFeed:
         stamp.place = place
 
     def views(self) -> list[PartitionView]:
-        """Return the partitions as values."""
+        """Return the current range of each partition, as immutable values."""
         return [partition.view() for partition in self.partitions]
 
     def read(

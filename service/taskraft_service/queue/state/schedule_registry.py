@@ -23,7 +23,7 @@ from taskraft_service.queue.values import value
 
 
 class Overlap(IntEnum):
-    """What happens at a scheduled time while the last task is open; numbers of the contract."""
+    """Policy for a due time whose last task is still open; numbered as in the API."""
 
     ALLOW = 1
     SKIP = 2
@@ -37,7 +37,7 @@ class ScheduleSpec:
     Args:
         tube: tube into which the tasks are put.
         pattern: the times, opaque to the queue; a schedule with another pattern starts from now.
-        overlap: what happens while the last task is open.
+        overlap: policy for a due time while the last task is still open.
         paused: put no tasks.
         spec: the producer's TaskSpec as received, opaque to the queue.
         body: the client's message without the spec, kept to be returned.
