@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
+from taskraft_replication.storage.descriptors import RESERVE
+
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -79,7 +81,7 @@ class DiskFile:
 
     def __init__(self, path: Path, flags: int) -> None:
         self._path = path
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+        self._descriptor = RESERVE.open(path, flags)
 
     def read(self, offset: int, size: int) -> bytes:
         """See ``File``."""
@@ -168,7 +170,8 @@ class DiskFileSystem:
 
     def read(self, name: str) -> bytes:
         """See ``FileSystem``."""
-        return (self._root / name).read_bytes()
+        with os.fdopen(RESERVE.open(self._root / name, os.O_RDONLY), "rb") as file:
+            return file.read()
 
     def rename(self, old: str, new: str) -> None:
         """See ``FileSystem``."""
@@ -185,7 +188,7 @@ class DiskFileSystem:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = RESERVE.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -28,6 +28,8 @@ the answer, in ms."""
 CLIENT_PING_MS_MIN: Final = 250
 """Minimum interval of the clients' keepalive pings, in ms, also without a call. The connections of
 clients that send more pings are closed with ENHANCE_YOUR_CALM (too_many_pings)."""
+HANDSHAKE_MS: Final = 10_000
+"""Maximum time for TLS and for the first bytes of HTTP/2; gRPC's own limit is two minutes."""
 
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
@@ -44,6 +46,7 @@ _OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_MS_MIN),
     ("grpc.http2.max_ping_strikes", 2),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
 )
 
 
@@ -75,17 +78,21 @@ class Health:
 
 
 def build_server(
-    handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, concurrent_max: int
+    handlers: Sequence[grpc.GenericRpcHandler],
+    health_says: Health,
+    concurrent_max: int,
+    connections_max: int,
 ) -> grpc.aio.Server:
     """Return a server with some services and the health service; it does not listen yet.
 
     gRPC itself refuses calls above ``concurrent_max`` without a reason, so the bound is higher than
-    the bounds of the endpoint.
+    the bounds of the endpoint. It closes connections above ``connections_max``.
 
     The health service needs no credentials, because it reveals nothing about tasks.
     """
     server = grpc.aio.server(
-        options=_OPTIONS, maximum_concurrent_rpcs=concurrent_max + HEALTH_CALLS_MAX
+        options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max)),
+        maximum_concurrent_rpcs=concurrent_max + HEALTH_CALLS_MAX,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
     health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)

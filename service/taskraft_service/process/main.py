@@ -23,6 +23,7 @@ from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
 from taskraft_service.process import parent_watch
+from taskraft_service.process.descriptors import raise_limit
 from taskraft_service.process.logs import one_line, set_up_logs
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
@@ -177,6 +178,7 @@ def run(*, has_lifeline: bool = False) -> int:
         return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE, sys.stderr)
     try:
         config = read_config()
+        raise_limit()
     except ConfigInvalid as error:
         return _refuse(error, EXIT_USAGE, sys.stderr)
     try:

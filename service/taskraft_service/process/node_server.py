@@ -26,6 +26,7 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.components import NodeComponents
+from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
 from taskraft_service.process.readiness import Readiness, probe_server
 from taskraft_service.process.services import client_server
@@ -92,7 +93,9 @@ class NodeServer:
             identity = await resolve_member_identity(config, security.peer)
             machine = open_machine(config, identity, failpoints)
             undo.callback(machine.abandon)
-            transport = GrpcTransport(security.peer, (security.peer_services,))
+            transport = GrpcTransport(
+                security.peer, (security.peer_services,), current_shares().peer_connections
+            )
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(

@@ -24,6 +24,7 @@ from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import TubeService
 from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.process.components import NodeComponents
+from taskraft_service.process.descriptors import current_shares
 
 
 def client_server(components: NodeComponents) -> grpc.aio.Server:
@@ -36,7 +37,12 @@ def client_server(components: NodeComponents) -> grpc.aio.Server:
     authenticator = security.client_authenticator
     handlers = [components.endpoint.generic_handler(one, authenticator) for one in offered]
     config = components.config
-    server = build_server(handlers, components.health, config.calls_max + config.streams_max)
+    server = build_server(
+        handlers,
+        components.health,
+        config.calls_max + config.streams_max,
+        current_shares().client_connections,
+    )
     if security.reflects:
         enable_reflection(server, [one.service.full_name for one in offered])
     peer_authenticator = security.peer_authenticator(

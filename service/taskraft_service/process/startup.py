@@ -14,6 +14,7 @@ from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import FailingStore, RocksStore
@@ -40,7 +41,8 @@ def open_machine(
             return FailingStore(
                 database, config.block_cache_bytes, config.write_buffer_bytes, failpoints
             )
-        return RocksStore(database, config.block_cache_bytes, config.write_buffer_bytes)
+        tables_max = current_shares().tables
+        return RocksStore(database, config.block_cache_bytes, config.write_buffer_bytes, tables_max)
 
     pace = CollectPolicy(config.collect_entries, config.collect_ms)
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())

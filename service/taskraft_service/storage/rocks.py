@@ -39,6 +39,8 @@ BACKGROUND_THREADS: Final = 2
 SHORT_WALK_PAIRS: Final = 16
 """Number of pairs after which a generator is faster than the iterator, despite its start-up
 cost."""
+TABLES_OPEN_MAX: Final = 128
+"""Default of the maximum number of open table files; RocksDB opens and closes others as needed."""
 INFO_LOGS_MAX: Final = 3
 INFO_LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -51,7 +53,7 @@ class StateDamaged(Exception):
     """RocksDB cannot be opened or read; the node must not serve from it."""
 
 
-def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
+def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -> Options:
     table = BlockBasedOptions()
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, block_based=False)
     table.set_block_cache(Cache(block_cache_bytes))
@@ -59,6 +61,7 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(create_if_missing=True)
     options.set_paranoid_checks(enabled=True)
+    options.set_max_open_files(tables_max)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
@@ -78,6 +81,7 @@ class RocksStore:
         path: directory of the database; created if it is missing.
         block_cache_bytes: size of the block cache in memory.
         write_buffer_bytes: size of one write buffer in memory; at most four exist.
+        tables_max: maximum number of open table files.
         read_only: change nothing in the directory.
 
     Raises:
@@ -90,6 +94,7 @@ class RocksStore:
         path: Path,
         block_cache_bytes: int,
         write_buffer_bytes: int,
+        tables_max: int = TABLES_OPEN_MAX,
         *,
         read_only: bool = False,
     ) -> None:
@@ -100,9 +105,8 @@ class RocksStore:
         access = AccessType.read_only() if read_only else AccessType.read_write()
         with self._damage_named():
             check_manifest(path)
-            self._rocks = Rdict(
-                str(path), _options(block_cache_bytes, write_buffer_bytes), access_type=access
-            )
+            options = _options(block_cache_bytes, write_buffer_bytes, tables_max)
+            self._rocks = Rdict(str(path), options, access_type=access)
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
