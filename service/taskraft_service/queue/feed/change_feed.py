@@ -98,6 +98,10 @@ class ChangeFeed:
         partitions = len(appends)
         for task in tasks:
             task_id, session = task.id, task.session
+            created_ms, since_ms = task.created_ms, task.since_ms
+            if ahead_ms:  # 0 in a cluster whose clocks were never corrected
+                created_ms += ahead_ms
+                since_ms += ahead_ms
             appends[(salt + task_id) % partitions](
                 (
                     revision,
@@ -110,8 +114,8 @@ class ChangeFeed:
                     to_state,
                     task.attempt,
                     task.priority,
-                    task.created_ms + ahead_ms,
-                    task.since_ms + ahead_ms,
+                    created_ms,
+                    since_ms,
                     task.subqueue,
                     session.label if session is not None else "",
                     reason,
