@@ -5,6 +5,9 @@ SIGKILL (``--fault kill``) or SIGSTOP (``--fault pause``), or all its fsyncs han
 or take a second longer (``--fault slow-disk``). The result is the time from the fault to the end of
 the first put that started after the fault. The fault ends before the next round.
 
+``--fault kill-all`` kills all nodes and starts them at once. ``--entries`` fills the log with
+entries of one put each before the first round.
+
 ``--way client`` puts with the Python client, ``--way follower`` with a plain stub at a follower.
 ``--way stream`` puts with the client and ends each put when a subscription has received the task.
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import tempfile
 import time
@@ -40,14 +44,23 @@ PUT_EVERY_MS: Final = 10
 STEADY_MS: Final = 500
 """How long everything must go well before the next kill."""
 TUBE: Final = "failover"
+FULL_TUBE: Final = "full"
 PUT_TIMEOUT_SECONDS: Final = 10.0
 TARGETS: Final = {
     "kill": "p50 350, p99 1000",
     "pause": "p50 1000, p99 2000",
     "disk": "p50 1000, p99 2000",
     "slow-disk": "p50 1000, p99 2000",
+    "kill-all": "p50 3000, p99 3000",
 }
 """Faults and the times in ms that their failovers should take at most."""
+FILL_CALLS: Final = 128
+"""Number of concurrent puts that fill the log."""
+ONE_PUT_PER_ENTRY: Final = {
+    "TASKRAFT_ENTRY_COMMANDS_MAX": "1",
+    "TASKRAFT_ENTRIES_IN_FLIGHT_MAX": "64",
+    "TASKRAFT_ENTRY_BYTES_MAX": str(1 << 20),
+}
 DISK_FAULT_SECONDS: Final = 3.0
 """How long a disk fault lasts after the puts are answered again."""
 
@@ -175,12 +188,17 @@ class LeaderFault:
 
     def __init__(self, kind: str, cluster: LocalCluster, folder: Path) -> None:
         self.kind = kind
+        self._cluster = cluster
         self._sync_faults = SyncFaults(cluster, folder) if kind in ("disk", "slow-disk") else None
 
     def begin(self, node: Node) -> None:
         """Disturb a node."""
         if self.kind == "kill":
             node.kill()
+        elif self.kind == "kill-all":
+            for each in self._cluster.nodes:
+                each.kill()
+            self._cluster.start()
         elif self._sync_faults is None:
             node.pause()
         elif self.kind == "disk":
@@ -192,11 +210,27 @@ class LeaderFault:
         """Let the node recover."""
         if self.kind == "kill":
             node.start()
-        elif self._sync_faults is None:
+        elif self.kind == "pause":
             node.resume()
-        else:
+        elif self._sync_faults is not None:
             await asyncio.sleep(DISK_FAULT_SECONDS)
             self._sync_faults.heal(node)
+
+
+async def fill(address: str, entries: int) -> None:
+    """Put tasks until the log has so many further entries."""
+    numbers = iter(range(entries))
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: TaskServiceAsyncStub = task_service_pb2_grpc.TaskServiceStub(channel)
+
+        async def put() -> None:
+            for number in numbers:
+                task = task_pb2.TaskSpec(payload=b"%0100d" % number)
+                request = task_service_pb2.PutTasksRequest(tube=FULL_TUBE, tasks=[task])
+                with contextlib.suppress(grpc.aio.AioRpcError):  # for example, a change of leader
+                    await stub.PutTasks(request, timeout=PUT_TIMEOUT_SECONDS)
+
+        await asyncio.gather(*(put() for _ in range(FILL_CALLS)))
 
 
 async def measure(
@@ -249,12 +283,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how long a failover takes.")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--fault", choices=TARGETS, default="kill")
+    parser.add_argument("--entries", type=int, default=0)
     parser.add_argument("--way", choices=("client", "follower", "stream"), default="client")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="taskraft-failover-") as folder:
-        cluster = LocalCluster(3, Path(folder) / "cluster")
+        settings = {"TASKRAFT_AUTO_CREATE_TUBES": "true"}
+        if options.entries:
+            settings |= ONE_PUT_PER_ENTRY
+        cluster = LocalCluster(3, Path(folder) / "cluster", settings)
         fault = LeaderFault(options.fault, cluster, Path(folder) / "faults")
         with cluster:
+            asyncio.run(fill(cluster.wait_ready().address, options.entries))
             silences = asyncio.run(measure(cluster, options.rounds, fault, options.way))
     print(summary(silences, options.fault, options.way))
 

@@ -349,8 +349,9 @@ class RaftDriver:
         self.counters.batches += bool(entries)
         self.counters.entries += entries
         self.counters.log_bytes += log_bytes
-        if self.counters.log_bytes >= self._trimmer.flush_at:
-            self._trimmer.flush()
+        trimmer, counters = self._trimmer, self.counters
+        if counters.log_bytes >= trimmer.flush_at or counters.entries >= trimmer.flush_at_entries:
+            trimmer.flush()
         self._observer.synced(entries, log_bytes)
 
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:

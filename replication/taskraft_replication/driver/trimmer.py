@@ -14,8 +14,14 @@ from taskraft_replication.observer import RaftCounters
 from taskraft_replication.storage.group_storage import GroupStorage
 
 FLUSH_BYTES: Final = 16 << 20
-"""Log bytes written before the state machine is flushed. A restart replays at most about this much,
-so the value bounds the restart time."""
+FLUSH_ENTRIES: Final = 10_000
+"""Log bytes and entries written before the state machine is flushed, at the first of these limits.
+A restart replays at most about this much, so the limits bound the restart time: applying 100 000
+entries of one put each takes 3 s of CPU time."""
+
+FLUSH_PAUSE_SHARE: Final = 4
+"""After a flush, at least this fraction of ``FLUSH_ENTRIES`` is written before the next one, also
+if the state machine has not applied the entries before."""
 
 FLUSH_MEMBERSHIPS: Final = 100
 """Membership changes before the state machine is flushed: each change stores all changes since the
@@ -35,6 +41,7 @@ class TrimPolicy:
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
     kept_bytes: int = KEPT_BYTES
+    flush_entries: int = FLUSH_ENTRIES
 
 
 class Trimmer:
@@ -50,8 +57,13 @@ class Trimmer:
         counters: RaftCounters,
     ) -> None:
         """``floor`` returns an index whose following entries are still needed, or None."""
-        self.flush_at = policy.flush_bytes
+        durable = machine.durable_index
+        is_due = durable < storage.beyond(policy.flush_bytes)
+        self.flush_at = 0 if is_due else policy.flush_bytes
         """Value of ``RaftCounters.log_bytes`` from which on ``flush`` is due."""
+        self.flush_at_entries = policy.flush_entries - (storage.view.last_index() - durable)
+        """Value of ``RaftCounters.entries`` from which on ``flush`` is due. Entries of earlier
+        starts count, so that nodes which are killed again and again do not replay more and more."""
         self._machine = machine
         self._storage = storage
         self._effects = effects
@@ -74,6 +86,9 @@ class Trimmer:
 
     def _flushed(self, durable: LogIndex) -> None:
         policy, storage = self._policy, self._storage
+        room = policy.flush_entries - (storage.view.last_index() - durable)
+        pause = policy.flush_entries // FLUSH_PAUSE_SHARE
+        self.flush_at_entries = self._counters.entries + max(room, pause)
         by_count = storage.view.last_index() - policy.kept_entries
         keep_from = min(durable, max(by_count, storage.beyond(policy.kept_bytes)))
         floor = self._floor()

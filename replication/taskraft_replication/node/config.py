@@ -10,7 +10,13 @@ from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.types import MemberId, MemberInfo
 from taskraft_replication.driver.disk_watch import HANG_TICKS, STALL_TICKS, DiskPolicy
 from taskraft_replication.driver.driver import StoragePolicy
-from taskraft_replication.driver.trimmer import FLUSH_BYTES, KEPT_BYTES, KEPT_ENTRIES, TrimPolicy
+from taskraft_replication.driver.trimmer import (
+    FLUSH_BYTES,
+    FLUSH_ENTRIES,
+    KEPT_BYTES,
+    KEPT_ENTRIES,
+    TrimPolicy,
+)
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.segment import SEGMENT_BYTES
 
@@ -44,6 +50,7 @@ class NodeConfig:
     election_ticks: int = ELECTION_TICKS
     segment_bytes: int = SEGMENT_BYTES
     flush_bytes: int = FLUSH_BYTES
+    flush_entries: int = FLUSH_ENTRIES
     kept_entries: int = KEPT_ENTRIES
     kept_bytes: int = KEPT_BYTES
     disk_stall_ticks: int = STALL_TICKS
@@ -72,6 +79,6 @@ class NodeConfig:
     def storage_policy(self) -> StoragePolicy:
         """When to trim the log, how much to keep, and how long the disk may take."""
         return StoragePolicy(
-            TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes),
+            TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes, self.flush_entries),
             DiskPolicy(self.disk_stall_ticks, self.disk_hang_ticks),
         )

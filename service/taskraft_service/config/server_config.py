@@ -175,6 +175,9 @@ class ServerConfig(SecuritySettings):
     log_flush_bytes: int = Field(default=16 * MIB, ge=4096, le=64 * GIB)
     """Amount of log after which the state is flushed to disk, so that the log before it may be
     deleted. A start replays about this much log."""
+    log_flush_entries: int = Field(default=10_000, ge=100, le=100_000_000)
+    """Number of log entries after which the state is flushed to disk. A start replays about this
+    many entries; 10 000 entries of one put each take 0.3 s of CPU time."""
     log_kept_entries: int = Field(default=10_000, ge=0, le=1_000_000_000)
     """Number of applied log entries to keep for followers that lag behind. A follower that lags
     further gets a snapshot."""

@@ -128,6 +128,7 @@ async def serve_until_told(
     Raises:
         DiskSilent: the process must exit without its threads.
     """
+    spare_the_collector()  # the replay of the log allocates most
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     server = await _open(config, told, stderr)
     if server is None:

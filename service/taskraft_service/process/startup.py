@@ -64,6 +64,7 @@ def raft_config(
         election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),
         segment_bytes=config.log_segment_bytes,
         flush_bytes=config.log_flush_bytes,
+        flush_entries=config.log_flush_entries,
         kept_entries=config.log_kept_entries,
         kept_bytes=config.log_kept_bytes,
         disk_stall_ticks=max(2, round(config.disk_stall_ms / config.tick_ms)),

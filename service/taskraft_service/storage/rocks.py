@@ -36,6 +36,9 @@ BLOOM_BITS_PER_KEY: Final = 10
 WRITE_BUFFERS_MAX: Final = 4
 """Three buffers may wait to be written before a write blocks, and with it the event loop."""
 BACKGROUND_THREADS: Final = 2
+LEVEL_0_FILES: Final = 12
+"""Number of flushed files that are merged at once. Flushes are small, and each merge may rewrite
+all of the next level."""
 SHORT_WALK_PAIRS: Final = 16
 """Number of pairs after which a generator is faster than the iterator, despite its start-up
 cost."""
@@ -66,6 +69,7 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -
     options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
     options.set_max_background_jobs(BACKGROUND_THREADS)
+    options.set_level_zero_file_num_compaction_trigger(LEVEL_0_FILES)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_keep_log_file_num(INFO_LOGS_MAX)
     options.set_max_log_file_size(INFO_LOG_BYTES_MAX)

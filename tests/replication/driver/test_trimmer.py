@@ -17,10 +17,18 @@ class Group:
     """State machine, storage and effects of a group whose log ends at 100; work is done at once."""
 
     def __init__(
-        self, *, durable: int = 90, floor: int | None = None, kept: int = 5, too_long_at: int = 0
+        self,
+        *,
+        durable: int = 90,
+        floor: int | None = None,
+        kept: int = 5,
+        too_long_at: int = 0,
+        unflushed_at: int = 0,
+        flush_entries: int = 1_000,
     ) -> None:
-        self.durable = LogIndex(durable)
+        self.durable = self.durable_index = LogIndex(durable)
         self.too_long_at = LogIndex(too_long_at)
+        self.unflushed_at = LogIndex(unflushed_at)
         self.flushes = 0
         self.memberships = range(1)
         self.start = LogStart(0, LogIndex(1), Term(1))
@@ -30,17 +38,20 @@ class Group:
             last_index=lambda: LogIndex(100),
             publish_start=lambda start: self.done.append(f"hidden before {start.index}"),
         )
-        policy = TrimPolicy(flush_bytes=1000, kept_entries=kept, kept_bytes=7000)
+        policy = TrimPolicy(
+            flush_bytes=1000, kept_entries=kept, kept_bytes=7000, flush_entries=flush_entries
+        )
         self.trimmer = Trimmer(self, self, self, policy, lambda: floor, self.counters)
 
-    def written(self, log_bytes: int) -> None:
+    def written(self, log_bytes: int, entries: int = 0) -> None:
         self.counters.log_bytes += log_bytes
-        if self.counters.log_bytes >= self.trimmer.flush_at:
+        self.counters.entries += entries
+        is_due = self.counters.entries >= self.trimmer.flush_at_entries
+        if is_due or self.counters.log_bytes >= self.trimmer.flush_at:
             self.trimmer.flush()
 
     def beyond(self, bytes_max: int) -> LogIndex:
-        assert bytes_max == 7000
-        return self.too_long_at
+        return {1000: self.unflushed_at, 7000: self.too_long_at}[bytes_max]
 
     def flush_durably(self) -> LogIndex:
         self.flushes += 1
@@ -68,6 +79,44 @@ def test_the_state_is_flushed_after_enough_log_was_written():
     assert group.flushes == 1
     group.written(999)
     assert group.flushes == 1
+
+
+def test_the_state_is_flushed_after_enough_entries():
+    group = Group(durable=100, flush_entries=50)
+    group.written(1, 49)
+    assert group.flushes == 0
+    group.written(1, 1)
+    assert group.flushes == 1
+    group.written(1, 49)
+    assert group.flushes == 1
+    group.written(1, 1)
+    assert group.flushes == 2
+
+
+def test_entries_that_an_earlier_start_left_unflushed_count():
+    group = Group(durable=70, flush_entries=50)
+    group.written(1, 19)
+    assert group.flushes == 0
+    group.written(1, 1)
+    assert group.flushes == 1
+
+
+@pytest.mark.parametrize(("unflushed_at", "flushes"), [(90, 0), (91, 1)])
+def test_log_that_an_earlier_start_left_unflushed_counts(unflushed_at, flushes):
+    group = Group(durable=90, unflushed_at=unflushed_at)
+    group.written(1)
+    assert group.flushes == flushes
+
+
+def test_flushes_of_a_state_that_is_far_behind_are_apart():
+    """The state machine still applies; each flush finds 60 entries that are not durable."""
+    group = Group(durable=40, flush_entries=40)
+    group.written(1, 0)
+    assert group.flushes == 1
+    group.written(1, 9)
+    assert group.flushes == 1
+    group.written(1, 1)
+    assert group.flushes == 2
 
 
 def test_many_stored_memberships_cause_a_flush():
