@@ -74,16 +74,16 @@ class NullMachine:
         return self.durable_index
 
     def open_snapshot(self) -> NullSnapshot:
-        """Return nothing, frozen."""
+        """Return an empty snapshot."""
         return NullSnapshot(self.applied_index)
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """Say what ``open_snapshot`` would."""
+        """The index of a snapshot that is opened now."""
         return self.applied_index
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
-        """Refuse: nobody falls behind here."""
+        """Fail: in a benchmark, no member falls behind."""
         raise AssertionError(f"a snapshot at {index}")
 
 
@@ -112,17 +112,17 @@ class DirectTransport:
                 loop.call_soon(receiver.receive, (message,))
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """See ``Peers``; not needed here."""
+        """Close the content: no benchmark sends snapshots."""
         content.close()
 
     def set_preferred(self, chosen: PreferredSet) -> None:
-        """See ``Peers``; a call costs nothing."""
+        """Do nothing: all messages are sent at once."""
 
     def set_leading_term(self, term: Term) -> None:
-        """See ``Peers``; a call delivers whole messages."""
+        """Do nothing: messages are delivered whole, so partial frames are not reported."""
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """See ``Peers``; never needed here."""
+        """Do nothing: messages are delivered whole, so partial frames are not reported."""
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``."""

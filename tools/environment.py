@@ -107,7 +107,7 @@ def link_distributions(environment: Path) -> None:
 
 
 def set_up(environment: Path) -> None:
-    """Install everything for development, tests and the demo; Spark only if Java is there."""
+    """Install everything for development, tests and the demo; Spark only if Java is installed."""
     install(environment, "dev")
     link_distributions(environment)
     locked = Path("constraints/pipeline.txt")

@@ -51,4 +51,4 @@ def _load(entry_point: EntryPoint) -> TubeDriver:
     for method in ("refuse", "place"):
         if not callable(getattr(driver, method, None)):
             raise DriverUnusable(f"driver {entry_point.value!r} has no method {method!r}")
-    return driver  # type: ignore[return-value]  # its shape was looked at
+    return driver  # type: ignore[return-value]  # its attributes were checked above

@@ -7,8 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from taskraft_replication.core.types import MemberId, RaftRole
-from tests.sim.ambush import Ambushes
 from tests.sim.disk import SEGMENTS
+from tests.sim.planned_crashes import PlannedCrashes
 from tests.sim.storage_thread import SYNC_US
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
-_SHARES = {"reconfigure": 0.7, "lie_in_wait": 0.6, "orphan": 0.75}
+_SHARES = {"reconfigure": 0.7, "plan_crashes": 0.6, "leave_uncommitted": 0.75}
 """Share of the runs in which a kind of fault occurs: 0.4 by default, more for effective kinds."""
 
 LATE_SHARE = 0.2
@@ -34,7 +34,7 @@ class Faults:
         al., Swarm Testing, ISSTA 2012).
         """
         self._world = world
-        self.ambushes = Ambushes(world, rng)
+        self.planned_crashes = PlannedCrashes(world, rng)
         kinds = [
             each for each in self._WEIGHTS if rng.random() < _SHARES.get(each.__name__, KINDS_SHARE)
         ]
@@ -118,9 +118,9 @@ class Faults:
         for member in self._world.running:
             self.end_life(member, "power loss of all", power=True, rng=rng)
 
-    def lie_in_wait(self, rng: Random) -> None:
+    def plan_crashes(self, rng: Random) -> None:
         """Plan crashes right after rare events, once or several times."""
-        self.ambushes.lay(rng)
+        self.planned_crashes.plan(rng)
 
     def pause(self, rng: Random) -> None:
         member = self._some(rng)
@@ -159,7 +159,7 @@ class Faults:
         one, other = self._link(rng)
         self._world.network.cut |= {(one, other), (other, one)}
 
-    def orphan(self, rng: Random) -> None:
+    def leave_uncommitted(self, rng: Random) -> None:
         """Give a leader entries that reach no majority: other leaders will replace the entries."""
         leader = self._world.leader
         if leader is None or leader.is_paused:
@@ -275,11 +275,11 @@ class Faults:
             member.is_damaged = True
             self._world.network.forget(member.id)
 
-    def other_clock(self, rng: Random) -> None:
+    def change_clock_rate(self, rng: Random) -> None:
         self._count("clock rate")
         self._any(rng).rate = rng.uniform(0.5, 2.0)
 
-    def jump_of_clock(self, rng: Random) -> None:
+    def jump_clock(self, rng: Random) -> None:
         self._count("clock jump")
         self._any(rng).clock_offset_ms += rng.randrange(-10_000, 10_000)
 
@@ -310,7 +310,7 @@ class Faults:
 
     def end(self) -> None:
         """End all faults."""
-        self.ambushes.clear()
+        self.planned_crashes.clear()
         self._world.network.heal()
         for member in self._world.members.values():
             member.is_paused = False
@@ -326,13 +326,13 @@ class Faults:
         kill: 4,
         lose_power: 2,
         lose_power_everywhere: 2,
-        lie_in_wait: 12,
+        plan_crashes: 12,
         pause: 2,
         cut_off: 2,
         cut_in_two: 2,
         cut_one_way: 2,
         cut_pair: 2,
-        orphan: 20,
+        leave_uncommitted: 20,
         lossy: 3,
         reset: 3,
         stall: 2,
@@ -344,8 +344,8 @@ class Faults:
         crash_in_storage: 4,
         flip_bit: 1,
         wipe: 1,
-        other_clock: 2,
-        jump_of_clock: 2,
+        change_clock_rate: 2,
+        jump_clock: 2,
         reconfigure: 20,
         transfer: 3,
         campaign: 2,

@@ -63,7 +63,7 @@ class History:
         for command, result in zip(content.commands, applied.results, strict=True):
             self._judge(command, result)
 
-    def told(self, applied: Applied) -> None:
+    def check_answer(self, applied: Applied) -> None:
         """Check that the answer to a client matches the effect of its command."""
         truth = self.applied.get(applied.index)
         demand(truth == applied, f"a client got a wrong answer for entry {applied.index}")

@@ -31,7 +31,6 @@ from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_log import StoredLog
-from tests.sim.ambush import Moment
 from tests.sim.disk import SimDisk
 from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
@@ -39,6 +38,7 @@ from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.network import Content, Sign, SignKind
 from tests.sim.pieces import Piece, pieces_of
+from tests.sim.planned_crashes import Moment
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
@@ -66,7 +66,7 @@ class World(Protocol):
 
     def count(self, name: str) -> None: ...
 
-    def met(self, member: Member, moment: Moment) -> None: ...
+    def on_rare_event(self, member: Member, moment: Moment) -> None: ...
 
     def ended(self, member: Member, why: str) -> None: ...
 
@@ -88,7 +88,7 @@ class CheckedMachine(QueueMachine):
     def adopted(self, state: Durable) -> None:
         super().adopted(state)
         self.member.world.invariants.installed(self.member, self.applied_index, self.digest)
-        self.member.world.met(self.member, Moment.INSTALLATION)
+        self.member.world.on_rare_event(self.member, Moment.INSTALLATION)
 
 
 class Member:
@@ -184,7 +184,7 @@ class Member:
         )
         self.links = Links(self, self._rng, self.driver.membership, self.world.habits.long_share)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
-        self.world.met(self, Moment.START)
+        self.world.on_rare_event(self, Moment.START)
 
     def stop(self, *, power: bool) -> None:
         """Stop the process in the middle of its work."""
@@ -386,7 +386,7 @@ class Member:
         is_probed = is_rare or self._probe_rng.random() < PROBE_SHARE
         probes: list[Probe] = []
         if getattr(work, "func", work) == self._storage.trim:
-            self.world.met(self, Moment.TRIM)
+            self.world.on_rare_event(self, Moment.TRIM)
 
         def begin() -> T:
             if is_probed:
@@ -469,7 +469,7 @@ class Member:
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         if state.role is RaftRole.LEADER:
-            self.world.met(self, Moment.ELECTION)
+            self.world.on_rare_event(self, Moment.ELECTION)
 
     def applied(self, index: LogIndex) -> None:
         if self.serves and self._started_up != self.driver.core.term:
@@ -485,4 +485,4 @@ class Member:
 
     def membership_changed(self, conf_state: ConfState) -> None:
         self.links.membership_changed(conf_state)
-        self.world.met(self, Moment.CHANGE)
+        self.world.on_rare_event(self, Moment.CHANGE)

@@ -47,10 +47,10 @@ def test_clients_get_an_unknown_outcome_if_a_snapshot_replaces_their_entries():
     """The entry may be in the snapshot, but this member does not know its result."""
     world, leader, followers = scripted()
     cut(world, leader, *followers)
-    (orphan,) = world.propose(leader, 1)
+    (leave_uncommitted,) = world.propose(leader, 1)
     index = leader.machine.applied_index
     leader.driver.installed(SnapshotMeta(index, Term(1), leader.membership_at(index)))
-    assert isinstance(orphan.error, ProposalLost)
+    assert isinstance(leave_uncommitted.error, ProposalLost)
 
 
 def test_a_read_of_an_idle_group_is_answered_without_a_new_entry():
@@ -67,9 +67,9 @@ def test_a_read_of_an_idle_group_is_answered_without_a_new_entry():
 def test_clients_of_a_stopped_process_get_an_unknown_outcome():
     world, leader, followers = scripted()
     cut(world, leader, *followers)
-    (orphan,) = world.propose(leader, 1)
+    (leave_uncommitted,) = world.propose(leader, 1)
     read = Read(world, leader)
     leader.driver.read_index(read)
     leader.stop(power=False)
-    assert orphan.done()
+    assert leave_uncommitted.done()
     assert read.done()

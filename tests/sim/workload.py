@@ -131,7 +131,7 @@ class Workload:
             applied.index > answer.committed_before,
             f"an effect at {applied.index} is older than its request",
         )
-        self.invariants.history.told(applied)
+        self.invariants.history.check_answer(applied)
         answer.call.results = tuple(applied.results)
         for result in applied.results:
             if isinstance(result, TakeResult):

@@ -20,7 +20,6 @@ from taskraft_replication.core.types import (
 from taskraft_replication.driver.disk_watch import DiskPolicy
 from taskraft_replication.membership.roster import roster_of
 from taskraft_service.queue.entities.task_view import TaskView
-from tests.sim.ambush import Moment
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
 from tests.sim.habits import habits_of
@@ -29,6 +28,7 @@ from tests.sim.member import TICK_US, Member
 from tests.sim.network import Content, Link, Network, Sign
 from tests.sim.operator import Operator
 from tests.sim.pieces import Piece
+from tests.sim.planned_crashes import Moment
 from tests.sim.schedule import Schedule
 from tests.sim.violation import demand
 from tests.sim.workload import TUBE, Answer, Call, Workload
@@ -265,7 +265,7 @@ class World:
         """Demand a leader, a commit, and equal states within some election timeouts.
 
         The clients stop once a new entry is applied. A member that receives a few entries a message
-        could otherwise follow the log for ever without reaching its end.
+        could otherwise follow the log forever without reaching its end.
         """
         self.faults.end()
         before = self.invariants.commit_max
@@ -401,10 +401,10 @@ class World:
         delay_us = self.rng.randrange(1000, self.rng.choice((50_000, 50_000, 4_000_000)))
         self.schedule.after(delay_us, f"snapshot to {message.to}", arrive)
 
-    def met(self, member: Member, moment: Moment) -> None:
+    def on_rare_event(self, member: Member, moment: Moment) -> None:
         """Report a rare event."""
         if not self.is_over:
-            self.faults.ambushes.met(member, moment)
+            self.faults.planned_crashes.on_rare_event(member, moment)
 
     def ended(self, member: Member, why: str) -> None:
         """Report that a member stopped by itself."""

@@ -51,7 +51,7 @@ _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
 
 
 def receive(member: Member, message: Message) -> None:
-    """Process a message from outside; drop it if its kind or sender is not allowed there."""
+    """Process a message from outside; drop it if its kind or sender is not allowed."""
     kind, sender = message.kind, message.sender
     if kind not in _FROM_PEERS:
         if kind in _FROM_WORKERS and sender < NO_MEMBER:

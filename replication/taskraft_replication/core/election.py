@@ -172,7 +172,7 @@ def _committed(member: Member) -> bytes:
     A leader that is removed by a membership change may be the only member that announced the commit
     of that change. The member that must win the next election may store the change without knowing
     that it is committed. It would then ask voters of the old configuration, and their longer logs
-    would make them refuse for ever. (raft-rs does the same.)
+    would make them refuse forever. (raft-rs does the same.)
     """
     index = member.log.commit_index
     term = member.log.term(index)

@@ -39,7 +39,7 @@ class DropReason(Enum):
     NO_LEADER = "no_leader"
     """No leader is known: wait for an election."""
     NOT_LEADER = "not_leader"
-    """Another member leads, and this member does not forward: propose there."""
+    """Another member leads, and this member does not forward: propose to the leader."""
     NOT_A_MEMBER = "not_a_member"
     """This leader was removed from the group; the next leader will be elected without it."""
     TRANSFERRING = "transferring"

@@ -108,7 +108,7 @@ class RaftDriver:
         self._election_timer = ElectionTimer()
         self._own_id = config.member_id
         self.membership = storage.memberships.at(machine.applied_index)
-        """The membership, as far as changes are applied here."""
+        """The membership after the last change that this member has applied."""
         self._is_pumping = False
         self._is_alive_told = False
         """Whether the leader was told in this tick that its bytes arrive."""

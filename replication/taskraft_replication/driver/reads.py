@@ -54,10 +54,10 @@ class LinearizableReads:
         self._ticks = 0
         self._asked_at = 0
         self.confirmed: deque[_Confirmed] = deque()
-        """Readers that wait until their index is applied here."""
+        """Readers that wait until this member has applied their index."""
 
     def add(self, outcome: ResultFuture[LogIndex]) -> None:
-        """Add a reader; its future gets an index that is safe to read at and applied here."""
+        """Add a reader; its future gets a safe index when this member has applied the index."""
         if len(self.waiting) >= READERS_MAX:
             outcome.set_exception(
                 ReadUnconfirmed(f"{READERS_MAX} linearizable reads already wait; retry later")

@@ -246,12 +246,12 @@ class Node:
 
     @property
     def membership(self) -> ConfState:
-        """The membership, as far as changes are applied here."""
+        """The membership after the last change that this member has applied."""
         return self._driver.membership
 
     @property
     def roster(self) -> Roster:
-        """Names and addresses of the members, as far as changes are applied here."""
+        """Names and addresses of the members after the last change that this member has applied."""
         return self._driver.membership.roster
 
     @property

@@ -182,7 +182,7 @@ async def connect(
 
 
 def _limit_unsent(transport: asyncio.Transport) -> None:
-    """Limit the unsent bytes in the kernel, because no message can overtake them there."""
+    """Limit the unsent bytes in the kernel, because no message can overtake these bytes."""
     transport.set_write_buffer_limits(high=1, low=0)
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)

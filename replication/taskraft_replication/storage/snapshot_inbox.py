@@ -29,7 +29,7 @@ class IncomingSnapshot:
     def __init__(self, file: File, name: str) -> None:
         self.name = name
         self.size = 0
-        """How far the content has come."""
+        """Number of bytes received so far."""
         self._crc = 0
         self._file = file
         self._turn = 0
@@ -51,7 +51,7 @@ class IncomingSnapshot:
         return self._turn
 
     def detach(self, turn: int) -> None:
-        """End a turn before the content is complete."""
+        """End the turn of a stream that stopped before the content was complete."""
         if turn == self._turn and not self._is_sealed:
             self.is_receiving = False
 
@@ -59,9 +59,8 @@ class IncomingSnapshot:
         """Write the next piece; on any thread.
 
         Raises:
-            SnapshotBroken: the piece does not follow the previous one, is damaged, or its stream
-                was
-                replaced.
+            SnapshotBroken: the piece does not follow the previous one, is damaged, or belongs to a
+                stream that was replaced.
         """
         with self._writing:
             if turn != self._turn:

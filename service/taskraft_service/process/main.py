@@ -75,7 +75,7 @@ def stop_on_defect(
     """Stop the node when a callback of the event loop raises an exception.
 
     The work of the callback is not done; for example, a call whose entry was never built would wait
-    for ever. A node that exits is replaced.
+    forever. A node that exits is replaced.
     """
     loop.default_exception_handler(dict(context))
     error = context.get("exception")

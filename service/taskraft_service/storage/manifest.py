@@ -1,7 +1,7 @@
 """Check the manifest of a RocksDB database before RocksDB reads it.
 
 RocksDB (9.8.4) verifies its records, with one exception: a flipped bit in a record's type can turn
-it into the type of a recycled log file, and RocksDB then searches for the next record for ever. A
+it into the type of a recycled log file, and RocksDB then searches for the next record forever. A
 node that never starts without a message is worse than one that refuses to start. The records are
 therefore scanned once before the database is opened.
 

@@ -290,7 +290,7 @@ def test_a_removed_leader_steps_down():
 def test_the_only_remaining_voter_learns_its_configuration_from_a_refused_vote(pre_vote):
     """The leader removes itself and others, and its last message is lost.
 
-    The remaining voter would ask the old voters for ever: they have longer logs.
+    The remaining voter would ask the old voters forever: they have longer logs.
     """
     cluster = Cluster(3, pre_vote=pre_vote)
     cluster.elect(2)

@@ -50,7 +50,7 @@ def test_a_flipped_bit_in_any_byte_is_damage(manifest):
 
 
 def test_the_type_of_a_recycled_record_does_not_hang_the_node(manifest):
-    """RocksDB 9.8.4 searches for the next record for ever."""
+    """RocksDB 9.8.4 searches for the next record forever."""
     raw = manifest.read_bytes()
     second = 7 + int.from_bytes(raw[4:6], "little")
     flipped = bytearray(raw)

@@ -227,8 +227,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ),
         ErrorReason(
             errors.CommitUnknown,
-            "The outcome is unknown: the request was written, but leadership or time was lost "
-            "before it was confirmed.",
+            "The outcome is unknown: the request was written, but the node lost leadership, or the "
+            "deadline passed, before the request was confirmed.",
             "Retry with the same request_id. A retry has no second effect.",
             is_retried=True,
         ),

@@ -76,7 +76,7 @@ class Journal:
         return Offset.from_json(lines[2])
 
     def exists(self) -> bool:
-        """Return whether an export has been started here."""
+        """Return whether an export to this journal has been started."""
         return self.description.exists()
 
     def create(self, start: Offset) -> None:

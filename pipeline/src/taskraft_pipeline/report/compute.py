@@ -147,7 +147,7 @@ def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
 
 
 def tube_of(row: Row) -> TubeStatistics:
-    """Return a row of the query above as a value."""
+    """Convert a row of the statistics query to a value."""
     return TubeStatistics(
         name=ALL_TUBES if row.is_total else row.tube,
         counts={kind: row[kind] for kind in KINDS if row[kind]},

@@ -70,10 +70,10 @@ class TemporaryTubes:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
 
-    # ------------------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------------------ contents
 
     def holds(self, tube: str) -> bool:
-        """Return whether a tube is temporary and its contents are here."""
+        """Return whether a tube is temporary and this leader has its contents."""
         return tube in self.definitions
 
     def side_of(self, tube: str) -> Side:
@@ -101,7 +101,7 @@ class TemporaryTubes:
         return self._memory.queue.refusal_to_drop(command.name)
 
     def remembers(self, request_id: str) -> bool:
-        """Return whether the answer of a request id is kept here."""
+        """Return whether the temporary queue keeps the answer of a request id."""
         return self._memory is not None and self._memory.queue.remembers(request_id)
 
     def listen(self, listener: Callable[[int], None]) -> None:
@@ -131,7 +131,7 @@ class TemporaryTubes:
             self._serving.cancel()
             self._serving = None
 
-    # ------------------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------------------ notifications
 
     def applied(self, _now_ms: int) -> None:
         """Follow definitions and sessions; called after each slice of applied entries."""
@@ -250,7 +250,7 @@ class TemporaryTubes:
             listener(now_ms)
         return results
 
-    # ------------------------------------------------------------------------------ who waits
+    # ---------------------------------------------------------------------------- waiting consumers
 
     def wake(self) -> None:
         """Serve the waiting consumers in the next turn of the event loop."""

@@ -143,7 +143,7 @@ class TableSource:
         self._keywords[part].append(f"{attribute}={expression}")
 
     def _or_none(self, name: str, expression: str) -> str:
-        """Return an expression of ``read`` that is None if the part or field is not there."""
+        """Return an expression of ``read`` that is None if the part or field is missing."""
         mask = self._masks.get(Present(name))
         return expression if mask is None else f"{expression} if _flags & {mask} else None"
 

@@ -66,7 +66,7 @@ class TaskProgress:
 
 @value
 class TaskOrigin:
-    """Origin of a dead letter: the tube that gave it up, its id and its unique key there."""
+    """Origin of a dead letter: its former tube, and its id and unique key in that tube."""
 
     tube: str
     task_id: int

@@ -245,7 +245,7 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
         yield "priority", f"{options.priority} is not from {low} to {high}"
     is_given = options.retain_ms >= 0
     if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
-        yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
+        yield "retain_ms", "RETAIN needs a period (KEEP is forever)"
     if options.rate_burst and not options.rate_per_second:
         yield "rate_burst", "needs rate_per_second as well"
     if options.subqueue_rate_burst and not options.subqueue_rate_per_second:

@@ -15,10 +15,10 @@ from taskraft_service.queue.state.queue_state import QueueState
 
 
 class NamedTasks:
-    """Tasks that operations change, and tasks that puts of the batch depend on.
+    """Tasks that the operations of a batch change, and tasks that its puts depend on.
 
-    No task is changed twice, and no dependency is changed. Each task is therefore in the checked
-    state until its operation is executed.
+    A batch is refused if two operations change the same task, or if an operation changes a task
+    that a put depends on. All operations can therefore be checked before the first is executed.
     """
 
     __slots__ = ("_awaited", "_named")
@@ -61,9 +61,9 @@ _PUT_TWICE: Final = Refusal(
 
 
 class KeyClaims:
-    """Keys claimed so far, by tube, and keys that are free by then.
+    """Unique keys that the operations so far claim, and keys that they free.
 
-    A freed key can be claimed by a later operation; each key is claimed at most once.
+    A later operation can claim a freed key. Each key is claimed at most once.
     """
 
     __slots__ = ("_freed", "_given", "_state")

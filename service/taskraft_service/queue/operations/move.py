@@ -111,13 +111,16 @@ def target_of(state: QueueState, task: QueueTask, command: Move) -> QueueTube | 
 
 
 def _origin_of(task: QueueTask) -> str:
-    """Return the name of the tube that gave the task up; empty if it is no dead letter."""
+    """Return the tube from which a dead letter came; empty for other tasks."""
     origin = task.extras.origin
     return "" if origin is None else origin.tube
 
 
 def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
-    """Return the unique key of a task in another tube: its own, or its former key there."""
+    """Return the unique key of a task after a move: its current key, or its former key there.
+
+    A dead letter that returns to its origin gets the key that it had there.
+    """
     origin = task.extras.origin
     if origin is not None and origin.tube == target.name:
         return origin.unique_key

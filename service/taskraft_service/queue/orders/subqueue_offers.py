@@ -130,7 +130,7 @@ class SubqueueOffers:
         self._concurrency = options.subqueue_concurrency
         self._rates.configure(options, now_ms)
 
-    # ------------------------------------------------------------------------------ what is offered
+    # ------------------------------------------------------------------------------ offers
 
     def least(self) -> OrderKey | None:
         """Return the next entry to take, or None."""

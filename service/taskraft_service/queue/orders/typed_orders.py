@@ -67,7 +67,7 @@ class TypedOrders:
             self._order(task_type).add(entry)
 
     def discard(self, task_type: str, entry: OrderKey) -> None:
-        """Remove an entry from the order of a type; does nothing if it is not there."""
+        """Remove an entry from the order of a type; do nothing if it is missing."""
         if task_type and self.has_any:
             self._order(task_type).discard(entry)
 

@@ -110,9 +110,9 @@ class TubeTotals:
 
     Each node has its own totals; they are not replicated, because they follow from the tubes.
 
-    For the age, a heap has one entry per tube with READY tasks: since when the oldest task of the
-    tube had been ready when the tube was last looked at. The oldest task of a tube can only become
-    younger, so an entry is never too late. The first entry that is still right is the answer; the
+    For the age, a heap has one entry per tube with READY tasks: the time from which the oldest task
+    of the tube had been READY at the last check of the tube. That time can only move forward, so
+    an entry is never too late. The first entry that is still correct is the answer. Outdated
     entries before it are corrected, once for each change.
     """
 

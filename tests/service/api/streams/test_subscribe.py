@@ -355,7 +355,7 @@ def overloaded(node):
 
 
 async def test_an_overload_keeps_no_session_attached_and_no_task_leased(node, stream, overloaded):
-    """Otherwise the session never expires, and its task is leased for ever."""
+    """Otherwise the session never expires, and its task is leased forever."""
     await stream.open(tasks=1, session_ttr_ms=1_000)
     await put(node, b"x")
     await stream.read_tasks(1)

@@ -100,7 +100,7 @@ def test_the_least_entry_is_read_from_the_store_if_memory_has_none():
 
 
 def test_stale_entries_are_compacted_away():
-    """An owner that adds and discards for ever does not fill the memory."""
+    """An owner that adds and discards forever does not fill the memory."""
     index = OrderedIndex(lambda _: iter(()), 1_000, stored=False)
     for number in range(10_000):
         index.add((number,))

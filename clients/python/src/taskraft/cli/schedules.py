@@ -46,14 +46,14 @@ def schedule() -> None:
     type=click.Choice(("skip", "one", "all")),
     default="skip",
     show_default=True,
-    help="Tasks to put for missed times.",
+    help="How many tasks to put for missed times.",
 )
 @click.option(
     "--overlap",
     type=click.Choice(("allow", "skip", "cancel_before")),
     default="allow",
     show_default=True,
-    help="What to do if the previous task has not ended.",
+    help="What to do at a due time if the previous task has not ended.",
 )
 @output_option
 @cluster_options

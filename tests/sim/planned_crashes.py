@@ -30,7 +30,7 @@ class Moment(enum.Enum):
 
 
 @dataclass(slots=True)
-class Ambush:
+class PlannedCrash:
     """A planned crash at the next event of one kind, on any member."""
 
     moment: Moment
@@ -40,36 +40,36 @@ class Ambush:
     """The member that was crashed by the previous round."""
 
 
-class Ambushes:
+class PlannedCrashes:
     """All planned crashes of a run; each run uses only some kinds of events."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
         self._moments = rng.sample([*Moment], MOMENTS_OF_A_RUN)
-        self._waiting: list[Ambush] = []
+        self._waiting: list[PlannedCrash] = []
 
-    def lay(self, rng: Random) -> None:
+    def plan(self, rng: Random) -> None:
         """Plan a crash at the next event of one of the given kinds."""
         if len(self._waiting) < WAITING_MAX:
-            self._waiting.append(Ambush(rng.choice(self._moments), rng.choice(ROUNDS), rng))
+            self._waiting.append(PlannedCrash(rng.choice(self._moments), rng.choice(ROUNDS), rng))
 
     def clear(self) -> None:
         """Cancel all planned crashes."""
         self._waiting.clear()
 
-    def met(self, member: Member, moment: Moment) -> None:
+    def on_rare_event(self, member: Member, moment: Moment) -> None:
         """Report a rare event, and crash the member if a crash is planned for it."""
-        for ambush in self._waiting:
-            if ambush.moment is moment and ambush.victim in (None, member):
-                self._waiting.remove(ambush)
-                self._spring(ambush, member)
+        for planned in self._waiting:
+            if planned.moment is moment and planned.victim in (None, member):
+                self._waiting.remove(planned)
+                self._crash(planned, member)
                 return
 
-    def _spring(self, ambush: Ambush, member: Member) -> None:
-        rng, world = ambush.rng, self._world
-        world.count(f"fault: crash behind {ambush.moment.value}")
-        if ambush.rounds > 1:
-            self._waiting.append(Ambush(Moment.START, ambush.rounds - 1, rng, member))
+    def _crash(self, planned: PlannedCrash, member: Member) -> None:
+        rng, world = planned.rng, self._world
+        world.count(f"fault: crash behind {planned.moment.value}")
+        if planned.rounds > 1:
+            self._waiting.append(PlannedCrash(Moment.START, planned.rounds - 1, rng, member))
         if rng.random() < 0.4:
             member.storage_thread.crash_soon()
             return
@@ -82,4 +82,4 @@ class Ambushes:
                     world.faults.end_life(each, "kill or power loss", power=power, rng=rng)
 
         delay_us = rng.randrange(rng.choice(DELAYS_US))
-        world.schedule.after(delay_us, f"ambush of {member.id}", end)
+        world.schedule.after(delay_us, f"planned crash of {member.id}", end)
