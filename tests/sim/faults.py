@@ -23,6 +23,8 @@ _SHARES = {"reconfigure": 0.7, "plan_crashes": 0.6, "leave_uncommitted": 0.75}
 LATE_SHARE = 0.2
 """Share of restarts after which messages to the previous incarnation are still delivered."""
 
+DAY_MS = 86_400_000
+
 
 class Faults:
     """All faults. A majority of disks stays undamaged, as every guarantee requires."""
@@ -281,7 +283,14 @@ class Faults:
 
     def jump_clock(self, rng: Random) -> None:
         self._count("clock jump")
-        self._any(rng).clock_offset_ms += rng.randrange(-10_000, 10_000)
+        """Let one wall clock jump. At most one is wrong at a time: a minority of each quorum."""
+        member = self._any(rng)
+        others = [each for each in self._world.wrong_clocks() if each != member.id]
+        if member.clocks.wrong_by_ms or others:
+            for each in self._world.members.values():
+                each.clocks.wrong_by_ms = 0
+        else:
+            member.clocks.wrong_by_ms = rng.choice((-1, 1)) * rng.choice((5_000, DAY_MS))
 
     # Operators
 

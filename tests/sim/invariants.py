@@ -26,6 +26,7 @@ from tests.sim.flow import Flow
 from tests.sim.history import History
 from tests.sim.machine import Applied, Stamped
 from tests.sim.promises import Promises
+from tests.sim.time_rules import TimeRules
 from tests.sim.violation import demand
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Invariants:
         self._last_changes: dict[MemberId, LogIndex] = {}
         self.promises = Promises()
         self.history = History()
+        self.time_rules = TimeRules()
         self.commit_max = LogIndex(1)
 
     def found(self, configuration: ConfState) -> None:
@@ -79,6 +81,7 @@ class Invariants:
             self._digests.setdefault(index, applied.digest) == applied.digest,
             f"{member.id} has a state at {index} that differs from the other members",
         )
+        self.time_rules.applied(index, content)
         self.history.record(applied, content)
 
     def installed(self, member: Member, index: LogIndex, digest: bytes) -> None:

@@ -27,6 +27,12 @@ class Stamped:
 
     now_ms: int
     commands: Sequence[Command]
+    true_us: int = 0
+    """True time at which the leader made the timestamp."""
+    started_us: int = 0
+    """True time at which that leader started its cluster time."""
+    started_by: str = ""
+    trusts_wrong_clock: bool = False
 
 
 @value

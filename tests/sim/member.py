@@ -28,15 +28,18 @@ from taskraft_replication.driver.driver import RaftDriver, build_driver
 from taskraft_replication.effects import StorageWork
 from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.peers.codec import has_heartbeat
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_log import StoredLog
+from taskraft_service.leader.clock_keeper import CHECK_MS
+from tests.sim.clocks import SimClocks
 from tests.sim.disk import SimDisk
 from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
-from tests.sim.network import Content, Sign, SignKind
+from tests.sim.network import Content, Frame, Sign, SignKind
 from tests.sim.pieces import Piece, pieces_of
 from tests.sim.planned_crashes import Moment
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
@@ -48,6 +51,8 @@ from tests.sim.workload import Workload
 T = TypeVar("T")
 
 TICK_US = 50_000
+CHECK_US = 1000 * CHECK_MS
+"""Interval in which the wall clocks are compared."""
 
 
 class World(Protocol):
@@ -66,6 +71,8 @@ class World(Protocol):
 
     def count(self, name: str) -> None: ...
 
+    def wrong_clocks(self) -> list[MemberId]: ...
+
     def on_rare_event(self, member: Member, moment: Moment) -> None: ...
 
     def ended(self, member: Member, why: str) -> None: ...
@@ -80,6 +87,7 @@ class CheckedMachine(QueueMachine):
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
         results = super().apply(entries)
+        self.member.clocks.clock.cluster.applied(self.queue.now_ms)
         for entry, applied in zip(entries, results, strict=True):
             content = self._contents.get(entry.data)
             self.member.world.invariants.applied(self.member, entry, applied, content)
@@ -110,9 +118,7 @@ class Member:
         self.is_paused = False
         self.rate = 1.0
         """Rate of its clock; 1.0 is real time."""
-        self.clock_offset_ms = rng.randrange(1000)
-        self.stamped_ms = 0
-        """The latest timestamp that it has given to an entry since its start."""
+        self.clocks = SimClocks(self, Random(f"{rng.random()} clocks"))
         self.machine = CheckedMachine(world.workload.contents, rng)
         self.incarnation = 0
         self.heard: dict[MemberId, int] = {}
@@ -129,7 +135,6 @@ class Member:
         self._pumps_at_once = False
         self.is_in_event = False
         self.links: Links
-        self._started_up = Term(0)
         self._transfers: list[Callable[[bool], None]] = []
         """Callbacks that wait for the end of a snapshot transfer."""
         self._synced: tuple[LogIndex, Term] | None = None
@@ -174,8 +179,7 @@ class Member:
         self.storage_thread.begin_life()
         self.is_running = self.has_lived = True
         self.is_paused = False
-        self.stamped_ms = 0
-        self._started_up = Term(0)
+        self.clocks.start()
         self.world.invariants.began(self, synced)
         self.known_commit = self.commit_found
         policy = self.world.habits.storage_policy(self._rng)
@@ -184,6 +188,7 @@ class Member:
         )
         self.links = Links(self, self._rng, self.driver.membership, self.world.habits.long_share)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
+        self.later(self._rng.randrange(CHECK_US), "clocks", self._check_clocks)
         self.world.on_rare_event(self, Moment.START)
 
     def stop(self, *, power: bool) -> None:
@@ -217,9 +222,9 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        """Return whether the member leads and has applied an entry of its own term."""
+        """Return whether the member leads, has applied its log and knows the cluster time."""
         core = self.driver.core
-        return core.role is RaftRole.LEADER and self.machine.applied_term == core.term
+        return core.role is RaftRole.LEADER and self.clocks.served_term == core.term
 
     @property
     def configuration(self) -> ConfState:
@@ -229,10 +234,6 @@ class Member:
     def is_installing(self) -> bool:
         """Return whether a new state was installed that the storage does not know yet."""
         return self.driver._installer.current is not None
-
-    def clock_ms(self) -> int:
-        """Return the time of the member's own clock."""
-        return int(self.world.schedule.now_us * self.rate) // 1000 + self.clock_offset_ms
 
     @property
     def commit_found(self) -> LogIndex:
@@ -286,8 +287,12 @@ class Member:
             delay_us = self._rng.randrange(50_000)
             self.later(delay_us, "late", lambda: self.receive(frame, incarnation))
         else:
+            beacon = getattr(frame, "beacon", None)
+            if beacon is not None:
+                self.clocks.clock.received(sender, beacon)
             self.links.received(frame, self.driver.core.commit_index)
             self.driver.receive(frame)
+            self._try_to_serve()
 
     def receive_sign(self, sender: MemberId, sign: Sign, incarnation: int) -> None:
         """Handle a sign of life of an incarnation of a peer; a paused process misses it."""
@@ -359,7 +364,10 @@ class Member:
     def carry(self, to: MemberId, frame: list[Message]) -> None:
         for message in frame:
             self.world.invariants.promises.left(self, message)
-        self.world.send(to, frame, self)
+        content = Frame(frame)
+        if has_heartbeat(frame):
+            content.beacon = self.clocks.clock.make()
+        self.world.send(to, content, self)
 
     def carry_sign(self, to: MemberId, sign: Sign) -> None:
         self.world.send(to, sign, self)
@@ -472,9 +480,24 @@ class Member:
             self.world.on_rare_event(self, Moment.ELECTION)
 
     def applied(self, index: LogIndex) -> None:
-        if self.serves and self._started_up != self.driver.core.term:
-            self._started_up = self.driver.core.term
+        self._try_to_serve()
+
+    def _try_to_serve(self) -> None:
+        """Begin to serve once the log is applied and the cluster time is known."""
+        if self.clocks.try_to_serve():
+            self.world.count(f"cluster time from {self.clocks.clock.started_by}")
             self.world.workload.startup(self)
+
+    def _check_clocks(self) -> None:
+        """Compare the wall clocks, and correct the wall offset as leader."""
+        self.later(CHECK_US, "clocks", self._check_clocks)
+        if self.is_paused:
+            return
+        self._try_to_serve()
+        offset_ms = self.clocks.next_wall_offset()
+        if offset_ms is not None:
+            self.world.count("wall offset corrected")
+            self.world.workload.correct(self, offset_ms)
 
     def synced(self, entries: int, log_bytes: int) -> None:
         pass

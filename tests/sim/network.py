@@ -11,7 +11,12 @@ from taskraft_replication.core.types import MemberId, Message, Term
 from tests.sim.schedule import Event, Schedule
 
 Link = tuple[MemberId, MemberId]
-Frame = list[Message]
+
+
+class Frame(list[Message]):
+    """Messages that travel together, with the beacon of a frame that has a heartbeat."""
+
+    beacon: bytes | None = None
 
 
 class SignKind(Enum):

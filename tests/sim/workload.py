@@ -14,7 +14,7 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.kick_bury_delete import Delete, Kick
-from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.leadership import SetWallOffset, Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.operations.selection import ByIds
@@ -106,7 +106,6 @@ class Workload:
     _tokens: list[int] = field(default_factory=list)
     """Leases that a client was told of."""
     _number: int = 0
-    _stamped_ms: int = 0
 
     def call(self, member: Member, rng: Random) -> None:
         """Send ``member`` a new call, or repeat an unanswered call."""
@@ -123,6 +122,10 @@ class Workload:
         """Let a new leader begin to serve."""
         command = Startup(member.id, FOREVER_MS, "feed", 1)
         self._propose(member, Call((command, *OPENING), TRIES_MAX))
+
+    def correct(self, member: Member, wall_offset_ms: int) -> None:
+        """Set the wall offset, as the leader does."""
+        self._propose(member, Call((SetWallOffset(wall_offset_ms),), TRIES_MAX))
 
     def answered(self, answer: Answer, applied: Applied) -> None:
         """Record the result of a call."""
@@ -149,11 +152,8 @@ class Workload:
         self._number += 1
         data = b"%d:%d %s" % (self._number, member.id, padding)
         if member.serves:
-            # The timestamp is never below the last one that the member has applied or proposed. If
-            # the member does not serve, the entry has no commands, even if the member then leads.
-            now_ms = member.machine.queue.now_ms
-            member.stamped_ms = max(member.clock_ms(), member.stamped_ms, now_ms)
-            self.contents[data] = Stamped(member.stamped_ms, call.commands)
+            # The entry of a member that does not serve has no commands, even if it then leads.
+            self.contents[data] = member.clocks.stamped(call.commands)
         self.counts["client: proposals"] += 1
         answer = Answer(self, call, self.invariants.commit_max)
         self.awaited.append(answer)

@@ -105,6 +105,7 @@ class World:
         self.faults = Faults(self, Random(f"{seed} faults"))
         self.operator = Operator(self)
         self._seed = seed
+        self._is_scripted = is_scripted
         self._data_count = 0
         self.is_over = False
         self._chosen = chosen
@@ -117,7 +118,6 @@ class World:
         self.invariants.found(founded)
         for member in ids:
             self._add(member, founded)
-        self._is_scripted = is_scripted
         if not is_scripted:
             self._decide()
 
@@ -136,6 +136,8 @@ class World:
         )
         rng = Random(f"{self._seed} member {member}")
         self.members[member] = Member(member, self, config, rng, founders)
+        if self._is_scripted:
+            self.members[member].clocks.skew_ms = 0
         self.members[member].start()
 
     # State
@@ -357,6 +359,10 @@ class World:
         return proposals
 
     # Interface of the members
+
+    def wrong_clocks(self) -> list[MemberId]:
+        """Return the members whose wall clocks are wrong."""
+        return [each.id for each in self.members.values() if each.clocks.wrong_by_ms]
 
     def send(self, to: MemberId, frame: Content, sender: Member) -> None:
         self.network.send((sender.id, to), frame, sender.incarnation)

@@ -18,9 +18,17 @@ STEP_AFTER_MS: Final = 60_000
 
 
 class WallCorrection:
-    """The state of the correction during one leadership."""
+    """The state of the correction during one leadership.
 
-    def __init__(self, monotonic_ms: int) -> None:
+    Args:
+        monotonic_ms: a clock that never goes back.
+        at_once: step without a wait when a majority first agrees. The cluster time was then chosen
+            while the wall clocks disagreed and may be late. If all nodes stopped again before the
+            correction, the next cluster time would jump ahead by as much.
+    """
+
+    def __init__(self, monotonic_ms: int, *, at_once: bool = False) -> None:
+        self._at_once = at_once
         self._slewed_at_ms = monotonic_ms
         self._against_ms: int | None = None
         """Offset on which a majority agrees, if it is far from the offset in force."""
@@ -37,6 +45,9 @@ class WallCorrection:
         elapsed_ms = min(monotonic_ms - self._slewed_at_ms, SLEW_INTERVAL_MS_MAX)
         self._slewed_at_ms = monotonic_ms
         error_ms = 0 if agreed_ms is None else agreed_ms - in_force_ms
+        if agreed_ms is not None and self._at_once:
+            self._at_once = False
+            return agreed_ms if error_ms else None
         if agreed_ms is None or abs(error_ms) <= WALL_TOLERANCE_MS:
             self._against_ms = None
             if abs(error_ms) <= UNCORRECTED_MS:

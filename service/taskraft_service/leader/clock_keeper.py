@@ -17,7 +17,7 @@ from taskraft_replication.errors import ReadUnconfirmed, ReplicationError, Stopp
 from taskraft_replication.node.status import NodeStatus
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
-from taskraft_service.clock.group_clock import GroupClock
+from taskraft_service.clock.group_clock import LEAST, GroupClock
 from taskraft_service.clock.wall_correction import WallCorrection
 from taskraft_service.command_codecs.sessions import SET_WALL_OFFSET
 from taskraft_service.entries.encoded_command import encode_leader_command
@@ -214,7 +214,8 @@ class ClockKeeper:
     async def _correct(self, term: Term) -> None:
         """Propose the next correction of the wall offset, if one is due."""
         if term != self._correction_term:
-            self._correction = WallCorrection(self._monotonic_ms())
+            at_once = self._clock.started_by == LEAST
+            self._correction = WallCorrection(self._monotonic_ms(), at_once=at_once)
             self._correction_term = term
         in_force_ms = self._wall_offset_ms()
         offset_ms = self._correction.next_offset(

@@ -66,6 +66,14 @@ def test_an_interrupted_agreement_restarts_the_waiting_time(between_ms):
     assert leader.look(HOUR_MS) == HOUR_MS
 
 
+def test_after_a_start_with_disagreeing_clocks_the_first_agreement_is_used_at_once():
+    leader = Leader()
+    leader.correction = WallCorrection(0, at_once=True)
+    assert leader.look(None, seconds=100) == 0
+    assert leader.look(HOUR_MS) == HOUR_MS
+    assert leader.look(-HOUR_MS, seconds=STEP_AFTER_MS // 1_000) == HOUR_MS, "only the first"
+
+
 def test_without_an_agreement_nothing_is_corrected():
     leader = Leader()
     leader.offset_ms = 77
