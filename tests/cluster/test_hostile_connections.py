@@ -94,7 +94,11 @@ def test_a_node_with_few_descriptors_opens_its_files_whatever_connects(tmp_path)
                     put(stub)
             put(stub)
         assert process.poll() is None, node.tail()
-        assert "Too many open files" not in node.log.read_text()
+        # asyncio accepts a burst of connections before the port can close those beyond its share.
+        refused = [
+            line for line in node.log.read_text().splitlines() if "Too many open files" in line
+        ]
+        assert all("socket.accept() out of system resource" in line for line in refused), refused
     finally:
         process.kill()
         process.wait()

@@ -72,7 +72,7 @@ def test_every_kind_of_fault_occurs():
 def test_clients_use_the_queue():
     worlds = (World(seed, members=3) for seed in range(3, 20))
     world = next(each for each in worlds if not each.habits.idle_share)
-    world.run(6000)
+    world.run(12_000)
     history = world.invariants.history
     assert len(history.payloads) > 50
     assert history.token_max > 50
