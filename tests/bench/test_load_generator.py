@@ -51,8 +51,7 @@ def test_the_load_generator_passes_its_own_tests(load):
 @pytest.mark.parametrize("cell", ALL, ids=lambda cell: cell.name)
 def test_every_cell_of_the_bench_is_measured_without_errors(cell, load, node, monkeypatch):
     monkeypatch.setattr(load_generator, "BINARY", load)
-    # Longer than a node uses a metrics page again, so that the two scrapes differ.
-    window = Window(warm_up_ms=50, duration_ms=1_200)
+    window = Window(warm_up_ms=50, duration_ms=800)
     # Longer than the warm-up, so that some seconds are left to measure.
     fill = 30_000 if cell.shape == "batches" else 3_000
     further = ("-fill", str(fill)) if cell.workload == "take" else ()
