@@ -64,19 +64,13 @@ class World(Protocol):
     habits: Habits
 
     def send(self, to: MemberId, frame: Content, sender: Member) -> None: ...
-
     def send_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None: ...
-
     def count(self, name: str) -> None: ...
-
     def wrong_clocks(self) -> list[MemberId]: ...
-
     def on_rare_event(self, member: Member, moment: Moment) -> None: ...
-
     def ended(self, member: Member, why: str) -> None: ...
-
     def crashed(self, member: Member) -> None: ...
 
 
@@ -88,9 +82,9 @@ class CheckedMachine(QueueMachine):
     def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
         results = super().apply(entries)
         self.member.clocks.clock.cluster.applied(self.queue.now_ms)
+        check = self.member.world.invariants.applied
         for entry, applied in zip(entries, results, strict=True):
-            content = self._contents.get(entry.data)
-            self.member.world.invariants.applied(self.member, entry, applied, content)
+            check(self.member, entry, applied, self._contents.get(entry.data))
         return results
 
     def adopted(self, state: Durable) -> None:
@@ -105,7 +99,6 @@ class Member:
     def __init__(
         self, member: MemberId, world: World, config: RaftConfig, rng: Random, founders: ConfState
     ) -> None:
-        """``founders`` is empty for a member that joins an existing group."""
         self.id = member
         self.world = world
         self.config = config
@@ -145,7 +138,6 @@ class Member:
     # Starts and stops
 
     def start(self) -> None:
-        """Start with the content of the disk."""
         self.disk.recover()
         self.disk.watch(None)
         durable = self.machine.durable
@@ -192,7 +184,6 @@ class Member:
         self.world.on_rare_event(self, Moment.START)
 
     def stop(self, *, power: bool) -> None:
-        """Stop the process in the middle of its work."""
         self.is_running = False
         for event in self._events:
             event.cancel()
@@ -211,18 +202,15 @@ class Member:
         self.driver.fail_all(SnapshotBroken("the process ended"))
 
     def failed(self, error: OSError) -> None:
-        """Stop because the disk has failed."""
         self.world.ended(self, f"failed: {error}")
 
     def crashed(self) -> None:
-        """Stop in the middle of a write."""
         self.world.crashed(self)
 
     # Facts
 
     @property
     def serves(self) -> bool:
-        """Return whether the member leads, has applied its log and knows the cluster time."""
         core = self.driver.core
         return core.role is RaftRole.LEADER and self.clocks.served_term == core.term
 
@@ -232,7 +220,6 @@ class Member:
 
     @property
     def is_installing(self) -> bool:
-        """Return whether a new state was installed that the storage does not know yet."""
         return self.driver._installer.current is not None
 
     @property
