@@ -7,17 +7,18 @@ from collections.abc import Coroutine
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Raise an unexpected exception where the event loop's exception handler sees it.
+    """Pass an unexpected exception to the event loop's exception handler.
 
-    asyncio itself reports it only when the task is garbage-collected, as a warning. An exception of
-    a callback goes to the exception handler at once, and the handler of a node stops the node.
+    asyncio itself only logs the exception, and only when the task is garbage-collected. An
+    exception of a callback goes to the exception handler at once, and the handler of a node stops
+    the node.
     """
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 
 def run_beside(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Start ``work`` as a task; the caller must keep it, because the loop does not."""
+    """Start ``work`` as a task; the caller must keep a reference, because the loop has none."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_report)
     return task

@@ -10,25 +10,25 @@ BEACON_BYTES_MAX: Final = 256
 
 
 class Beacons(Protocol):
-    """Makes and receives beacons: bytes that are sent with heartbeats and with the replies.
+    """Makes and receives beacons: bytes that are sent with heartbeats and heartbeat replies.
 
-    A beacon may be lost, and beacons of one member arrive in order. Replication does not read the
-    content. The calls come on the event loop, for each heartbeat, so they must return quickly.
+    A beacon may be lost. Beacons of one member arrive in order. Replication does not read the
+    content. Both methods run on the event loop for each heartbeat, so they must return quickly.
     """
 
     def make(self) -> bytes:
-        """Return the beacon to send now, at most ``BEACON_BYTES_MAX`` bytes; empty: none."""
+        """Return the beacon to send, at most ``BEACON_BYTES_MAX`` bytes; empty: no beacon."""
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
-        """Process a beacon of another member; empty if that member makes none.
+        """Process a beacon of another member; ``beacon`` is empty if that member makes none.
 
         Raises:
-            MessageMalformed: no member can have sent this beacon.
+            MessageMalformed: the bytes are not a valid beacon.
         """
 
 
 class NoBeacons:
-    """Satisfies ``Beacons`` for a program that has nothing to exchange."""
+    """Satisfies ``Beacons`` without any data to exchange."""
 
     def make(self) -> bytes:
         """Return no beacon."""

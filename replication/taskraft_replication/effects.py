@@ -1,4 +1,4 @@
-"""Define what the driver needs from the node or the simulator: effects, and futures for results."""
+"""Define the effects and the futures that the node or the simulator provides to the driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StorageWork:
 
     requested: int = 0
     finished: int = 0
-    """Written by the storage worker, right after the item."""
+    """Number of finished items; the storage worker increments it directly after each item."""
 
 
 class Effects(Protocol):
@@ -33,10 +33,10 @@ class Effects(Protocol):
         """Send messages to peers; messages may be lost."""
 
     def set_leading_term(self, term: Term) -> None:
-        """Tell the peers from now on that this member leads in ``term``; 0: it does not lead."""
+        """Set the term in which this member leads, for all later frames; 0: it does not lead."""
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """Tell the leader of ``term`` that this member receives its bytes; may be lost."""
+        """Send an activity report to the leader of ``term``; the message may be lost."""
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a peer; then call ``RaftDriver.snapshot_sent``."""

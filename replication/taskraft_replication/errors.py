@@ -11,30 +11,30 @@ class ReplicationError(Exception):
 
 
 class DirectoryRefused(ReplicationError):
-    """This process cannot use the data directory as it is configured."""
+    """This process cannot use the data directory with its current configuration."""
 
 
 class DirectoryUnwritable(DirectoryRefused):
-    """The data directory cannot be created or written: correct its path or its permissions."""
+    """The data directory cannot be created or written; correct its path or its permissions."""
 
 
 class DirectoryLocked(DirectoryRefused):
-    """Another running process has locked the data directory: stop that process first."""
+    """Another running process has locked the data directory; stop that process first."""
 
 
 class DirectoryForeign(DirectoryRefused):
-    """The data belongs to another cluster, member or group: correct the configuration."""
+    """The data belongs to another cluster, member or group; correct the configuration."""
 
 
 class MemberRemoved(DirectoryRefused):
-    """This member was removed from the group, so its data is of no use to the group any more.
+    """This member was removed from the group, so the group no longer uses its data.
 
-    To come back, it must join as a new member with an empty data directory.
+    To return, the node must join as a new member with an empty data directory.
     """
 
 
 class DirectoryUnknown(DirectoryRefused):
-    """The other members know this member with another data directory: it has lost data.
+    """The other members know this member with another data directory, so data was lost.
 
     Remove the member, then let it join as a new member with an empty data directory.
     """
@@ -45,14 +45,14 @@ class FormatUnknown(DirectoryRefused):
 
 
 class LogDamaged(ReplicationError):
-    """Durable data is missing or unreadable: acknowledged entries or votes may be lost.
+    """Durable data is missing or unreadable; acknowledged entries or votes may be lost.
 
-    Delete the directory and let the member join as a new one; never truncate the log by hand.
+    Delete the directory and let the node join as a new member; never truncate the log by hand.
     """
 
 
 class EntryTooLarge(ReplicationError):
-    """An entry exceeds the size that the log can read: the process must end before it is written.
+    """An entry exceeds the size that the log can read; the process must end.
 
     A leader of this version never appends such an entry.
     """
@@ -65,11 +65,11 @@ class EntryTooLarge(ReplicationError):
 
 
 class StorageFailed(ReplicationError):
-    """A write or an fsync failed, so the state of the disk is unknown: the process must end."""
+    """A write or an fsync failed; the process must end, because the disk's state is unknown."""
 
 
 class StateLost(ReplicationError):
-    """The state machine is behind the start of the log: its state was lost or replaced."""
+    """The state machine is behind the start of the log, so its state was lost or replaced."""
 
 
 class Stopped(ReplicationError):
@@ -105,7 +105,7 @@ class SnapshotUnusable(SnapshotBroken):
 
 
 class PeerRefused(ReplicationError):
-    """A peer has another cluster, protocol version or an earlier incarnation, and is rejected."""
+    """A peer is refused because of its cluster, its protocol version or an earlier incarnation."""
 
 
 class GroupAbsent(PeerRefused):
@@ -136,7 +136,7 @@ class TransferFailed(ReplicationError):
 
 
 class NodeBroken(ReplicationError):
-    """An unexpected exception, for example during ``apply``: a bug; the process must end."""
+    """An unexpected exception, for example in ``apply``; a bug, and the process must end."""
 
 
 def reason_of(error: Exception) -> ReplicationError:

@@ -28,19 +28,19 @@ class SnapshotReader(Protocol):
 
 
 class StagedState(Protocol):
-    """A state built from a snapshot beside the state in use, which serves reads meanwhile."""
+    """A state that was built from a snapshot, beside the state in use, which still serves reads."""
 
     def switch(self) -> None:
-        """Make this state, durably and atomically, the one a restart finds; on a worker thread."""
+        """Select this state for restarts, durably and atomically; runs on a worker thread."""
 
     def adopt(self) -> None:
-        """Use this state instead of the old one.
+        """Use this state instead of the old state.
 
         Runs on the event loop, so it must be short.
         """
 
     def discard(self) -> None:
-        """Remove the unused state: the old one after ``adopt``, else this one; on a thread."""
+        """Remove the unused state: after ``adopt`` the old state, otherwise this state."""
 
 
 class StateMachine(Protocol):
@@ -51,7 +51,7 @@ class StateMachine(Protocol):
 
     @property
     def applied_index(self) -> LogIndex:
-        """Last applied entry; after a start, the entry that the state on disk stands for."""
+        """Index of the last applied entry; after a start, of the last entry in the stored state."""
 
     @property
     def durable_index(self) -> LogIndex:
@@ -59,12 +59,12 @@ class StateMachine(Protocol):
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """Last entry that a snapshot opened now is guaranteed to contain.
+        """Index of the last entry that a snapshot opened now is guaranteed to contain.
 
-        It may contain more.
+        The snapshot may contain later entries.
 
-        It is at least ``durable_index`` and at least the last applied membership entry: a member
-        added by that entry needs a snapshot that names it.
+        The index is at least ``durable_index``, and at least the last applied membership entry,
+        because a new member needs a snapshot that contains the member.
         """
 
     def waits_for_disk(self, entry: Entry) -> bool:
@@ -73,8 +73,18 @@ class StateMachine(Protocol):
         The driver then applies nothing and asks again at each tick.
         """
 
+    def waits_for_members(self) -> bool:
+        """Return whether the machine applies nothing until it has a message from other members.
+
+        The driver asks at each tick after ``apply`` has returned fewer results than entries.
+        """
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.
+
+        The results may end early if the machine must hear from other members first. The driver then
+        passes the other entries again when ``waits_for_members`` is false. Only a normal entry can
+        be the first entry without a result.
 
         Empty and membership entries are passed too, with empty or opaque data, so that
         ``applied_index`` has no gaps. An exception is a bug, and the driver stops the node.

@@ -1,17 +1,26 @@
-"""Limit the connections whose callers have not shown a purpose yet, in number and in time."""
+"""Limit the number and the duration of connections that are not authenticated or used yet."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from typing import Final
+
+ACCEPTS_PER_TURN: Final = 4
+"""Maximum number of connections that a port accepts in one turn of the event loop: the ``backlog``
+of asyncio. A port closes connections beyond its share some turns after it has accepted them, and
+until then they hold descriptors. With asyncio's default of 100, a burst used all descriptors up."""
+BACKLOG: Final = 128
+"""Maximum number of connections that the kernel keeps until a port accepts them."""
 
 
 class NewConnections:
-    """Connections of unknown callers.
+    """New connections: no valid ticket, request or call has arrived on them yet.
 
-    A new connection that does not show its purpose in time is closed. If there are too many, the
-    oldest one of the address with the most new connections is closed: neither idle connections nor
-    one address keep other callers out.
+    A connection that stays new for too long is closed. If there are too many new connections, the
+    oldest connection of the address with the most new connections is closed. Idle connections and a
+    single address therefore cannot block other callers.
 
     Args:
         count_max: maximum number of new connections.
@@ -29,7 +38,7 @@ class NewConnections:
         return len(self._addresses)
 
     def add(self, transport: asyncio.Transport) -> None:
-        """Count a connection as new from now on."""
+        """Add a new connection; close another new connection if there are too many."""
         if len(self) >= self._count_max:
             crowd = max(self._by_address.values(), key=len)
             self._close(next(iter(crowd)))
@@ -40,7 +49,7 @@ class NewConnections:
         self._addresses[transport] = address
 
     def remove(self, transport: asyncio.Transport) -> None:
-        """Stop to count a connection, which has shown its purpose or has ended."""
+        """Remove a connection that is in use or has ended; no effect if it was removed before."""
         address = self._addresses.pop(transport, None)
         if address is None:
             return
@@ -52,3 +61,13 @@ class NewConnections:
     def _close(self, transport: asyncio.Transport) -> None:
         self.remove(transport)
         transport.abort()
+
+
+def lengthen_backlog(server: asyncio.Server) -> None:
+    """Let the kernel keep ``BACKLOG`` connections for a server that accepts few in one turn.
+
+    asyncio uses one number for both.
+    """
+    for listener in server.sockets:
+        with socket.socket(fileno=os.dup(listener.fileno())) as same:
+            same.listen(BACKLOG)

@@ -11,24 +11,24 @@ from taskraft_replication.core.types import ConfState, LogIndex, SoftState, Term
 class Observer(Protocol):
     """Receives notifications of one member.
 
-    The calls come during the driver's work: return quickly, and call no method of the node except
-    ``propose``.
+    The methods are called during the driver's work, so they must return quickly, and must call no
+    method of the node except ``propose``.
     """
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        """The role of this member or the known leader has changed."""
+        """Handle a change of this member's role or of the known leader."""
 
     def applied(self, index: LogIndex) -> None:
-        """The state machine has applied all entries up to ``index``."""
+        """Called after the state machine has applied all entries up to ``index``."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        """A batch of the log is durable on this member, so the next entry can be built."""
+        """Called after a batch of the log has become durable here; the next entry can be built."""
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
-        """The disk has not answered for the bound of ``DiskPolicy``, or has answered again."""
+        """Handle a disk without an answer for ``DiskPolicy.stall_ticks``, or its recovery."""
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """The membership has changed."""
+        """Handle a change of the membership."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class RaftCounters:
     received: int = 0
     """Messages received from the transport."""
     disk_stalls: int = 0
-    """How often the disk stalled."""
+    """Number of disk stalls."""
     disk_handovers: int = 0
-    """How often this member gave up its leadership because of its disk."""
+    """Number of leaderships that this member gave up because of its disk."""
     sync_us: int = 0
     """Microseconds that the storage worker spent on batches."""

@@ -42,8 +42,7 @@ class Interaction:
     def run(self, directive: Directive) -> str:
         """Execute ``directive``; return its output.
 
-        Raises:
-            ScriptError: it has an option that its command does not know.
+        Raises: ScriptError: the directive has an option that its command does not know.
         """
         unknown = directive.options - OPTIONS.get(directive.command, frozenset()) - {"log-level"}
         if unknown:
@@ -139,7 +138,8 @@ def _deliver(world: World, directive: Directive) -> None:
     kinds = {name: kind for kind, name in MESSAGE_NAMES.items()}
     name = directive.value("type", "")
     kind = kinds[name] if name else None
-    senders = _ids(directive.values("from"))  # our option; upstream has none
+    # This option is ours; etcd-io/raft has no such option.
+    senders = _ids(directive.values("from"))
     sender = senders[0] if senders else None
     count = 0
     for argument in directive.arguments:
@@ -233,7 +233,7 @@ def _tick_election(world: World, directive: Directive) -> None:
 
 
 def _set_election_timeout(world: World, directive: Directive) -> None:
-    # The core has no such call: it draws the timeout again with each reset.
+    # The core has no call for this directive: each reset draws the timeout again.
     member = _node(world, directive).core._member
     member.election_timeout_ticks = directive.number("timeout", ELECTION_TICKS)
 

@@ -20,7 +20,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
             "disable-conf-change-validation",
             "read-only",
             "step-down-on-removal",
-            # Our options:
+            # The following options are ours:
             "max-size-per-msg",
             "inflight-bytes",
             "max-uncommitted-size",

@@ -44,7 +44,7 @@ def plain(output):
 
 @pytest.mark.parametrize("path", [*paths_of(OWN), *paths_of(UPSTREAM)])
 def test_outputs_differ_only_in_log_lines(path):
-    """No trace depends on the layout or the order of fields, which the comparison also ignores."""
+    """No trace depends on the layout or the order of fields; the comparison ignores both too."""
     directives = parse_script(path)
     player = player_of(directives)
     for directive in directives:

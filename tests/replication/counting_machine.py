@@ -32,14 +32,21 @@ class CountingMachine:
         self.durable_lines: list[bytes] = []
         self.is_choked = False
         """Whether entries must wait for the disk."""
+        self.held_index = 0
+        """Entry at which the machine waits for other members; 0: it does not wait."""
 
     def waits_for_disk(self, entry: Entry) -> bool:
         return self.is_choked
+
+    def waits_for_members(self) -> bool:
+        return self.held_index == self.applied_index + 1
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         results: list[object] = []
         for entry in entries:
             assert entry.index == self.applied_index + 1
+            if entry.index == self.held_index:
+                break
             self.applied_index = entry.index
             if entry.data:
                 self.lines.append(entry.data)

@@ -94,7 +94,7 @@ class LocalCluster:
         return await self.start(member)
 
     async def stop(self, member: MemberId) -> None:
-        """Stop a member in order; it can be started again."""
+        """Stop a member in an orderly way; it can be started again."""
         await self.nodes.pop(member).stop()
         await self.transports.pop(member).stop()
 
@@ -126,7 +126,7 @@ class LocalCluster:
         self.machines[member] = self.machines[member].after_crash()
 
     async def until(self, condition) -> None:
-        """Wait until ``condition()`` is true; the test's own timeout limits the wait."""
+        """Wait until ``condition()`` is true; the time limit of the test ends the wait."""
         async with asyncio.timeout(20):
             while not condition():
                 self.changes.happened.clear()
@@ -134,7 +134,7 @@ class LocalCluster:
                     await self.changes.happened.wait()
 
     async def until_seen(self, condition) -> None:
-        """Wait until ``condition()`` is true, if no observer reports the change."""
+        """Poll ``condition()`` until it is true, for changes that no observer reports."""
         async with asyncio.timeout(20):
             while not condition():  # noqa: ASYNC110 - no event reports this change
                 await asyncio.sleep(0)
@@ -149,8 +149,8 @@ class LocalCluster:
     async def led_for_good(self, member: int) -> Node:
         """Make ``member`` the first leader.
 
-        It stays the leader however busy this machine is, if ``election_ticks`` are so many that no
-        election timeout passes in the time of the test.
+        The member stays the leader on a busy machine too, if ``election_ticks`` is so large that no
+        election timeout passes during the test.
         """
         first = self.nodes[MemberId(member)]
         await self.until_seen(lambda: all(node.is_running for node in self.nodes.values()))
@@ -162,7 +162,7 @@ class LocalCluster:
     async def trimmed(self, leader: Node, index: int) -> None:
         """Let ``leader`` write until its log begins behind ``index``.
 
-        Writing triggers the trim. A flush may take long, so not every write triggers one.
+        Writing triggers the trim. A flush may take long, so not every write triggers a trim.
         """
         while leader.status().first <= index:
             await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))

@@ -70,7 +70,7 @@ class Log:
         return self.storage._log.segments[-1].end
 
     def forget_mark(self) -> None:
-        """Reset the mark to its first value, as if it had never been written after that."""
+        """Reset the mark to its first value, as if no later mark had been written."""
         mark = self.path / "raft-0" / "mark"
         mark.write_bytes(self.first_mark)
 

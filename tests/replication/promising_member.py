@@ -1,7 +1,7 @@
 """Run one member with the real driver and storage; the test plays its peers.
 
 Everything runs synchronously and in order: no threads, no clock. The member records its promises to
-its peers, because it must still know them after any crash.
+its peers, because the member must know these promises after any crash.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Promises:
         self.term = Term(0)
         self.votes: dict[Term, MemberId] = {}
         self.entries: dict[LogIndex, Entry] = {}
-        """Entries that it has acknowledged to a leader, or that its own acknowledgement covers."""
+        """Entries that the member has acknowledged to a leader, or to itself as leader."""
 
     def note(self, message: Message, log: dict[LogIndex, Entry]) -> None:
         """Record a message that is sent; ``log`` holds the entries that the leader has sent."""
@@ -91,7 +91,10 @@ class Promises:
 
 
 class PromisingMember:
-    """One start of the member; implements ``Effects`` and ``Observer``."""
+    """The member from one start to the next crash or close.
+
+    Implements ``Effects`` and ``Observer``.
+    """
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class PromisingMember:
             Term(term),
             snapshot=Snapshot(meta, b"content"),
         )
-        # An acknowledged snapshot promises its state and no entry of the log before it.
+        # An acknowledged snapshot promises its state, and no entry of the log up to its index.
         self.log = {}
         self.driver.receive_snapshot(message, incoming, lambda _: None)
         self.settle()
@@ -190,7 +193,7 @@ class PromisingMember:
         then(result)
 
     def close(self) -> None:
-        """Close in order."""
+        """Close the member in an orderly way."""
         self.storage.sync_mark()
         self.storage.close(self.driver.hard_state)
 

@@ -1,4 +1,4 @@
-"""Provide a receiver for tests of the transport that records all calls."""
+"""Provide a receiver that records all calls, for tests of the transport."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from taskraft_replication.core.types import (
     MemberId,
     MemberInfo,
     Message,
+    MessageKind,
     SnapshotMeta,
     Term,
 )
@@ -23,11 +24,33 @@ from taskraft_replication.errors import (
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
+
+
+def beat(number: int = 1, sender: int = 1, to: int = 2) -> Message:
+    """Return a heartbeat; ``number`` distinguishes the heartbeat from others."""
+    return Message(
+        MessageKind.HEARTBEAT, MemberId(to), MemberId(sender), Term(1), commit=LogIndex(number)
+    )
+
+
+def hello(**other: str | int) -> pb.Hello:
+    """Return the introduction of member 1 to member 2, with other values for some fields."""
+    fields = {
+        "protocol_version": PROTOCOL_VERSION,
+        "cluster_id": "test",
+        "sender": 1,
+        "receiver": 2,
+        "incarnation": 1,
+        **other,
+    }
+    return pb.Hello(**fields)
 
 
 class Sink:
@@ -74,9 +97,9 @@ class Member:
         self.transport = GrpcTransport()
         self.received: list[Message] = []
         self.beacon = b""
-        """What it tells with each heartbeat."""
+        """The beacon that this member sends with each heartbeat."""
         self.beacons: list[tuple[MemberId, bytes, int]] = []
-        """The beacons that came, each with the number of messages before it."""
+        """The received beacons, each with the number of messages that arrived before it."""
         self.bad_beacon: bytes | None = None
         self.lost: list[int] = []
         self.signs: list[tuple[str, MemberId, Term]] = []

@@ -4,23 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from taskraft_replication.core.types import LogIndex, MemberId, Message, MessageKind, Term
-from tests.replication.remembering_member import Member
-
-
-@pytest.fixture
-async def pair(tmp_path):
-    members = [Member(tmp_path, 1), Member(tmp_path, 2)]
-    for member in members:
-        await member.start()
-    for member, other in zip(members, reversed(members), strict=True):
-        member.join(other)
-    yield members
-    for member in members:
-        await member.stop()
-
 
 BEAT, REPLY, VOTE = (
     Message(kind, MemberId(2), MemberId(1), Term(1), commit=LogIndex(1))

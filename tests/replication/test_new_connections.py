@@ -1,16 +1,26 @@
-"""Connections of unknown callers are limited in number and in time, and fairly by address."""
+"""Connections without a known purpose are limited in number and in time, fairly by address."""
 
 import asyncio
+import socket
+from pathlib import Path
 
 import pytest
 
-from taskraft_replication.new_connections import NewConnections
+from taskraft_replication.new_connections import (
+    ACCEPTS_PER_TURN,
+    NewConnections,
+    lengthen_backlog,
+)
 
 HOUR = 3600
+BURST = 120
+"""Fewer connections than the kernel keeps until a port accepts them."""
+TURNS_MAX = 6
+"""Turns of the event loop from the acceptance of a connection until it is closed."""
 
 
 class Connection:
-    """A transport from an address."""
+    """A transport whose peer has a given address."""
 
     def __init__(self, address="a"):
         self.address = address
@@ -70,3 +80,37 @@ async def test_a_connection_without_a_purpose_is_closed_in_the_end(address):
         await idle.is_closed.wait()
     assert not known.is_closed.is_set()
     assert len(new) == 0
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class ClosingPort(asyncio.Protocol):
+    """A port without room for any connection."""
+
+    closed = 0
+
+    def connection_made(self, transport):
+        transport.abort()
+
+    def connection_lost(self, _error):
+        ClosingPort.closed += 1
+
+
+async def test_a_burst_of_connections_takes_few_descriptors_before_the_port_closes_them():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(ClosingPort, "127.0.0.1", 0, backlog=ACCEPTS_PER_TURN)
+    lengthen_backlog(server)
+    address = server.sockets[0].getsockname()
+    # The kernel completes these connections; the port has not run yet.
+    burst = [socket.create_connection(address, 20) for _ in range(BURST)]
+    before, most = descriptors(), 0
+    async with asyncio.timeout(20):
+        while ClosingPort.closed < BURST:
+            await asyncio.sleep(0)
+            most = max(most, descriptors() - before)
+    for one in burst:
+        one.close()
+    server.close()
+    assert 0 < most <= ACCEPTS_PER_TURN * TURNS_MAX

@@ -47,7 +47,7 @@ class Story:
             Entry(Term(3), LogIndex(_CHANGE_AT), encode(CHANGE), EntryKind.CONF_CHANGE_V2),
             *self.entries(_CHANGE_AT + 1, LAST, 3),
         ]
-        """The committed entries at the end, whatever crashes in between."""
+        """The committed entries at the end of the story, for any number of crashes."""
 
     def entries(self, first: int, last: int, term: int) -> list[Entry]:
         return [

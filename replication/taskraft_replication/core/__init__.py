@@ -1,4 +1,4 @@
-"""Raft as a pure function: no clock, no disk, no network.
+"""Raft as a pure function, without clock, disk and network.
 
-The door is ``raft.RaftCore``.
+``raft.RaftCore`` is the public interface.
 """

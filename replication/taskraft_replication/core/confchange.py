@@ -18,27 +18,27 @@ _CHANGE: Final = Struct(">BQ")  # kind, member
 
 
 class MemberChangeKind(Enum):
-    """What happens to one member."""
+    """The change of one member."""
 
     ADD_VOTER = 0
     """Make the member a voter, also if it is a learner or not a member yet."""
     REMOVE = 1
     UPDATE = 2
-    """Change no vote; ``context`` carries new data about the member."""
+    """Change the data about the member, which is in ``context``; no vote changes."""
     ADD_LEARNER = 3
     """Make the member a learner, also if it is a voter or not a member yet."""
 
 
 class ConfChangeTransition(Enum):
-    """How to get from one configuration to the next."""
+    """The way from one configuration to the next."""
 
     AUTO = 0
-    """Directly for a change of one member, otherwise through a joint configuration that is left
+    """Change one member directly, and several members through a joint configuration that is left
     automatically."""
     JOINT_IMPLICIT = 1
-    """Through a joint configuration that is left automatically."""
+    """Use a joint configuration that is left automatically."""
     JOINT_EXPLICIT = 2
-    """Through a joint configuration that stays until an empty change is proposed."""
+    """Use a joint configuration that lasts until an empty change is proposed."""
 
 
 @value
@@ -66,8 +66,8 @@ class ConfChange:
     def enters_joint(self) -> bool:
         """Return whether this change enters a joint configuration.
 
-        A change of several members always does, although some could be made directly: that would
-        depend on the current configuration.
+        A change of several members always enters a joint configuration. Whether a direct change is
+        possible would depend on the current configuration.
         """
         return self.transition is not ConfChangeTransition.AUTO or len(self.changes) > 1
 

@@ -26,12 +26,12 @@ COMMITTED_BYTES_MAX: Final = 4 << 20
 """
 
 UNCOMMITTED_BYTES_MAX: Final = 64 << 20
-"""Maximum payload that is proposed but not committed. Above this limit, a leader without a quorum
-drops proposals."""
+"""Maximum payload that is proposed but not committed. At this limit, the leader drops further
+proposals."""
 
 ENTRY_BYTES_MAX: Final = 64 << 20
-"""Maximum data of one entry. The log and the peers read no larger entry, so the leader appends no
-larger entry: a larger entry would be acknowledged and could never be read again."""
+"""Maximum data of one entry. The log and the peers cannot read larger entries, so the leader does
+not append them: a larger entry would be acknowledged, but no member could read the entry again."""
 
 READS_PENDING_MAX: Final = 4096
 """Maximum read requests that wait for confirmation by a quorum; one request may serve many readers.
@@ -51,8 +51,8 @@ class ReadOnly(Enum):
 class RaftConfig:
     """The settings of one member; equal on all members except for ``member_id`` and ``applied``.
 
-    Times are in ticks, whose length the driver chooses. Limits by bytes count payloads only, and
-    never hold back a single entry that is larger than the limit; only ``entry_bytes_max`` does.
+    Times are in ticks, whose length the driver chooses. Byte limits count payloads only. A single
+    entry that is larger than a byte limit is still sent; only ``entry_bytes_max`` refuses an entry.
     """
 
     member_id: MemberId
@@ -66,9 +66,9 @@ class RaftConfig:
     """Step down after an election timeout without a quorum; ignore vote requests while a leader is
     known."""
     votes_show_activity: bool = False
-    """Count the voters of a new leader as active until the first quorum check. Otherwise it steps
-    down before their first answers can arrive if a round trip takes longer than an election
-    timeout."""
+    """Count the voters of a new leader as active until the first quorum check. Otherwise, if a
+    round trip takes longer than an election timeout, the leader steps down before the first replies
+    of the voters arrive."""
     async_storage_writes: bool = True
     message_bytes_max: int = MESSAGE_BYTES_MAX
     inflight_messages_max: int = INFLIGHT_MESSAGES_MAX
@@ -82,10 +82,10 @@ class RaftConfig:
     disable_conf_change_validation: bool = False
     """Allow a second uncommitted membership change in the log. Unsafe; for tests only."""
     forward_proposals: bool = False
-    """Let followers forward proposals to the leader. Off, because a forwarded proposal can be
-    appended twice."""
+    """Let followers forward proposals to the leader. Off by default, because a forwarded proposal
+    can be appended twice."""
     applied: LogIndex = LogIndex(0)
-    """Last entry that the state machine has applied at the start; it is not applied again."""
+    """Index of the last entry that the state machine had applied before the start."""
 
     def __post_init__(self) -> None:
         """Check each setting, and the combinations of settings that depend on each other."""

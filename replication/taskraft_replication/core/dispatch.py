@@ -78,7 +78,7 @@ def dispatch(member: Member, message: Message) -> None:
 
 
 def _handle(member: Member, message: Message) -> None:
-    """Do what ``message`` asks for, if it is of this term and means something to the role."""
+    """Process a message of this term; ignore it if the member's role has no handler."""
     if message.term != member.term and message.term and not check_term(member, message):
         return
     handler = _HANDLERS[member.role].get(message.kind)
@@ -95,13 +95,13 @@ def _on_vote_request(member: Member, message: Message) -> None:
 
 
 def _on_proposal(member: Member, message: Message) -> None:
-    if isinstance(proposal.propose(member, message.entries), DropReason):
+    if isinstance(proposal.propose(member, message.entries, message.sender), DropReason):
         member.drop(message, MessageDropReason.PROPOSAL_DROPPED)
 
 
 def _pass_transfer_on(member: Member, message: Message) -> None:
     if member.leader == NO_MEMBER:
-        member.drop(message, MessageDropReason.PROPOSAL_DROPPED)
+        member.drop(message, MessageDropReason.TRANSFER_DROPPED)
         return
     kind = MessageKind.TRANSFER_LEADER
     member.send(Message(kind, member.leader, message.sender, member.term))

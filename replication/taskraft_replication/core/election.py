@@ -6,14 +6,13 @@ from enum import Enum
 from struct import Struct
 from typing import Final
 
-from taskraft_replication.core import confchange
+from taskraft_replication.core.follower import forget_leader
 from taskraft_replication.core.leader import become_leader
 from taskraft_replication.core.member import Member
 from taskraft_replication.core.quorum import VoteResult
 from taskraft_replication.core.roles import become_candidate, become_follower, become_pre_candidate
 from taskraft_replication.core.types import (
     NO_MEMBER,
-    LogIndex,
     Message,
     MessageKind,
     RaftRole,
@@ -28,7 +27,7 @@ _COMMITTED: Final = Struct(">QQ")  # term, index
 
 
 class Campaign(Enum):
-    """Why and how a member campaigns."""
+    """The kind of a campaign."""
 
     PRE_VOTE = "pre_vote"
     """Ask first whether the election could be won."""
@@ -38,10 +37,21 @@ class Campaign(Enum):
     """Start a new term at the leader's request."""
 
 
-def tick(member: Member) -> None:
-    """Advance the clock of a member that is not the leader by one tick."""
+def tick(member: Member, *, may_campaign: bool) -> None:
+    """Advance the clock of a member that is not the leader by one tick.
+
+    A member that may not campaign forgets a leader that is silent for an election timeout.
+    Otherwise it would refuse to vote for other members, as if the leader were alive.
+    """
+    if not may_campaign and member.leader == NO_MEMBER:
+        return
     member.election_elapsed += 1
-    if member.election_elapsed >= member.election_timeout_ticks and member.is_promotable:
+    if member.election_elapsed < member.election_timeout_ticks:
+        return
+    if not may_campaign:
+        member.election_elapsed = 0
+        forget_leader(member)
+    elif member.is_promotable:
         member.election_elapsed = 0
         start(member)
 
@@ -60,7 +70,7 @@ def campaign(member: Member, how: Campaign) -> None:
     """
     if member.role is RaftRole.LEADER or not member.is_promotable:
         return
-    if _has_unapplied_change(member):
+    if member.log.has_unapplied_change:
         return
     if how is Campaign.PRE_VOTE:
         become_pre_candidate(member)
@@ -99,14 +109,14 @@ def _ask(member: Member, kind: MessageKind, term: Term, context: bytes) -> None:
 def on_vote_request(member: Member, request: Message) -> None:
     """Answer VOTE or PRE_VOTE, whose term is not below this member's.
 
-    A learner answers too: it may have become a voter by a change that it has not seen
+    A learner answers too, because a change that it has not received may have made it a voter
     (etcd-io/etcd#10998). A granted vote is sent only once it is durable.
     """
-    future = request.term > member.term  # only a pre-vote: a vote would have raised the term
+    future = request.term > member.term  # must be a pre-vote: a vote would have raised the term
     free = member.vote == NO_MEMBER and member.leader == NO_MEMBER
     may = future or free or member.vote == request.sender
     granted = may and member.log.is_up_to_date(request.log_term, request.index)
-    # A granted pre-vote carries the future term, a refused one the current term.
+    # A granted pre-vote carries the future term, and a refused pre-vote carries the current term.
     member.send_after_append(
         Message(
             _REPLY_TO[request.kind],
@@ -125,7 +135,7 @@ def on_vote_request(member: Member, request: Message) -> None:
 
 def on_vote_reply(member: Member, reply: Message) -> None:
     """Count a vote: win, lose, or continue to wait."""
-    if reply.reject and _learn_commit(member, reply) and _has_unapplied_change(member):
+    if reply.reject and _learn_commit(member, reply) and member.log.has_unapplied_change:
         become_follower(member, member.term)  # the configuration may have changed
         return
     result = member.tracker.record_vote(reply.sender, granted=not reply.reject)
@@ -136,7 +146,9 @@ def on_vote_reply(member: Member, reply: Message) -> None:
             campaign(member, Campaign.ELECTION)
         elif member.config.member_id in member.tracker.votes:
             assert reply.term == member.term, "a vote for another term does not count"
-            assert not _has_unapplied_change(member), "other members may use another configuration"
+            assert not member.log.has_unapplied_change, (
+                "other members may use another configuration"
+            )
             become_leader(member)
         # Otherwise this candidate's own vote is not durable yet. If it led now and then crashed, it
         # could forget the vote, win the same term again, and append different entries with the same
@@ -144,13 +156,13 @@ def on_vote_reply(member: Member, reply: Message) -> None:
 
 
 def on_timeout_now(member: Member, _order: Message) -> None:
-    """Campaign at once, without a pre-vote: the leader transfers its leadership.
+    """Campaign at once, without a pre-vote, because the leader transfers its leadership.
 
     If a committed membership change is not applied yet, the campaign waits until it is. The change
-    may be the one that makes this member a voter. Dropping the request instead would make the
-    transfer time out, and the leader would drop proposals until then.
+    may make this member a voter. Dropping the request instead would make the transfer time out, and
+    the leader would drop proposals until then.
     """
-    member.is_asked_to_campaign = _has_unapplied_change(member)
+    member.is_asked_to_campaign = member.log.has_unapplied_change
     if not member.is_asked_to_campaign:
         campaign(member, Campaign.TRANSFER)
 
@@ -161,7 +173,7 @@ def campaign_if_asked(member: Member) -> None:
     The leader must have asked for the campaign: see ``is_asked_to_campaign``.
     """
     assert member.is_asked_to_campaign
-    if not _has_unapplied_change(member):
+    if not member.log.has_unapplied_change:
         member.is_asked_to_campaign = False
         campaign(member, Campaign.TRANSFER)
 
@@ -190,24 +202,6 @@ def _learn_commit(member: Member, refusal: Message) -> bool:
         return False
     term, index = _COMMITTED.unpack(refusal.context)
     return member.log.matches(index, term) and member.log.commit_to(index)
-
-
-def _has_unapplied_change(member: Member) -> bool:
-    """Return whether a membership change is known to be committed but is not applied.
-
-    A pending snapshot counts as one, because it can hold changes that cannot be looked up.
-    """
-    log = member.log
-    if log.unstable.snapshot is not None:
-        return True
-    lo = LogIndex(log.applied_index + 1)
-    end = LogIndex(log.commit_index + 1)
-    while lo < end:
-        page = log.entries(lo, end, member.config.committed_bytes_max)
-        if any(confchange.of_entry(entry) is not None for entry in page):
-            return True
-        lo = LogIndex(page[-1].index + 1)
-    return False
 
 
 _REPLY_TO: Final = {

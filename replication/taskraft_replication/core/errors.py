@@ -8,7 +8,7 @@ from taskraft_replication.core.types import LogIndex
 
 
 class Compacted(Exception):
-    """The requested index is below the first stored entry: send a snapshot instead."""
+    """The requested index is below the first stored entry; send a snapshot instead."""
 
 
 class EntryUnavailable(Exception):
@@ -37,21 +37,21 @@ class DropReason(Enum):
     """Why a proposal was not appended."""
 
     NO_LEADER = "no_leader"
-    """No leader is known: wait for an election."""
+    """No leader is known; wait for an election."""
     NOT_LEADER = "not_leader"
-    """Another member leads, and this member does not forward: propose to the leader."""
+    """Another member leads, and this member does not forward proposals; propose to the leader."""
     NOT_A_MEMBER = "not_a_member"
     """This leader was removed from the group; the next leader will be elected without it."""
     TRANSFERRING = "transferring"
-    """A leadership transfer is in progress: propose to the next leader."""
+    """A leadership transfer is in progress; propose to the next leader."""
     TOO_MANY_UNCOMMITTED = "too_many_uncommitted"
-    """``RaftConfig.uncommitted_bytes_max`` bytes are proposed and not committed: retry later."""
+    """``RaftConfig.uncommitted_bytes_max`` bytes are proposed and not committed; retry later."""
     ENTRY_TOO_LARGE = "entry_too_large"
-    """The entry has more than ``RaftConfig.entry_bytes_max`` bytes: propose less at a time."""
+    """The entry has more than ``RaftConfig.entry_bytes_max`` bytes; split the proposal."""
 
 
 class ProposalDropped(Exception):
-    """The proposal was not appended and never will be: propose again, on the leader."""
+    """The proposal was not appended and never will be; propose again, on the leader."""
 
     def __init__(self, reason: DropReason) -> None:
         super().__init__(reason.value)
@@ -74,8 +74,8 @@ class ConfChangeFault(Enum):
 class ConfChangeInvalid(Exception):
     """The membership change does not fit the current configuration.
 
-    ``RaftCore.propose_conf_change`` returns the fault. Raised by ``apply_conf_change``, the error
-    means that members disagree about the configuration: the process must stop.
+    ``RaftCore.propose_conf_change`` returns the fault. If ``apply_conf_change`` raises the error,
+    the members disagree about the configuration, and the process must stop.
     """
 
     def __init__(self, fault: ConfChangeFault) -> None:
@@ -84,4 +84,4 @@ class ConfChangeInvalid(Exception):
 
 
 class ConfChangeMalformed(ValueError):
-    """The bytes are not an encoded membership change: another program wrote the log; stop."""
+    """The bytes are not an encoded membership change, so another program wrote the log."""

@@ -30,15 +30,16 @@ def on_append(member: Member, append: Message) -> None:
     log = member.log
     previous = append.index
     if previous < log.commit_index:
-        # Entries below the commit index are equal in both logs, and may be compacted here.
+        # Entries below the commit index are equal in both logs, and this log may have compacted
+        # them.
         _accept(member, append, log.commit_index)
         return
     matched = log.append_after(previous, append.log_term, append.entries)
     if matched is None:
         _reject(member, append)
         return
-    # Do not commit beyond the entries that this message has checked: the rest of this log may still
-    # be overwritten.
+    # Do not commit beyond the entries that this message has checked, because later entries of this
+    # log may still be overwritten.
     before = log.commit_index
     log.commit_to(min(append.commit, matched))
     assert log.commit_index <= max(before, previous + len(append.entries)), (
@@ -76,7 +77,7 @@ def on_snapshot(member: Member, message: Message) -> None:
 def leader_alive(member: Member, sender: MemberId, term: Term) -> bool:
     """Restart the election timeout if ``sender`` is known to lead in the current ``term``.
 
-    Called for bytes of a message that has not arrived completely. Tells whether it was restarted.
+    Called when a part of a long message has arrived. Returns whether the timeout was restarted.
     """
     if member.role is not _FOLLOWER or member.leader != sender or member.term != term:
         return False
@@ -87,7 +88,8 @@ def leader_alive(member: Member, sender: MemberId, term: Term) -> bool:
 def forget_leader(member: Member) -> None:
     """Forget the leader without leaving the term, so that this member may vote for another member.
 
-    Has no effect with leases, which it would break, and on a member that is not a follower.
+    Has no effect on members that are not followers. Has no effect with read leases either, because
+    they rely on not voting for another member.
     """
     if member.config.read_only is not ReadOnly.LEASE_BASED and member.role is _FOLLOWER:
         member.leader = NO_MEMBER
@@ -136,7 +138,7 @@ def _reject(member: Member, append: Message) -> None:
 def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
     """Restore ``snapshot`` if it is above the commit index.
 
-    It replaces the configuration, even a later one that was not committed.
+    The snapshot replaces the configuration, even a later configuration that was not committed.
     """
     meta = snapshot.meta
     log = member.log

@@ -38,7 +38,7 @@ def become_leader(member: Member) -> None:
     member.leader = member.config.member_id
     own = member.tracker.progress[member.config.member_id]
     own.become_replicate()
-    own.recent_active = True  # stays True: the quorum check skips this member
+    own.recent_active = True  # stays True, because the quorum check skips this member
     # The log may hold an unapplied change of an earlier leader.
     member.pending_change_index = member.log.last_index
     take_role(member, RaftRole.LEADER)
@@ -133,7 +133,7 @@ def on_heartbeat_reply(member: Member, reply: Message) -> None:
 
 
 def on_follower_alive(member: Member, follower: MemberId) -> None:
-    """Mark ``follower``, which receives the bytes of a message of this leader, as active."""
+    """Mark ``follower`` as active, because it has received a part of a message of this leader."""
     progress = member.tracker.progress.get(follower)
     if progress is not None:
         progress.recent_active = True
@@ -142,7 +142,8 @@ def on_follower_alive(member: Member, follower: MemberId) -> None:
 def on_transfer_leader(member: Member, request: Message) -> None:
     """Start the transfer of leadership to the sender, which must be a voter.
 
-    Proposals are dropped during the transfer. It is given up after an election timeout.
+    Proposals are dropped during the transfer. The leader gives up the transfer after an election
+    timeout.
     """
     to = request.sender
     if to not in member.tracker.voters or to == member.transferee:
@@ -167,10 +168,10 @@ def on_unreachable(member: Member, peer: MemberId) -> None:
 
 
 def on_snapshot_status(member: Member, peer: MemberId, *, ok: bool) -> None:
-    """Resume replication to ``peer`` after its snapshot, or start over if the transfer failed.
+    """Resume replication to ``peer`` after its snapshot, or probe again if the transfer failed.
 
-    The next append waits for a message from the peer: the peer needs time to install the snapshot,
-    and after a failure the heartbeat interval is a suitable pause.
+    The next append waits for a message from the peer. After a success, the peer needs this time to
+    install the snapshot; after a failure, the heartbeat interval is a suitable pause.
     """
     progress = member.tracker.progress.get(peer)
     if progress is None or progress.state is not ProgressState.SNAPSHOT:
@@ -190,7 +191,7 @@ def tick(member: Member) -> None:
         if member.config.check_quorum:
             _check_quorum(member)
         if member.transferee != NO_MEMBER:
-            member.transferee = NO_MEMBER  # took too long
+            member.transferee = NO_MEMBER  # the transfer took too long
             leave_joint_if_due(member)
     is_leader = member.role is RaftRole.LEADER
     if is_leader and member.heartbeat_elapsed >= member.config.heartbeat_ticks:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskraft_replication.core.errors import CommittedEntriesMissing, Compacted
 from taskraft_replication.core.log_reader import LogReader
-from taskraft_replication.core.types import Entry, LogIndex, Snapshot, Term
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Snapshot, Term
 from taskraft_replication.core.unstable import Unstable
 
 
@@ -27,6 +27,11 @@ def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
         if size > bytes_max and count:
             return entries[:count]
     return entries
+
+
+def any_change(entries: Sequence[Entry]) -> bool:
+    """Return whether one of the entries is a membership change."""
+    return any(entry.kind is not EntryKind.NORMAL for entry in entries)
 
 
 class RaftLog:
@@ -67,7 +72,7 @@ class RaftLog:
         self.last_index = storage.last_index()
         self.last_term = storage.term(self.last_index)
         self._last_term_from = self.last_index
-        """All entries from this index to the last are known to have the last term."""
+        """All entries from this index to the last entry are known to have the last term."""
         self.unstable = Unstable(LogIndex(self.last_index + 1))
         assert start <= self.last_index
 
@@ -87,7 +92,7 @@ class RaftLog:
         if index >= self._last_term_from and (
             index >= self.applied_index or index == self.last_index
         ):
-            return self.last_term  # what is not applied is never compacted
+            return self.last_term  # unapplied entries are never compacted
         term = self.unstable.term(index)
         if term is not None:
             return term
@@ -122,6 +127,23 @@ class RaftLog:
         if cut == hi or len(stored) < cut - lo:
             return stored
         return within([*stored, *unstable.entries[: hi - offset]], bytes_max)
+
+    @property
+    def has_unapplied_change(self) -> bool:
+        """Return whether a membership change is known to be committed but is not applied.
+
+        A pending snapshot counts as a change, because it can contain changes that are not in the
+        log.
+        """
+        unstable = self.unstable
+        if unstable.snapshot is not None:
+            return True
+        lo, hi = LogIndex(self.applied_index + 1), LogIndex(self.commit_index + 1)
+        cut = min(hi, unstable.offset)
+        if lo < cut and self._storage.has_change(lo, cut):
+            return True
+        begin = max(lo, unstable.offset) - unstable.offset
+        return any_change(unstable.entries[begin : max(0, hi - unstable.offset)])
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -169,16 +191,16 @@ class RaftLog:
     ) -> LogIndex | None:
         """Append a leader's ``entries``, which follow ``index`` and ``term``.
 
-        Matching entries are kept, and only entries from the first conflict on are replaced: the
-        message may be an old one, and this log already longer (Raft paper, figure 2). Returns the
-        last index known to match the leader's log, or None if the logs differ at ``index``.
+        Matching entries are kept, and only entries from the first conflict on are replaced. The
+        message may be outdated, and this log may already be longer (Raft paper, figure 2). Returns
+        the last index known to match the leader's log, or None if the logs differ at ``index``.
         """
         if self.term(index) != term:
             return None
         if not entries:
             return index
         if index == self.last_index:
-            self.append(entries)  # nothing here that could conflict
+            self.append(entries)  # this log has no entries that could conflict
             return self.last_index
         for position, entry in enumerate(entries):
             if not self.matches(entry.index, entry.term):

@@ -42,6 +42,12 @@ class LogReader(Protocol):
             EntryUnavailable: ``index`` is above ``last_index``.
         """
 
+    def has_change(self, lo: LogIndex, hi: LogIndex) -> bool:
+        """Return whether an entry from ``lo`` to below ``hi`` is a membership change.
+
+        Each election asks this about all unapplied entries, so the answer must not read them.
+        """
+
     def first_index(self) -> LogIndex:
         """Return the index of the first stored entry, one past the snapshot when there is none."""
 

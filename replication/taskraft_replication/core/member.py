@@ -88,7 +88,8 @@ class Member:
 
         # Used by a leader only; zero or empty in all other roles.
         self.transferee = NO_MEMBER
-        """Target of a leadership transfer in progress; proposals are dropped meanwhile."""
+        """Target of a leadership transfer in progress; during the transfer, proposals are
+        dropped."""
         self.pending_change_index = LogIndex(0)
         """Highest index at which an unapplied membership change may be; no other change is appended
         before this index is applied. Set when a member becomes leader."""
@@ -119,7 +120,7 @@ class Member:
 
     @property
     def hard_state(self) -> HardState:
-        """Return the state that must be durable before a message implies it."""
+        """Return the state that must be durable before messages that depend on it are sent."""
         return HardState(self.term, self.vote, self.log.commit_index)
 
     @property
@@ -129,7 +130,7 @@ class Member:
 
     @property
     def is_promotable(self) -> bool:
-        """Return whether the member may campaign: it votes, and no snapshot is being installed."""
+        """Return whether the member may campaign: it is a voter, and installs no snapshot."""
         member_id = self.config.member_id
         return member_id in self.tracker.voters and self.log.unstable.snapshot is None
 
@@ -141,7 +142,7 @@ class Member:
         return self.log.matches(self.log.commit_index, self.term)
 
     def reset(self, term: Term) -> None:
-        """Clear the state of the role; start ``term`` if it is a new one."""
+        """Clear the state of the role; start ``term`` if it is a new term."""
         assert term >= self.term, "terms never decrease"
         if term != self.term:
             self.term = term
@@ -166,13 +167,13 @@ class Member:
         self.tell(Reconfigured(configuration))
 
     def send(self, message: Message) -> None:
-        """Queue a message that implies nothing durable; it may be sent at once."""
+        """Queue a message that depends on no unsynced state; it may be sent at once."""
         assert message.to != self.config.member_id
         assert message.kind not in _PROMISES, "the state that it implies must be durable first"
         self.messages.append(message)
 
     def send_after_append(self, message: Message) -> None:
-        """Queue a message to send once everything that it implies is durable."""
+        """Queue a message to send once all state on which it depends is durable."""
         self.after_append.append(message)
 
     def drop(self, message: Message, reason: MessageDropReason) -> None:

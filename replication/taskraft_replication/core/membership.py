@@ -2,8 +2,8 @@
 
 The functions are pure. A simple change adds or removes at most one voter, so that every majority of
 the old configuration overlaps every majority of the new one. Any other change passes through a
-joint configuration, in which both halves must agree. The members of each tuple are sorted and
-distinct. A change of ``NO_MEMBER`` has no effect.
+joint configuration, in which majorities of both halves must agree. The members of each tuple are
+sorted and distinct. A change of ``NO_MEMBER`` has no effect.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Draft:
 
 
 def change(configuration: ConfState, wanted: ConfChange) -> ConfState:
-    """Return the configuration after ``wanted``.
+    """Return the configuration after the change ``wanted``.
 
     Raises:
         ConfChangeInvalid: the change does not fit the configuration.
@@ -66,7 +66,7 @@ def change(configuration: ConfState, wanted: ConfChange) -> ConfState:
 
 
 def simple(configuration: ConfState, changes: Sequence[MemberChange]) -> ConfState:
-    """Return the configuration after ``changes`` without a joint one in between.
+    """Return the configuration after ``changes``, without a joint configuration in between.
 
     Raises:
         ConfChangeInvalid: the configuration is joint, or more than one voter would change.
@@ -82,7 +82,7 @@ def simple(configuration: ConfState, changes: Sequence[MemberChange]) -> ConfSta
 def enter_joint(
     configuration: ConfState, changes: Sequence[MemberChange], *, auto_leave: bool
 ) -> ConfState:
-    """Return the joint configuration between ``configuration`` and the one after ``changes``.
+    """Return the joint configuration that leads from ``configuration`` to its successor.
 
     Raises:
         ConfChangeInvalid: the configuration is joint already, or has no voters.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskraft_replication.core.errors import Compacted, EntryUnavailable
-from taskraft_replication.core.log import within
+from taskraft_replication.core.log import any_change, within
 from taskraft_replication.core.types import (
     ConfState,
     Entry,
@@ -24,7 +24,7 @@ class MemoryLog:
         self._hard_state = HardState()
         self._snapshot = Snapshot(SnapshotMeta(LogIndex(0), Term(0), configuration))
         self._compacted = Entry(Term(0), LogIndex(0))
-        """Where the log was cut; stands for the entry before the first."""
+        """Position of the last compacted entry, which precedes the first entry."""
         self._entries: list[Entry] = []
 
     def initial_state(self) -> tuple[HardState, ConfState]:
@@ -39,6 +39,11 @@ class MemoryLog:
         if hi - first > len(self._entries):
             raise EntryUnavailable
         return within(self._entries[lo - first : hi - first], bytes_max)
+
+    def has_change(self, lo: LogIndex, hi: LogIndex) -> bool:
+        """Return whether an entry from ``lo`` to below ``hi`` is a membership change."""
+        first = self._compacted.index + 1
+        return any_change(self._entries[lo - first : hi - first])
 
     def term(self, index: LogIndex) -> Term:
         """Return the term at ``index``; also answers for ``first_index - 1``."""
@@ -66,7 +71,7 @@ class MemoryLog:
     def store(
         self, hard_state: HardState | None, entries: Sequence[Entry], snapshot: Snapshot | None
     ) -> None:
-        """Store what one Ready, or one STORAGE_APPEND, asks for."""
+        """Store the snapshot, hard state and entries of one Ready or one STORAGE_APPEND."""
         if hard_state is not None:
             self._hard_state = hard_state
         if snapshot is not None:
@@ -75,7 +80,7 @@ class MemoryLog:
             self._append(entries)
 
     def install(self, snapshot: Snapshot) -> None:
-        """Start over from ``snapshot``."""
+        """Replace the log by ``snapshot``."""
         assert snapshot.meta.index > self._snapshot.meta.index
         self._snapshot = snapshot
         self._compacted = Entry(snapshot.meta.term, snapshot.meta.index)

@@ -113,12 +113,12 @@ class Progress:
     def can_bump_commit(self, commit: LogIndex) -> bool:
         """Return whether a message with ``commit`` would advance the follower's commit index.
 
-        It would not if all sent entries were already reported as committed.
+        The result is False if the follower already knows that all sent entries are committed.
         """
         return self.sent_commit < commit and self.sent_commit < self.next - 1
 
     def acknowledge(self, index: LogIndex) -> bool:
-        """Record that the follower stored the entries up to ``index``; return whether this is new.
+        """Record that the follower stored entries up to ``index``; return whether that is progress.
 
         Acknowledgements may arrive late, twice or out of order.
         """
@@ -130,13 +130,14 @@ class Progress:
         return True
 
     def reject(self, rejected: LogIndex, hint: LogIndex) -> bool:
-        """Record that the follower lacks the entry ``rejected``; return whether that is new.
+        """Record that the follower lacks the entry ``rejected``; return False if outdated.
 
-        ``hint`` is the best guess where the logs match; probing continues there.
+        ``hint`` is the follower's best guess of the last index at which the logs match; probing
+        continues there.
         """
         if self.state is _REPLICATE:
             if rejected <= self.match:
-                return False  # acknowledged since: the rejection is an old one
+                return False  # the entry was acknowledged since, so the rejection is outdated
             self._rewind(LogIndex(self.match + 1))
             return True
         if rejected != self.next - 1:

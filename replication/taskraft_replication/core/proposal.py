@@ -15,6 +15,7 @@ from taskraft_replication.core.types import (
     Entry,
     EntryKind,
     LogIndex,
+    MemberId,
     Message,
     MessageKind,
     RaftRole,
@@ -26,10 +27,13 @@ _LEADER: Final = RaftRole.LEADER
 _NORMAL: Final = EntryKind.NORMAL
 
 
-def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChangeFault | None:
+def propose(
+    member: Member, entries: Sequence[Entry], proposer: MemberId = NO_MEMBER
+) -> DropReason | ConfChangeFault | None:
     """Append ``entries``, with term and index filled in, and send them to all followers.
 
-    A follower forwards them to the leader, if forwarding is configured.
+    A follower forwards them to the leader, if forwarding is configured. ``proposer`` is the member
+    that forwarded them to this one; ``NO_MEMBER``: this member proposes.
 
     Returns None if all entries were appended. A ``DropReason`` means that none was appended. A
     ``ConfChangeFault`` means that an empty entry was appended in place of a membership change that
@@ -37,9 +41,12 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     """
     assert entries
     if member.role is not _LEADER:
-        return _forward(member, entries)
+        return _forward(member, entries, proposer)
     size = payload_bytes(entries)
-    reason = _reason_to_drop(member, size, max(len(entry.data) for entry in entries))
+    entry_bytes_max = member.config.entry_bytes_max
+    if size > entry_bytes_max and any(len(entry.data) > entry_bytes_max for entry in entries):
+        return DropReason.ENTRY_TOO_LARGE
+    reason = _reason_to_drop(member, size)
     if reason is not None:
         return reason
     fault = None
@@ -58,7 +65,9 @@ def append_unsent(leader: Member, data: bytes) -> DropReason | None:
     Returns why nothing was appended, or None.
     """
     size = len(data)
-    reason = _reason_to_drop(leader, size, size)
+    if size > leader.config.entry_bytes_max:
+        return DropReason.ENTRY_TOO_LARGE
+    reason = _reason_to_drop(leader, size)
     if reason is not None:
         return reason
     log = leader.log
@@ -77,13 +86,8 @@ def send_unsent(member: Member) -> None:
         broadcast_append(member)
 
 
-def _reason_to_drop(leader: Member, size: int, largest: int) -> DropReason | None:
-    """Return why the leader cannot append ``size`` bytes now, or None.
-
-    ``largest`` is the size of the largest of the entries.
-    """
-    if largest > leader.config.entry_bytes_max:
-        return DropReason.ENTRY_TOO_LARGE
+def _reason_to_drop(leader: Member, size: int) -> DropReason | None:
+    """Return why the leader cannot append ``size`` bytes now, or None."""
     if leader.config.member_id not in leader.tracker.progress:
         return DropReason.NOT_A_MEMBER
     if leader.transferee != NO_MEMBER:
@@ -107,7 +111,7 @@ def leave_joint_if_due(member: Member) -> None:
 
 
 def _may_change(leader: Member) -> bool:
-    """Return whether all membership changes in the log are applied, as far as the leader can know.
+    """Return whether the leader knows that all membership changes in the log are applied.
 
     The log may end with a change of the previous leader; ``pending_change_index`` covers that
     change (etcd-io/etcd#7625). Before an entry of its own term is committed, the leader does not
@@ -136,7 +140,7 @@ def _acknowledge_own(leader: Member) -> None:
     leader.after_append.append(Message(_APPEND_REPLY, own_id, own_id, leader.term, index=index))
 
 
-def _forward(member: Member, entries: Sequence[Entry]) -> DropReason | None:
+def _forward(member: Member, entries: Sequence[Entry], proposer: MemberId) -> DropReason | None:
     if member.leader == NO_MEMBER:
         return DropReason.NO_LEADER
     if not member.config.forward_proposals:
@@ -145,7 +149,7 @@ def _forward(member: Member, entries: Sequence[Entry]) -> DropReason | None:
         Message(
             MessageKind.PROPOSE,
             member.leader,
-            member.config.member_id,
+            proposer or member.config.member_id,
             entries=tuple(entries),
         )
     )

@@ -1,4 +1,4 @@
-"""Decide what a majority, or each of two majorities, has stored or voted.
+"""Evaluate acknowledgements and votes against a majority, or both majorities if joint.
 
 The functions are pure. Their arguments are a configuration and the members' acknowledgements or
 votes, keyed by member, so that each member counts once.
@@ -13,7 +13,8 @@ from typing import Final
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 
 EVERYTHING: Final = LogIndex((1 << 64) - 1)
-"""Index that an empty set of voters has acknowledged: the neutral element of ``min``."""
+"""Index that an empty set of voters counts as having acknowledged: the neutral element of
+``min``."""
 
 
 class VoteResult(Enum):

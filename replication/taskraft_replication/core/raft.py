@@ -75,15 +75,16 @@ class RaftCore:
 
     # Events
 
-    def tick(self) -> None:
+    def tick(self, *, may_campaign: bool = True) -> None:
         """Advance the clock by one tick.
 
-        The driver chooses the length of a tick.
+        The driver chooses the length of a tick. ``may_campaign``: whether the tick counts towards
+        an election by this member.
         """
         if self._member.role is RaftRole.LEADER:
             leader.tick(self._member)
         else:
-            election.tick(self._member)
+            election.tick(self._member, may_campaign=may_campaign)
 
     def step(self, message: Message) -> None:
         """Process a message from a peer, or a reply that a storage worker has released.
@@ -95,15 +96,15 @@ class RaftCore:
         receive(self._member, message)
 
     def leader_alive(self, leader: MemberId, term: Term) -> bool:
-        """Process that a part of a message came from ``leader``, which leads in ``term``.
+        """Handle the arrival of a part of a message of ``leader``, which leads in ``term``.
 
-        Tells whether it counts as a sign of life, as a heartbeat would: this member must follow
-        this leader in this term. The leader may then be told so.
+        If this member follows this leader in this term, the bytes count as a heartbeat. Returns
+        whether they count; the driver then reports this member's activity to the leader.
         """
         return follower.leader_alive(self._member, leader, term)
 
     def follower_alive(self, member: MemberId, term: Term) -> None:
-        """Process that ``member`` follows this leader of ``term``, and receives its bytes."""
+        """Handle a report that ``member`` receives bytes of this member, the leader of ``term``."""
         if self._member.role is RaftRole.LEADER and self._member.term == term:
             leader.on_follower_alive(self._member, member)
 
@@ -175,8 +176,8 @@ class RaftCore:
     def read_index(self, context: bytes) -> None:
         """Request the index from which a read, identified by ``context``, is linearizable.
 
-        The answer is a ``ReadState`` in a later Ready. If the request or the leadership is lost, no
-        answer comes: repeat the request after a timeout and after each change of leader.
+        The answer is a ``ReadState`` in a later Ready. There is no answer if the request or the
+        leadership is lost, so repeat the request after a timeout and after each change of leader.
         """
         own_id = self._member.config.member_id
         request = Message(MessageKind.READ_INDEX, own_id, own_id, context=context)
@@ -193,7 +194,7 @@ class RaftCore:
     def step_down(self) -> None:
         """Stop leading, as after a failed quorum check; does nothing on other members.
 
-        The term stays, and the other members elect a leader after their election timeouts.
+        The term does not change. The other members elect a leader after their election timeouts.
         """
         if self._member.role is RaftRole.LEADER:
             become_follower(self._member, self._member.term)

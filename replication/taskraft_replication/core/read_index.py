@@ -25,8 +25,9 @@ def on_read_index(member: Member, request: Message) -> None:
     elif member.has_committed_in_term():
         _begin(member, request)
     else:
-        # The commit index may be behind an index that an earlier leader has shown to clients. It is
-        # known to be current only once an entry of this term is committed (Raft paper, section 8).
+        # The commit index may be behind an index that an earlier leader has shown to clients. The
+        # commit index is known to be current only once an entry of this term is committed (Raft
+        # paper, section 8).
         member.reads.wait_for_commit(request)
 
 
@@ -65,8 +66,8 @@ def _begin(member: Member, request: Message) -> None:
     if leases and member.transferee == NO_MEMBER:
         _answer(member, request, index)
         return
-    # During a leadership transfer the lease is not valid: the next leader does not wait until it
-    # ends.
+    # During a leadership transfer the lease is not valid, because the next leader does not wait for
+    # its end.
     member.reads.add(request, index)
     release_confirmed(member)  # at once if this member is a quorum
     if member.reads.heartbeat_context:

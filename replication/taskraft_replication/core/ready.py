@@ -1,7 +1,7 @@
 """Collect the work for the driver, and process the reports of the storage workers.
 
-A ``Ready`` hands entries, a snapshot or committed entries to the workers. Their reports say that
-entries are durable, that a snapshot is installed, or that entries are applied.
+A ``Ready`` passes entries, a snapshot or committed entries to the workers. The workers report
+durable entries, an installed snapshot, or applied entries.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class ReadyWriter:
     def _take_hard_state(self) -> tuple[HardState | None, bool]:
         """Return the hard state if it has changed, and whether it must be fsynced on its own.
 
-        A new commit index alone does not need an fsync: the entries it covers are durable on a
-        quorum.
+        A new commit index alone does not need an fsync, because the committed entries are durable
+        on a quorum.
         """
         member = self._member
         before = self._hard_state
@@ -125,8 +125,8 @@ class ReadyWriter:
         if entries or hard_state is not None or snapshot is not None or replies:
             report = self._append_report(snapshot)
             if report is not None:
-                # Comes after the replies to itself, because a leader looks up terms while the
-                # entries are in memory.
+                # This follows the replies to the member itself, because a leader looks up terms
+                # while the entries are in memory.
                 replies.append(report)
             messages.append(
                 Message(
@@ -218,5 +218,5 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:
     member.log.unstable.snapshot_synced(snapshot.meta.index)
-    member.superseded = None  # entries below it are not applied any more
+    member.superseded = None  # entries below it need not be applied
     applied_to(member, snapshot.meta.index, 0)

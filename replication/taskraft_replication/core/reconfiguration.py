@@ -16,7 +16,7 @@ def apply_change(member: Member, wanted: ConfChange) -> ConfState:
     """Switch to the configuration after ``wanted``, whose entry is being applied; return it.
 
     If the member has received a snapshot since the entry was handed out, it keeps the snapshot's
-    configuration. The returned configuration is then the one of the state below the snapshot.
+    configuration. The returned configuration then belongs to the state below the snapshot.
 
     Raises:
         ConfChangeInvalid: the change does not fit; the members disagree about the configuration.

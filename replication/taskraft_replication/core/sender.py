@@ -83,8 +83,8 @@ def broadcast_heartbeat(member: Member) -> None:
     assert member.role is _LEADER, "only a leader sends heartbeats"
     context = member.reads.heartbeat_context
     for to, progress in member.tracker.others:
-        # Never above the known match index: the rest of the follower's log may still be
-        # overwritten.
+        # Never above the known match index, because later entries of the follower's log may still
+        # be overwritten.
         commit = min(progress.match, member.log.commit_index)
         assert commit <= progress.match, "a heartbeat does not check the log"
         member.send(

@@ -35,9 +35,9 @@ class ProgressStatus:
 
     @property
     def is_active(self) -> bool:
-        """Return whether the member answers.
+        """Return whether the member has answered recently.
 
-        Right after a quorum check, the interval before the check counts.
+        Directly after a quorum check, answers before the check count.
         """
         return self.recent_active or self.was_active
 
@@ -91,7 +91,8 @@ def status_of(member: Member) -> Status:
 def successor_of(status: Status) -> MemberId | None:
     """Return the best voter to transfer leadership to, or None if no other voter is active.
 
-    The best voter is the active one with the longest matching log: it can take over soonest.
+    The best voter is the active voter with the longest matching log, because it can take over
+    soonest.
     """
     voters = set(status.configuration.voters) - {status.member_id}
     candidates = [

@@ -28,8 +28,8 @@ def check_term(member: Member, message: Message) -> bool:
 def _enter_term(member: Member, message: Message) -> bool:
     kind = message.kind
     if kind in _VOTE_REQUESTS and _in_lease(member) and message.context != TRANSFER_CONTEXT:
-        # This member still hears from a leader. The sender is probably cut off from the leader, and
-        # must not disturb it with a higher term (Raft thesis, 4.2.3).
+        # This member still receives messages from a leader. The sender is probably cut off from the
+        # leader, and must not disturb it with a higher term (Raft thesis, 4.2.3).
         return False
     if kind is MessageKind.PRE_VOTE:
         return True  # a pre-vote does not start the term

@@ -45,6 +45,8 @@ class MessageDropReason(Enum):
     """A snapshot whose configuration does not contain this member."""
     PROPOSAL_DROPPED = "proposal_dropped"
     """A forwarded proposal that this member cannot append either."""
+    TRANSFER_DROPPED = "transfer_dropped"
+    """A request for a leadership transfer at a member that knows no leader."""
     READ_DROPPED = "read_dropped"
     """A read request that cannot be answered here, or that exceeds the limit of pending reads."""
 

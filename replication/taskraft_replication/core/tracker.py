@@ -34,8 +34,8 @@ class ProgressTracker:
     def adopt(self, configuration: ConfState, last_index: LogIndex) -> None:
         """Switch to ``configuration``; keep the progress of the members that stay.
 
-        Probing of a new member starts at the last entry. A new member counts as recently active:
-        otherwise the next quorum check could fail before the member had time to answer.
+        Probing of a new member starts at the last entry. A new member counts as recently active.
+        Otherwise the next quorum check could fail before the member had time to answer.
         """
         assert membership.is_ordered(configuration), "members must be in a fixed order"
         self.configuration = configuration

@@ -1,8 +1,8 @@
-"""Define the values that the Raft core takes in and gives out.
+"""Define the input and output values of the Raft core.
 
 The messages follow the message set of etcd-io/raft, whose public traces are the conformance suite
 of this core. All values are immutable by convention (``value``): mypy rejects assignments to their
-fields, and the run time does not check.
+fields, and nothing is checked at runtime.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Make ``cls`` an immutable value: checked by mypy, free at run time.
+    """Make ``cls`` an immutable value, checked by mypy but not at runtime.
 
-    ``frozen=True`` would route every field through ``object.__setattr__`` and costs four times as
-    much per object.
+    ``frozen=True`` would set every field with ``object.__setattr__``, which takes four times as
+    long per object.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -41,7 +41,7 @@ def value(cls: type[T]) -> type[T]:
 class EntryKind(Enum):
     """Kind of an entry: data of the state machine, or a membership change."""
 
-    __hash__ = object.__hash__  # a hash by identity: a fourth of the cost of Enum's hash
+    __hash__ = object.__hash__  # hashing by identity takes a quarter of the time of Enum's hash
 
     NORMAL = 0
     CONF_CHANGE = 1
@@ -65,7 +65,7 @@ class Entry:
 
 @value
 class HardState:
-    """Term, vote and commit index; durable before a message that depends on them is sent."""
+    """Term, vote and commit index; made durable before any message that depends on them is sent."""
 
     term: Term = Term(0)
     vote: MemberId = NO_MEMBER
@@ -146,7 +146,7 @@ class Snapshot:
 class MessageKind(Enum):
     """Every message between members, and between a member and its two storage workers."""
 
-    __hash__ = object.__hash__  # each message is looked up in tables; see EntryKind
+    __hash__ = object.__hash__  # faster lookups in tables; see EntryKind
 
     HUP = "hup"
     """Local: campaign now."""
@@ -177,8 +177,8 @@ class MessageKind(Enum):
     STORAGE_APPLY = "storage_apply"
     """To APPLY_WORKER: apply ``entries``, then deliver ``replies``.
 
-    The worker skips entries at or below the index of a snapshot that was installed meanwhile,
-    membership changes included. It still delivers the replies.
+    The worker skips entries at or below the index of a snapshot that was installed in the meantime,
+    including membership changes. It still delivers the replies.
     """
     STORAGE_APPLY_REPLY = "storage_apply_reply"
 
@@ -225,7 +225,7 @@ class RaftRole(Enum):
 
 @value
 class SoftState:
-    """Known leader and own role of a member; never stored, because a restart may lose both."""
+    """Known leader and role of a member; not stored, because a restart resets both."""
 
     leader: MemberId
     role: RaftRole

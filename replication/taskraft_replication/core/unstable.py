@@ -8,11 +8,11 @@ from taskraft_replication.core.types import Entry, LogIndex, Snapshot, Term
 
 
 class Unstable:
-    """The tail of the log, and perhaps a snapshot below it, on their way to the disk.
+    """The tail of the log that is not durable yet, and possibly a snapshot below it.
 
-    ``entries[i]`` has the index ``offset + i``. Those below ``offset_in_progress`` were handed to
-    the append worker. Invariants: ``offset <= offset_in_progress <= offset + len(entries)``; with
-    a snapshot, ``offset`` is one past it.
+    ``entries[i]`` has the index ``offset + i``. Entries below ``offset_in_progress`` were passed to
+    the append worker. Invariants: ``offset <= offset_in_progress <= offset + len(entries)``; with a
+    snapshot, ``offset`` is one past it.
     """
 
     __slots__ = ("entries", "offset", "offset_in_progress", "snapshot", "snapshot_in_progress")
@@ -67,8 +67,8 @@ class Unstable:
     def entries_synced(self, index: LogIndex, term: Term) -> None:
         """Remove the entries up to ``index``, unless the entry at ``index`` was replaced.
 
-        Between being handed to the worker and becoming durable, entries may be replaced by those of
-        another leader, which are reported separately.
+        Before entries become durable, another leader's entries may replace them; these are reported
+        separately.
         """
         entries = self.entries
         position = index - self.offset
@@ -80,7 +80,7 @@ class Unstable:
         self.offset_in_progress = max(self.offset_in_progress, self.offset)
 
     def snapshot_synced(self, index: LogIndex) -> None:
-        """Remove the snapshot, unless it was replaced by another one."""
+        """Remove the snapshot, unless another snapshot has replaced it."""
         if self.snapshot is not None and self.snapshot.meta.index == index:
             self.snapshot = None
             self.snapshot_in_progress = False

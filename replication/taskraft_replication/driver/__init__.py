@@ -1,1 +1,1 @@
-"""Decide what the core's ``Ready`` means for disk, network and state machine; perform nothing."""
+"""Convert the core's ``Ready`` into work for disk, network and state machine, without I/O."""

@@ -17,7 +17,7 @@ from taskraft_replication.storage.group_storage import GroupStorage
 
 SLICE_ENTRIES_MAX: Final = 64
 SLICE_BYTES_MAX: Final = 256 << 10
-"""Maximum payload applied in one turn of the event loop; takes some milliseconds."""
+"""Maximum payload applied in one iteration of the event loop; takes some milliseconds."""
 
 
 class ApplyListener(Protocol):
@@ -53,6 +53,8 @@ class Applier:
         self._queue: deque[Message] = deque()
         self._position = 0
         self._is_blocked = False
+        self._is_held = False
+        """Whether the last results ended early, because the machine waits for other members."""
 
     @property
     def is_idle(self) -> bool:
@@ -61,15 +63,21 @@ class Applier:
 
     @property
     def has_work(self) -> bool:
-        """Return whether another slice can be applied now."""
-        if not self._queue or self._is_blocked:
+        """Return whether another slice of entries can be applied now."""
+        if not self._queue or self._is_blocked or (self._is_held and self._still_held()):
             return False
         return not self._machine.waits_for_disk(self._queue[0].entries[self._position])
 
     @property
     def waits_for_disk(self) -> bool:
         """Return whether committed entries wait because the state machine's disk is too slow."""
-        return bool(self._queue) and not self._is_blocked and not self.has_work
+        if not self._queue or self._is_blocked or (self._is_held and self._still_held()):
+            return False
+        return self._machine.waits_for_disk(self._queue[0].entries[self._position])
+
+    def _still_held(self) -> bool:
+        self._is_held = self._machine.waits_for_members()
+        return self._is_held
 
     def put(self, message: Message) -> None:
         """Queue a message to the apply worker."""
@@ -94,7 +102,11 @@ class Applier:
             "each entry is applied once, in order"
         )
         results = self._machine.apply(entries)
-        assert len(results) == len(entries), "one result per entry"
+        if len(results) < len(entries):
+            self._is_held = True
+            entries = entries[: len(results)]
+            if not entries:
+                return
         assert self._machine.applied_index == entries[-1].index
         self._listener.applied(entries, results)
         message = self._queue[0]

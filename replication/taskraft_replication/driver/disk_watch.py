@@ -1,12 +1,12 @@
-"""Measure the delay of this member's disk in ticks, and end its leadership if the disk hangs.
+"""Measure the delay of this member's disk in ticks, and end its leadership if the disk stalls.
 
 A leader whose disk stalls still sends heartbeats, because heartbeats do not wait for the disk. No
 election would replace it. Entries are committed by the other members, but the leader applies an
 entry only when its own log has it, so no caller gets an answer.
 
-The other members prove whether a change of leader would help: an entry that a majority has synced
-without the leader is committed before the leader's own sync. If all disks are slow, nothing is
-committed that early, and the leader stays.
+A change of leader helps only if other disks are faster. The leader detects this by entries that a
+majority of the other members has synced before the leader's own sync. If all disks are slow, there
+are no such entries, and the leader stays.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ SLOWER_FACTOR: Final = 2
 disks have a ratio of 1, see ``DiskWatch.is_slowest``."""
 
 LEADERSHIP_PER_ELECTION: Final = 10
-"""Minimum length of a leadership that the disk may end, as a multiple of the time that its election
-took. If all disks are slow, an election takes long too, and changes of leader cannot take more than
-about a tenth of the time."""
+"""Minimum duration of a leadership before the disk may end it, as a multiple of the duration of its
+election. If all disks are slow, elections are slow too. This minimum limits the share of elections
+to about a tenth of the time."""
 
 
 @dataclass(slots=True, frozen=True)
 class DiskPolicy:
-    """Limits of the duration of one item of storage work, in ticks."""
+    """Limits on the duration of one item of storage work, in ticks."""
 
     stall_ticks: int = STALL_TICKS
-    """Time after which a disk counts as stalled: a leader gives up its leadership if the others are
-    faster, and other members do not campaign."""
+    """Time after which a disk counts as stalled. A leader then gives up its leadership if the other
+    disks are faster, and other members with a stalled disk do not campaign."""
     hang_ticks: int = HANG_TICKS
     """Time after which the member must stop."""
 
@@ -56,14 +56,14 @@ class _Appended:
     last: LogIndex
     at: int
     committed_at: int | None = None
-    """Tick at which the other members had synced all of the entries; None before."""
+    """Tick at which the entries were committed, through the other members; None before."""
 
 
 class DiskWatch:
-    """The time that the oldest item of storage work has been outstanding.
+    """Measures for how long the oldest item of storage work has been outstanding.
 
     Args:
-        policy: bounds of the time.
+        policy: limits on the time.
         work: counts of the storage work of this member.
     """
 
@@ -74,13 +74,13 @@ class DiskWatch:
         self._finished = 0
         self._appended: deque[_Appended] = deque()
         self.waited_ticks = 0
-        """Ticks for which the oldest item has been outstanding, rounded up; 0: no item is."""
+        """Ticks for which the oldest item has been outstanding, rounded up; 0: there is no item."""
         self.applying_waited_ticks = 0
         """Ticks for which the state machine could not apply entries because of its disk."""
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether the oldest item takes longer than the disk may take."""
+        """Return whether the oldest item has reached ``stall_ticks``."""
         return self.waited_ticks >= self._policy.stall_ticks
 
     @property
@@ -94,9 +94,9 @@ class DiskWatch:
         """Return whether this disk is stalled, and a majority of the other disks is much faster.
 
         The other disks are much faster if they synced the oldest entry that is not durable here,
-        and this disk has needed ``SLOWER_FACTOR`` times their time since then. If all disks are
-        equally slow, an entry may wait here for the sync before its own, and for nothing on the
-        other disks. This makes a difference of one sync at most.
+        and this disk has needed ``SLOWER_FACTOR`` times their time since then. Equally slow disks
+        can differ by at most one sync, because an entry may have to wait for the previous sync on
+        one of the disks.
         """
         if not self.is_stalled or not self._appended:
             return False
@@ -145,9 +145,9 @@ class DiskHandover:
 
     Args:
         core: the Raft core.
-        watch: measures the disk; its ``tick`` is called before the one of this object.
-        durable: returns the last entry that is durable on this member.
-        election_ticks: minimum election timeout; the core gives a transfer up after this time.
+        watch: measures the disk; its ``tick`` is called before the ``tick`` of this object.
+        durable: returns the index of the last entry that is durable on this member.
+        election_ticks: minimum election timeout; the core gives up a transfer after this time.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class DiskHandover:
         self._transfer_at: int | None = None
 
     def role_changed(self, role: RaftRole) -> None:
-        """Note when an election begins; forget the leadership before it."""
+        """Record when an election begins; forget the previous leadership."""
         if role is RaftRole.CANDIDATE:
             self._campaign_at = self._now
         self._watch.forget_log()

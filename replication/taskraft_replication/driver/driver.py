@@ -51,7 +51,7 @@ from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX, BOO
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})
-"""Messages about a term that no member is in yet."""
+"""Kinds of messages about the next term, which no member has started yet."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -111,7 +111,7 @@ class RaftDriver:
         """The membership after the last change that this member has applied."""
         self._is_pumping = False
         self._is_alive_told = False
-        """Whether the leader was told in this tick that its bytes arrive."""
+        """Whether an activity report was sent to the leader in this tick."""
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
         storage.view.snapshot_source = self._snapshots.current
 
@@ -141,11 +141,11 @@ class RaftDriver:
         if disk.is_stalled is not was_stalled:
             self.counters.disk_stalls += not was_stalled
             self._observer.disk_stalled(is_stalled=disk.is_stalled)
-        if core.role is RaftRole.LEADER or self._election_timer.counts(
+        may_campaign = core.role is RaftRole.LEADER or self._election_timer.counts(
             # A member that cannot store a vote must not campaign.
             is_vote_durable=not disk.is_stalled and self._writer.has_stored(core.hard_state)
-        ):
-            core.tick()
+        )
+        core.tick(may_campaign=may_campaign)
         self._handover.tick()
         self.counters.disk_handovers = self._handover.begun
         self._reads.tick()
@@ -162,16 +162,16 @@ class RaftDriver:
         self._effects.request_pump()
 
     def leader_alive(self, member: MemberId, term: Term) -> None:
-        """Process that bytes arrive from ``member``, which leads in ``term``.
+        """Handle the arrival of a part of a frame from ``member``, which leads in ``term``.
 
-        The leader is told at most once in a tick.
+        Sends the leader at most one activity report per tick.
         """
         if self.core.leader_alive(member, term) and not self._is_alive_told:
             self._is_alive_told = True
             self._effects.send_alive(member, term)
 
     def follower_alive(self, member: MemberId, term: Term) -> None:
-        """Process that the bytes of this leader of ``term`` arrive at ``member``."""
+        """Handle an activity report of ``member``, which follows this leader of ``term``."""
         self.core.follower_alive(member, term)
 
     def receive_snapshot(self, message: Message, incoming: IncomingSnapshot, done: Done) -> None:
@@ -219,7 +219,8 @@ class RaftDriver:
         It fails as in ``propose``, or with ``ChangeRefused``.
         """
         if not self.storage.metadata.may_change(len(self.storage.memberships)):
-            # A change in the log cannot be refused any more: every member would stop at it.
+            # Check the change before it is in the log, because each member would stop when it
+            # applies an invalid change.
             outcome.set_exception(ChangeRefused(ConfChangeFault.TOO_MANY_UNFLUSHED))
             return
         self._proposals.propose_change(self.core, change, outcome)
@@ -240,6 +241,11 @@ class RaftDriver:
     def transfer_leader(self, to: MemberId) -> None:
         """Transfer leadership to ``to``, if this member leads."""
         self.core.transfer_leader(to)
+        self._effects.request_pump()
+
+    def step_down(self) -> None:
+        """Stop leading, if this member leads; an election in a later term follows."""
+        self.core.step_down()
         self._effects.request_pump()
 
     @property
@@ -266,6 +272,12 @@ class RaftDriver:
         if self._applier.has_work:
             # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
+            while core.has_ready():
+                self._perform(core.ready())
+        if self._writer.is_due:
+            # A finished write may give the core no work, and the queued writes must not wait for
+            # the next message of a peer.
+            self._writer.advance()
             while core.has_ready():
                 self._perform(core.ready())
         self._is_pumping = False

@@ -17,7 +17,7 @@ from taskraft_replication.peers.contract import PreferredSet
 
 
 class PreferredFollowers:
-    """The followers that acknowledged first most recently.
+    """The followers whose acknowledgements most recently completed a quorum.
 
     Args:
         own_id: this member, whose own log counts for a commit like that of any voter.

@@ -14,7 +14,7 @@ class PendingProposals:
     """The proposals of this leader that are not applied yet, by index.
 
     The index alone does not identify a proposal: another leader may have put another entry there.
-    (In PySyncObj, four clients were told of success that way.)
+    (Because of this mistake, PySyncObj reported success to four clients whose writes were lost.)
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class PendingProposals:
             outcome.set_result(result)
 
     def lose_after(self, index: LogIndex, reason: str) -> None:
-        """Fail the proposals above ``index``: their outcome is unknown."""
+        """Fail the proposals above ``index``, because their outcome is unknown."""
         for lost in [each for each in self._waiting if each > index]:
             _fail(self._waiting.pop(lost)[1], ProposalLost(lost, reason))
 
     def lose_all(self, reason: str) -> None:
-        """Fail all proposals: another leader may still commit them, so their outcome is unknown."""
+        """Fail all proposals; their outcome is unknown, because another leader may commit them."""
         waiting, self._waiting = self._waiting, {}
         for index, (_, outcome) in waiting.items():
             _fail(outcome, ProposalLost(index, reason))

@@ -1,6 +1,6 @@
 """Confirm linearizable reads with ReadIndex rounds (Raft thesis, 6.4).
 
-Readers that arrive during a round share the next round: a round costs one heartbeat to each
+Readers that arrive during a round share the next round. A round takes one heartbeat to each
 follower, for any number of readers.
 """
 
@@ -35,8 +35,8 @@ class _Confirmed:
 class LinearizableReads:
     """The linearizable reads of one member.
 
-    Each read ends after ``expiry_ticks`` at the latest: also if no leader answers, or if this
-    member was cut off or removed and never receives the entries.
+    Each read ends after at most ``expiry_ticks``, even if no leader answers, or if this member is
+    cut off or removed and never receives the entries.
     """
 
     def __init__(

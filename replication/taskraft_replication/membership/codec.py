@@ -45,7 +45,7 @@ def decode_roster(encoded: pb.Roster) -> Roster:
     """Return the roster of a protobuf message.
 
     Raises:
-        MessageMalformed: no member can have sent this message.
+        MessageMalformed: the message is not valid.
     """
     _members(info.member for info in encoded.members)
     return Roster(
@@ -70,7 +70,7 @@ def decode_conf_state(encoded: pb.ConfState) -> ConfState:
     """Return the membership of a protobuf message.
 
     Raises:
-        MessageMalformed: no member can have sent this message.
+        MessageMalformed: the message is not valid.
     """
     return ConfState(
         voters=_members(encoded.voters),

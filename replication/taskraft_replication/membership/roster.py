@@ -45,12 +45,25 @@ def members_without_directory(roster: Roster) -> tuple[MemberId, ...]:
     return tuple(info.member for info in roster.members if not info.directory_id)
 
 
-def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -> Roster:
-    """Return ``roster`` with the peer addresses that the operator has configured."""
+def has_moved(info: MemberInfo, at_start: Roster) -> bool:
+    """Return whether a member has announced other addresses than those in the earlier roster."""
+    before = find(at_start, info.member)
+    here = (info.peer_address, info.client_address)
+    return before is not None and (before.peer_address, before.client_address) != here
+
+
+def with_configured(
+    roster: Roster, configured: Mapping[MemberId, MemberInfo], at_start: Roster
+) -> Roster:
+    """Return ``roster`` with the peer addresses that the operator has configured.
+
+    A configured address is newer than ``at_start``, the roster when this process started. It is
+    older than an address that its member has announced since.
+    """
     members = []
     for info in roster.members:
         own = configured.get(info.member)
-        if own is not None and own.name == info.name:
+        if own is not None and own.name == info.name and not has_moved(info, at_start):
             members.append(replace(info, peer_address=own.peer_address))
         else:
             members.append(info)

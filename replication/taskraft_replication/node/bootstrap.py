@@ -1,8 +1,8 @@
-"""Start a new group after the data directory ids of all founders are known and stored.
+"""Start a new group once the data directory ids of all founders are known and stored.
 
 No founder votes or acknowledges entries before all founders have connected once and each has stored
-the directory ids of the others. A founder whose disk was wiped is therefore recognized, and cannot
-found the group a second time.
+the directory ids of the others. A founder with a wiped disk is therefore recognized, and cannot
+found the group again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class FounderDirectories:
-    """The founders known to this member; complete at once if the group was founded before."""
+    """The founders known to this member; complete from the start if the group already exists."""
 
     def __init__(self, own: MemberId, storage: GroupStorage) -> None:
         self._roster = Roster()
@@ -32,8 +32,8 @@ class FounderDirectories:
         if storage.memberships.is_at_its_beginning:
             self._roster = storage.memberships.at(BOOTSTRAP_INDEX).roster
         self.is_complete = not members_without_directory(self._roster)
-        """Whether the directories of all founders are known. If this is True after the start, they
-        are stored."""
+        """Whether the directories of all founders are known. If the value is True after the start,
+        the directory ids are stored."""
         if not self.is_complete:
             self.handshake_done(own, storage.directory_id)
 
@@ -49,7 +49,7 @@ class FounderDirectories:
 
     @property
     def directories(self) -> Mapping[MemberId, str]:
-        """The known directory ids, from this start or an earlier one."""
+        """The known directory ids, from this start or an earlier start."""
         return self._stored_directories | {
             info.member: info.directory_id for info in self._roster.members if info.directory_id
         }
@@ -90,10 +90,10 @@ class ClusterBootstrap:
     Args:
         config: the settings of the member.
         storage: the stored data of the member.
-        driver: gets the founders as the first membership.
+        driver: receives the founders as the first membership.
         effects: stores the directory ids.
         start: starts the member; has no effect after a failure.
-        has_failed: tells whether the member has stopped because of a failure.
+        has_failed: returns whether the member has stopped because of a failure.
     """
 
     def __init__(
@@ -118,6 +118,13 @@ class ClusterBootstrap:
     def missing(self) -> tuple[MemberId, ...]:
         """The founders whose directory is not known yet."""
         return self._founders.missing
+
+    @property
+    def founders(self) -> tuple[MemberId, ...]:
+        """The founders while this member waits for some of them; otherwise empty."""
+        if self._founders.is_complete:
+            return ()
+        return tuple(info.member for info in self._founders.roster.members)
 
     def begin(self) -> None:
         """Start the member unless it has to wait for founders; the peers are connected."""
@@ -153,7 +160,7 @@ class ClusterBootstrap:
             self._store_founders()
 
     def _store_founders(self) -> None:
-        """Store the founders, once: the last handshake may come during ``begin``."""
+        """Store the founders once, even if the last handshake arrives during ``begin``."""
         if self._is_storing:
             return
         self._is_storing = True

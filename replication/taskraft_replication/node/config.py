@@ -40,7 +40,8 @@ class NodeConfig:
     data_directory: Path
     members: Mapping[MemberId, MemberInfo]
     """All members, this one included. On the first start they found the group. Later starts use
-    only the peer addresses, which override the addresses in the roster."""
+    only the peer addresses, which override the addresses in the roster until a member announces
+    other ones."""
     group_id: int = 0
     is_joining: bool = False
     """True: this member joins an existing group and waits for a snapshot instead of founding a
@@ -77,7 +78,7 @@ class NodeConfig:
 
     @property
     def storage_policy(self) -> StoragePolicy:
-        """When to trim the log, how much to keep, and how long the disk may take."""
+        """Limits for trimming the log, and limits on the delay of the disk."""
         return StoragePolicy(
             TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes, self.flush_entries),
             DiskPolicy(self.disk_stall_ticks, self.disk_hang_ticks),

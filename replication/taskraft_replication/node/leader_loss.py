@@ -16,16 +16,16 @@ same time."""
 
 
 class LeaderLossCampaign:
-    """Starts an election when the stream from the leader has ended: its process may have died.
+    """Starts an election after the stream from the leader has ended, which can mean a crash.
 
-    This is safe: with pre-vote, other members agree to an election only if they have lost the
-    leader too.
+    This is safe, because with pre-vote the other members agree to an election only if they have
+    lost the leader too.
 
     Args:
         driver: the member that may campaign.
         tick_ms: length of a tick in milliseconds.
         draw: returns a random number between 0 and 1.
-        may_campaign: tells whether the member is running.
+        may_campaign: returns whether the member is running.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Run the requests that wait: membership changes, reads and leadership transfers."""
+"""Run requests that take several steps: membership changes, reads and leadership transfers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TRANSFER_ATTEMPTS: Final = 2
 
 
 class MemberRequests:
-    """The requests to a member that wait for more than one step.
+    """The requests to a member that take several steps.
 
     Args:
         driver: the member.
         changes: notified of each change of the member's role or membership, and when it stops.
         transfer_ms_max: maximum time of one attempt to transfer leadership, in milliseconds; a
             little longer than the core's own timeout.
-        is_running: tells whether the member runs. If not, every request fails with ``Stopped``.
+        is_running: returns whether the member runs. If not, every request fails with ``Stopped``.
     """
 
     def __init__(
@@ -75,6 +75,14 @@ class MemberRequests:
                 return
         waited_ms = TRANSFER_ATTEMPTS * self._transfer_ms_max
         raise TransferFailed(f"member {target} did not take over in {waited_ms} ms")
+
+    async def end_leadership(self) -> None:
+        """See ``Node``."""
+        try:
+            await self.transfer_leadership(None)
+        except TransferFailed:
+            self._driver.step_down()
+            await self._is_deposed()
 
     async def _is_deposed(self) -> bool:
         """Wait until this member stops leading; return False after the timeout of one attempt."""

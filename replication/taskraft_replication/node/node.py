@@ -100,6 +100,9 @@ class Node:
             config, storage, self._driver, self._effects, self._begin, self.failed.done
         )
         self._was_started = False
+        stored = storage.memberships
+        self.roster_at_start = stored.at(stored.last_index).roster
+        """Names and addresses of the members when this process started, as far as it knew."""
 
     @classmethod
     async def open(
@@ -116,7 +119,7 @@ class Node:
 
         Raises:
             DirectoryRefused: the directory cannot be used; see the subclasses.
-            LogDamaged: durable data is missing or unreadable; the member must join as a new one.
+            LogDamaged: durable data is missing or unreadable; the node must join as a new member.
             StateLost: the state machine is behind the first entry of the log.
         """
         own = DataDirectory(config.data_directory) if directory is None else None
@@ -143,11 +146,13 @@ class Node:
             self._storage.incarnation,
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
+            self._bootstrap.founders,
         )
         receiver = PeerReceiver(
-            self._driver, self._effects, self._preferred, self._bootstrap, self._leader_loss, self
+            self._driver, self._preferred, self._bootstrap, self._leader_loss, self
         )
-        roster = with_configured(self._driver.membership.roster, config.members)
+        roster = self._driver.membership.roster
+        roster = with_configured(roster, config.members, roster)
         self._effects.peers = self._transport.join(membership, roster, receiver)
         self._preferred.membership_changed(self._driver.membership)
         self._bootstrap.begin()
@@ -157,7 +162,7 @@ class Node:
             return
         self.is_running = True
         if self._driver.is_only_voter:
-            # No other member can win an election, so there is no reason to wait.
+            # Campaign at once, because no other member can win an election.
             self._driver.campaign()
         self._effects.request_pump()
         self._ticker.start(self._random.random())
@@ -183,8 +188,9 @@ class Node:
     def propose(self, data: bytes) -> asyncio.Future[object]:
         """Append an entry to the leader's log before the call returns.
 
-        Entries that are proposed in one turn of the event loop share one message to each peer and
-        one fsync. They leave in the next turn, or when ``flush_proposals`` is called.
+        Entries that are proposed in the same iteration of the event loop share one message to each
+        peer and one fsync. They are sent in the next iteration, or when ``flush_proposals`` is
+        called.
 
         The future is resolved with the state machine's result for the entry. It fails with
         ``NotRaftLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
@@ -202,7 +208,7 @@ class Node:
         return outcome
 
     def flush_proposals(self) -> None:
-        """Send and store the proposed entries now instead of in the next turn of the event loop."""
+        """Send and store the proposed entries now, not in the next iteration of the event loop."""
         self._effects.pump_now()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
@@ -238,6 +244,17 @@ class Node:
         """
         await self._requests.transfer_leadership(to)
 
+    async def end_leadership(self) -> None:
+        """Transfer leadership, or step down if no other member takes over.
+
+        The next leader, which may be this member, leads in a later term.
+
+        Raises:
+            NotRaftLeader: this member does not lead.
+            Stopped: the node is stopping; the outcome is unknown.
+        """
+        await self._requests.end_leadership()
+
     # State
 
     def status(self) -> NodeStatus:
@@ -258,7 +275,7 @@ class Node:
     def append_idle(self) -> bool:
         """Return whether the whole log is durable here, so that the next entry can be built.
 
-        Becomes True before ``Observer.synced`` is called, unless more was proposed meanwhile.
+        The value is True when ``Observer.synced`` is called, unless further entries were proposed.
         """
         return self._driver.is_synced
 
@@ -270,7 +287,7 @@ class Node:
 
     @property
     def is_disk_stalled(self) -> bool:
-        """Return whether the disk has not answered for the bound of ``NodeConfig``."""
+        """Return whether the disk has not answered for ``NodeConfig.disk_stall_ticks``."""
         return self._driver.disk.is_stalled
 
     @property
@@ -291,7 +308,7 @@ class Node:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Stop because of a failure; nothing is acknowledged any more."""
+        """Stop because of a failure; nothing is acknowledged from now on."""
         if self.failed.done():
             return
         reason = reason_of(error)
@@ -330,7 +347,8 @@ class Node:
     def _membership_changed(self, conf_state: ConfState) -> None:
         """Update the peers; if this member was removed, stop after a heartbeat interval."""
         assert self._effects.peers is not None
-        self._effects.peers.set_roster(with_configured(conf_state.roster, self.config.members))
+        roster = with_configured(conf_state.roster, self.config.members, self.roster_at_start)
+        self._effects.peers.set_roster(roster)
         self._preferred.membership_changed(conf_state)
         if was_removed(conf_state.roster, self.config.member_id):
             removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")

@@ -51,7 +51,8 @@ class EffectsHost(Protocol):
 class NodeEffects:
     """The ``Effects`` of a node.
 
-    A requested pump runs in the next turn of the event loop, once for all requests of this turn.
+    A requested pump runs in the next iteration of the event loop, once for all requests of the
+    current iteration.
     """
 
     def __init__(self, host: EffectsHost, worker: StorageWorker) -> None:
@@ -119,7 +120,7 @@ class NodeEffects:
             self._loop.call_soon(self._pump_if_due)
 
     def pump_now(self) -> None:
-        """Pump at once, instead of in the next turn of the event loop."""
+        """Pump at once, instead of in the next iteration of the event loop."""
         self._is_pump_due = False
         self._host.pump()
 
@@ -137,7 +138,8 @@ class NodeEffects:
     def _finish(self, then: Callable[[T], None], result: T) -> None:
         if self._is_closed:
             return
-        # Pump below, without waiting for the next turn: the fsync already took long enough.
+        # Pump below, without waiting for the next iteration, because the fsync has already taken
+        # long.
         self._is_pump_due = True
         try:
             then(result)
@@ -158,14 +160,12 @@ class PeerReceiver:
     def __init__(
         self,
         driver: RaftDriver,
-        effects: NodeEffects,
         preferred: PreferredFollowers,
         bootstrap: ClusterBootstrap,
         leader_loss: LeaderLossCampaign,
         host: EffectsHost,
     ) -> None:
         self._driver = driver
-        self._effects = effects
         self._preferred = preferred
         self._bootstrap = bootstrap
         self._leader_loss = leader_loss
@@ -174,7 +174,7 @@ class PeerReceiver:
     def receive(self, messages: Sequence[Message]) -> None:
         """See ``Receiver``.
 
-        Before this member runs, a message only shows that others run.
+        Before this member has started, a message only shows that the sender runs.
         """
         if not self._host.is_running:
             self._bootstrap.others_seen_running()

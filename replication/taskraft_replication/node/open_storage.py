@@ -18,14 +18,14 @@ from taskraft_replication.storage.metadata import Identity
 async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
     """Open the stored data of a member, or create it on the first start, in a worker thread.
 
-    A cancellation takes effect only when the thread has ended, so that no other process can lock
-    the directory before.
+    A cancellation takes effect only after the thread has ended, because the thread holds the lock
+    of the directory.
 
     Raises:
         DirectoryUnwritable: the operating system refused to read or write the directory.
         DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.
     """
-    work = asyncio.ensure_future(asyncio.to_thread(_open, config, applied))
+    work = asyncio.ensure_future(asyncio.to_thread(storage_of, config, applied))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -38,20 +38,34 @@ async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
         ) from error
 
 
-def _open(config: NodeConfig, applied: LogIndex) -> GroupStorage:
+def storage_of(config: NodeConfig, applied: LogIndex) -> GroupStorage:
+    """Open the stored data of a member, or create it on the first start; blocks.
+
+    Raises:
+        DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.
+        OSError: the operating system refused to read or write the directory.
+    """
+    return GroupStorage.open(
+        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
+        storage_config(config, secrets.randbits(32), secrets.token_hex(8)),
+        applied,
+    )
+
+
+def storage_config(config: NodeConfig, salt: int, directory_id: str) -> StorageConfig:
+    """Return the settings of a member's storage.
+
+    ``salt`` and ``directory_id`` are random; a directory that has these values keeps its own.
+    """
     founders = ConfState()
     if not config.is_joining:
         founders = ConfState(
             voters=tuple(sorted(config.members)), roster=roster_of(config.members.values())
         )
-    return GroupStorage.open(
-        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
-        StorageConfig(
-            identity=Identity(config.cluster_id, config.member_id, config.group_id),
-            founders=founders,
-            salt=secrets.randbits(32),
-            directory_id=secrets.token_hex(8),
-            segment_bytes=config.segment_bytes,
-        ),
-        applied,
+    return StorageConfig(
+        identity=Identity(config.cluster_id, config.member_id, config.group_id),
+        founders=founders,
+        salt=salt,
+        directory_id=directory_id,
+        segment_bytes=config.segment_bytes,
     )

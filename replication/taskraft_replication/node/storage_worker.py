@@ -1,7 +1,7 @@
 """Run the storage work of a group on its own thread, one item at a time.
 
-The event loop must never wait for a disk: a slow fsync would delay the heartbeats and cost the
-leader its leadership. Writes and fsyncs release the interpreter lock.
+The event loop must never wait for a disk, because a slow fsync would delay heartbeats, and the
+leader would lose its leadership. Writes and fsyncs release the interpreter lock.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Ticker:
     """Calls ``tick`` every ``tick_ms`` milliseconds, from ``start`` until ``stop``.
 
-    Missed ticks are not made up. After a pause of the process, the messages of its peers must be
-    read before an election timeout can be judged.
+    Missed ticks are skipped. After a pause of the process, the messages of peers must be read
+    before an election timeout can count.
     """
 
     def __init__(self, tick_ms: int, tick: Callable[[], None]) -> None:

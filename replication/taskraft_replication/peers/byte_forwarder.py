@@ -1,4 +1,4 @@
-"""Forward the bytes of a connection to another one, in both directions."""
+"""Forward bytes between two connections, in both directions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 UNSENT_BYTES_MAX: Final = 256 << 10
 """Unsent bytes of one end above which the other end is not read."""
 LINGER_SECONDS: Final = 10.0
-"""Maximum time to send the rest to one end after the other end was closed."""
+"""Maximum time for sending the remaining bytes to one end after the other end was closed."""
 
 
 class ByteForwarder(asyncio.Protocol):

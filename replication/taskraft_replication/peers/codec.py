@@ -48,7 +48,7 @@ _KIND_IN: Final[Mapping[int, MessageKind]] = {
 }
 _WITH_BEACON: Final = frozenset({MessageKind.HEARTBEAT, MessageKind.HEARTBEAT_REPLY})
 _LARGE_BYTES: Final = 16 << 10
-"""Size from which the data of an entry is not copied into the encoded message."""
+"""Minimum size of entry data that is not copied into the encoded message."""
 _MESSAGES_TAG: Final = bytes((pb.Frame.MESSAGES_FIELD_NUMBER << 3 | 2,))
 _ENTRIES_TAG: Final = bytes((pb.RaftMessage.ENTRIES_FIELD_NUMBER << 3 | 2,))
 _DATA_TAG: Final = bytes((pb.RaftEntry.DATA_FIELD_NUMBER << 3 | 2,))
@@ -73,7 +73,7 @@ def encode_message(message: Message) -> pb.RaftMessage:
 
 def _encode_fields(message: Message) -> pb.RaftMessage:
     """Return the encoded message without its entries."""
-    # Setting only the non-default fields, one by one, costs half as much as keyword arguments.
+    # Setting only the non-default fields, one by one, takes half the time of keyword arguments.
     encoded = pb.RaftMessage(
         kind=_KIND_OUT[message.kind.value],
         to=message.to,
@@ -120,8 +120,8 @@ def has_heartbeat(messages: Sequence[Message]) -> bool:
 def encode_frame(messages: Sequence[Message], make_beacon: Callable[[], bytes]) -> Sequence[bytes]:
     """Return the frame with these messages to one peer, with a beacon if one is a heartbeat.
 
-    The frame is returned in parts. The data of a large entry is a part of its own and is not
-    copied: to copy an entry of 16 MiB into a frame takes long enough to miss a heartbeat.
+    The frame is returned in parts. The data of a large entry is a separate part and is not copied,
+    because copying an entry of 16 MiB takes long enough to miss a heartbeat.
     """
     frame = pb.Frame()
     if has_heartbeat(messages):
@@ -154,7 +154,7 @@ def _message_parts(message: Message) -> list[bytes]:
 
 
 def _with_length(tag: bytes, parts: Sequence[bytes]) -> list[bytes]:
-    """Return a field whose content has these parts."""
+    """Return a length-delimited field whose content consists of these parts."""
     left = sum(map(len, parts))
     length = bytearray()
     while left > 0x7F:
@@ -186,7 +186,7 @@ def decode_message(encoded: pb.RaftMessage) -> Message:
     """Return the decoded message.
 
     Raises:
-        MessageMalformed: no member can have sent this message.
+        MessageMalformed: the message is not valid.
     """
     kind = _KIND_IN.get(encoded.kind)
     if kind is None:
@@ -225,7 +225,7 @@ def decode_snapshot_meta(header: pb.SnapshotHeader) -> SnapshotMeta:
     """Return the index, term and membership of a snapshot.
 
     Raises:
-        MessageMalformed: no member can have sent this header.
+        MessageMalformed: the header is not valid.
     """
     conf_state = decode_conf_state(header.conf_state)
     if header.index < 1 or header.index_term < 1 or header.term < header.index_term:

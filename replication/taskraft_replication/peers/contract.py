@@ -27,6 +27,8 @@ class Membership:
     """Identity of the data directory; peers refuse a member with another directory than before."""
     peer_address: str = ""
     """Address of this member, for peers that do not know it yet."""
+    founders: tuple[MemberId, ...] = ()
+    """Founders of a new group, all of which this member awaits; empty: the group exists."""
 
 
 class SnapshotSink(Protocol):
@@ -34,7 +36,7 @@ class SnapshotSink(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of bytes received so far, by this stream or earlier ones."""
+        """Number of bytes received so far, by this stream and earlier streams."""
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
         """Write the next piece.
@@ -47,13 +49,13 @@ class SnapshotSink(Protocol):
         """Make the content durable and pass it to the driver; return its length in bytes."""
 
     def abandon(self) -> None:
-        """Stop before the content is complete; another stream may continue it."""
+        """Stop before the content is complete; another stream may continue the transfer."""
 
 
 class Receiver(Protocol):
     """A member, as the transport uses it.
 
-    All calls come on the event loop.
+    All methods are called on the event loop.
     """
 
     def receive(self, messages: Sequence[Message]) -> None:
@@ -66,29 +68,29 @@ class Receiver(Protocol):
         """Process the beacon of a frame, before its messages; see ``Beacons``.
 
         Raises:
-            MessageMalformed: no member can have sent this beacon.
+            MessageMalformed: the bytes are not a valid beacon.
         """
 
     def leader_alive(self, member: MemberId, term: Term) -> None:
-        """Bytes of an unfinished frame arrived from ``member``, which leads in ``term``."""
+        """Handle the arrival of a part of a frame from ``member``, which leads in ``term``."""
 
     def follower_alive(self, member: MemberId, term: Term) -> None:
-        """The bytes of this member, the leader of ``term``, arrive at ``member``."""
+        """Handle an activity report of ``member``, which follows this leader of ``term``."""
 
     def unreachable(self, member: MemberId) -> None:
-        """Messages to ``member`` were lost."""
+        """Handle the loss of messages to ``member``."""
 
     def stream_ended(self, member: MemberId) -> None:
-        """The stream from ``member`` has ended; its process may have died."""
+        """Handle the end of the stream from ``member``, whose process may have crashed."""
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """The handshake with ``member`` succeeded; ``directory_id`` is its data directory."""
+        """Handle a successful handshake with ``member``; ``directory_id`` is its data directory."""
 
     def refused(self, error: DirectoryRefused) -> None:
-        """A peer refuses this member permanently: the member must stop."""
+        """Stop this member, because a peer refuses it permanently."""
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
-        """The transfer of a snapshot to ``member`` has ended."""
+        """Handle the end of the transfer of a snapshot to ``member``."""
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SnapshotSink:
         """Prepare to receive the content of the snapshot in ``message``, or the rest of it.
@@ -113,11 +115,11 @@ class Peers(Protocol):
     def set_leading_term(self, term: Term) -> None:
         """Set the term in which this member leads.
 
-        With 0, it does not lead any more, and the queued appends are dropped.
+        With 0, this member no longer leads, and queued appends are dropped.
         """
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """Tell the leader of ``term`` that its bytes arrive here; may be lost."""
+        """Send an activity report to the leader of ``term``; the message may be lost."""
 
     def set_roster(self, roster: Roster) -> None:
         """Update members and addresses; links to removed members are closed."""

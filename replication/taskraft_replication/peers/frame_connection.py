@@ -1,42 +1,39 @@
 """Send frames between members over plain TCP or TLS connections of the event loop.
 
-A message of a gRPC stream is passed from thread to thread on both sides, which costs 200 to 300 us
-of CPU. A frame on a socket that the event loop reads and writes itself costs a fifth of that. A
-stream between peers therefore has two parts. The gRPC call introduces and authenticates the sender
-and reports a refusal. The frame connection, opened with the ticket from the call's response,
-carries the messages. Both end together.
+Messages of a gRPC stream change threads on both sides, which takes 200 to 300 us of CPU per
+message. A frame on a socket of the event loop takes a fifth of this time. A stream between peers
+therefore has two parts. The gRPC call introduces and authenticates the sender and reports a
+refusal. The frame connection, opened with the ticket from the call's response, carries the
+messages. Both end together.
 
-A frame connection starts with ``MAGIC`` and one byte that says whether it will be encrypted. If so,
-the receiver answers ``READY`` and both sides negotiate TLS. The ticket follows, then the frames as
-pieces: see ``taskraft_replication.peers.pieces``.
+A frame connection starts with ``MAGIC`` and one byte: ``-`` for a plain or ``+`` for an encrypted
+connection. On an encrypted connection, the receiver answers ``READY`` and both sides negotiate TLS.
+The sender then sends the ticket, and the frames as pieces: see
+``taskraft_replication.peers.pieces``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from taskraft_replication.core.types import Term
-from taskraft_replication.peers.pieces import (
-    PIECE_BYTES,
-    FrameListener,
-    HalfReceived,
-    PieceReader,
-    PieceWriter,
+from taskraft_replication.peers.connection_tickets import (
+    TICKET_BYTES,
+    ConnectionTicket,
+    ConnectionTickets,
 )
+from taskraft_replication.peers.pieces import PIECE_BYTES, PieceWriter
 
 MAGIC: Final = b"TASKRAFT"
 """Distinguishes frame connections from HTTP/2 ("PRI") and from TLS (0x16)."""
 PLAIN: Final = b"-"
 ENCRYPTED: Final = b"+"
 READY: Final = b"!"
-TICKET_BYTES: Final = 16
 BEGIN_SECONDS: Final = 5.0
 """Maximum time to open a frame connection."""
 UNSENT_BYTES_MAX: Final = 64 << 10
@@ -92,7 +89,7 @@ class FrameSender(asyncio.Protocol):
         return self._pieces.is_within_frame
 
     def write(self, frame: Sequence[bytes]) -> None:
-        """Send a frame in parts, or begin to send it if it is long; see ``continue_frame``."""
+        """Send a frame; of a long frame, send only the first piece (see ``continue_frame``)."""
         assert self._transport is not None, "begin() comes before write()"
         if sum(map(len, frame)) <= PIECE_BYTES:
             self._transport.write(self._pieces.whole(b"".join(frame), self.leading_term))
@@ -101,19 +98,19 @@ class FrameSender(asyncio.Protocol):
             self.continue_frame()
 
     def continue_frame(self) -> bool:
-        """Send the next piece of a long frame if it has room; return whether it was sent."""
+        """Send the next piece of a long frame if the connection accepts it; return whether sent."""
         if self.is_full or self._transport is None or not self._pieces.is_within_frame:
             return False
         self._transport.write(self._pieces.next(self.leading_term))
         return True
 
     def drop_frame(self) -> None:
-        """Give up the long frame that is being sent, if there is one."""
+        """Stop sending the current long frame, if there is one."""
         if self._transport is not None and self._pieces.is_within_frame:
             self._transport.write(self._pieces.drop())
 
     def write_alive(self, term: Term) -> None:
-        """Send a sign of life to the leader of ``term``, unless the connection is full."""
+        """Send an activity report to the leader of ``term``, unless the connection is full."""
         if self._transport is not None and not self.is_full:
             self._transport.write(self._pieces.alive(term))
 
@@ -191,91 +188,6 @@ def _limit_unsent(transport: asyncio.Transport) -> None:
 # ---------------------------------------------------------------------------------- the receiver
 
 
-class ConnectionTicket:
-    """Single-use credential that lets a peer open one frame connection.
-
-    Args:
-        node: the node that may use the ticket; empty without certificates.
-        reader: reads the frames of the connection.
-    """
-
-    def __init__(self, node: str, reader: PieceReader) -> None:
-        self.node: Final = node
-        self.token: Final = secrets.token_bytes(TICKET_BYTES)
-        self._reader = reader
-        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the connection is lost; fails with the exception of the listener, or with
-        ``FrameInvalid``."""
-        self._transport: asyncio.Transport | None = None
-
-    def redeem(self, transport: asyncio.Transport) -> None:
-        """Attach the connection, so that ``close`` also closes it."""
-        self._transport = transport
-
-    def feed(self, data: bytes) -> None:
-        """Process received bytes; close the connection if they are invalid."""
-        assert self._transport is not None, "redeem() comes before feed()"
-        if self._transport.is_closing():
-            return
-        try:
-            self._reader.feed(data)
-        except Exception as error:  # noqa: BLE001 - the issuer of the ticket handles it
-            self.lose(error)
-            self._transport.abort()
-
-    def lose(self, error: Exception | None = None) -> None:
-        """Record that the connection is lost or unusable."""
-        if self.end.done():
-            return
-        if error is None:
-            self.end.set_result(None)
-        else:
-            self.end.set_exception(error)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.end.cancel()
-        self._reader.close()
-        if self._transport is not None:
-            self._transport.abort()
-
-
-class ConnectionTickets:
-    """The issued tickets that were not redeemed yet.
-
-    Args:
-        frame_bytes_max: maximum length of a frame.
-        half_received_bytes_max: maximum length of all unfinished frames together.
-    """
-
-    def __init__(self, frame_bytes_max: int, half_received_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self.half_received = HalfReceived(half_received_bytes_max)
-        self._open: dict[bytes, ConnectionTicket] = {}
-
-    @contextmanager
-    def issue(self, listener: FrameListener, node: str = "") -> Iterator[ConnectionTicket]:
-        """Issue a ticket to a node; the ticket and its connection end with the context.
-
-        An exception of ``listener`` closes the connection.
-        """
-        reader = PieceReader(listener, self._frame_bytes_max, self.half_received)
-        ticket = ConnectionTicket(node, reader)
-        self._open[ticket.token] = ticket
-        try:
-            yield ticket
-        finally:
-            self._open.pop(ticket.token, None)
-            ticket.close()
-
-    def redeem(self, token: bytes, node: str) -> ConnectionTicket | None:
-        """Return the ticket of a token that its node uses for the first time, or None."""
-        ticket = self._open.get(token)
-        if ticket is None or ticket.node.lower() != node.lower():
-            return None
-        return self._open.pop(token)
-
-
 class FrameReceiver(asyncio.Protocol):
     """Receiving end of a frame connection: reads the ticket, then frames.
 
@@ -299,10 +211,10 @@ class FrameReceiver(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ticket: ConnectionTicket | None = None
         self._unread = b""
-        """The beginning of a ticket, or bytes that came before ``connection_made``."""
+        """The beginning of a ticket, or bytes that arrived before ``connection_made``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``; may come after the first data where TLS was negotiated."""
+        """See ``asyncio.Protocol``; after a TLS negotiation, the first data may arrive earlier."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if self._unread:
@@ -317,7 +229,7 @@ class FrameReceiver(asyncio.Protocol):
             self._ticket.feed(data)
 
     def _redeem(self) -> None:
-        """Find the ticket once it is complete, and pass the bytes after it on."""
+        """Look up the ticket once it is complete, and process the bytes after the ticket."""
         transport, unread = self._transport, self._unread
         if transport is None or transport.is_closing() or len(unread) < TICKET_BYTES:
             return

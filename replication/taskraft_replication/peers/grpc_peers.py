@@ -27,14 +27,16 @@ from taskraft_replication.peers.snapshot_stream import SnapshotTransfer, header_
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 NO_USE_PAUSE_SECONDS: Final = 2.0
-"""Pause before another snapshot is offered to a member that could not use the last one. Creating a
-snapshot costs a flush, and sending it costs its size."""
+"""Pause before this member sends another snapshot to a peer that could not use the last snapshot,
+in seconds. The pause is long because each snapshot needs a flush and the transfer of the whole
+state."""
 
 KEEPALIVE_MS: Final = 2000
-"""A connection without an answer for this long is closed: a partitioned network sends no reset."""
+"""Time without an answer after which a connection is closed, in ms, because a partitioned network
+sends no reset."""
 
 CONNECT_MS: Final = 2000
-"""Maximum time to connect: several round trips, on a busy machine."""
+"""Maximum time to connect, in ms; enough for several round trips on a busy machine."""
 
 FRAME_BYTES_LIMIT: Final = ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)
 """Maximum length of a frame."""
@@ -44,7 +46,7 @@ CONNECTION_OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # else gRPC waits for 60 s
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # otherwise gRPC waits for up to 60 s
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
@@ -52,7 +54,7 @@ CONNECTION_OPTIONS: Final = (
 )
 _CHANNEL_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
-    # The link handles the pauses between attempts.
+    # The link controls the pauses between attempts.
     ("grpc.initial_reconnect_backoff_ms", 20),
     # Despite its name, this option is the timeout of one connection attempt, including TLS.
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
@@ -113,7 +115,7 @@ class GrpcPeers:
             if link is not None:
                 _log.info("sending the snapshot of entry %d to member %d", meta.index, message.to)
                 header = header_of(message, meta, self.membership)
-                await SnapshotTransfer(link.channel, header, content).run()
+                await SnapshotTransfer(lambda: link.channel, header, content).run()
                 _log.info("member %d has received the snapshot of entry %d", meta.index, message.to)
                 ok = True
         except (
@@ -121,7 +123,7 @@ class GrpcPeers:
             aio.UsageError,
             asyncio.InvalidStateError,
             SnapshotBroken,
-            OSError,  # reading it here failed, or the peer took nothing for too long
+            OSError,  # reading the snapshot failed, or the peer accepted no data for too long
         ) as error:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
             if _has_no_use(error):
@@ -149,12 +151,13 @@ class GrpcPeers:
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``.
 
-        Links to members that are not in it yet stay: the roster may be behind.
+        Links to members that are not in the roster yet are kept, because the roster may be
+        outdated.
         """
         self.roster = roster
         for member in [*self._inbound]:
             if was_removed(roster, member):
-                # A removed member that sends nothing would not learn of its removal otherwise.
+                # Otherwise a removed member that sends nothing would not learn of its removal.
                 self._inbound.pop(member).cancel()
         wanted = {
             member: address
@@ -188,12 +191,12 @@ class GrpcPeers:
             tls = None if security is None else security.frame_tls(node)
             return connect(address, ticket, tls, on_change)
 
-        channel = (
-            aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-            if security is None
-            else security.channel(address, node, _CHANNEL_OPTIONS)
-        )
-        link = PeerLink(member, channel, open_connection, self.membership, self)
+        def open_channel() -> aio.Channel:
+            if security is None:
+                return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            return security.channel(address, node, _CHANNEL_OPTIONS)
+
+        link = PeerLink(member, open_channel, open_connection, self.membership, self)
         self._links[member] = link
         link.set_leading_term(self._leading_term)
         link.batcher.may_delay = self._chosen is not None and member not in self._chosen
@@ -216,7 +219,8 @@ class GrpcPeers:
     def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
         """Record the task that serves the stream of a peer; it replaces an earlier stream.
 
-        An earlier stream may have broken without notice. Its unfinished frame is given up.
+        The earlier stream may be broken although this member has not noticed. Its unfinished frame
+        is dropped.
         """
         assert task is not None
         earlier = self._inbound.get(member)
@@ -225,7 +229,7 @@ class GrpcPeers:
         self._inbound[member] = task
 
     def is_replaced(self, member: MemberId, task: asyncio.Task[object] | None) -> bool:
-        """Tell whether another task serves the member now."""
+        """Return whether another task serves the member now."""
         return self._inbound.get(member, task) is not task
 
     def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
@@ -261,7 +265,7 @@ class GrpcPeers:
 
 
 def _has_no_use(error: Exception) -> bool:
-    """Return whether the receiver cannot use the snapshot, which a retry would not change."""
+    """Return whether the receiver cannot use the snapshot, so that a retry is useless."""
     if not isinstance(error, aio.AioRpcError):
         return False
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

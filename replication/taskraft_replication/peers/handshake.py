@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -17,7 +18,7 @@ from taskraft_replication.peers.contract import Membership
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 PROTOCOL_VERSION: Final = 2
-"""Highest version of the protocol between members that this release speaks.
+"""Highest version of the peer protocol that this release speaks.
 
 Version 2 sends frames as pieces with checksums.
 """
@@ -28,14 +29,14 @@ EXPELLED_KEY: Final = "taskraft-expelled"
 
 
 class Expulsion(Enum):
-    """Why a member is refused permanently; the value is sent in the metadata ``EXPELLED_KEY``."""
+    """Reason of a permanent refusal; its value is sent in the metadata ``EXPELLED_KEY``."""
 
     REMOVED = "removed"
     DIRECTORY = "directory"
 
 
 class PeerExpelled(PeerRefused):
-    """A peer is refused permanently, and is told so."""
+    """A peer is refused permanently; the reason is sent to the peer."""
 
     def __init__(self, expulsion: Expulsion, text: str) -> None:
         super().__init__(text)
@@ -54,6 +55,7 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
         incarnation=own.incarnation,
         directory_id=own.directory_id,
         peer_address=own.peer_address,
+        founders=own.founders,
     )
 
 
@@ -78,7 +80,7 @@ def common_version(hello: pb.Hello) -> int:
         PeerRefused: they have no version in common.
     """
     highest = hello.protocol_version
-    lowest = hello.lowest_protocol_version or highest  # version 1 did not name a lowest one
+    lowest = hello.lowest_protocol_version or highest  # version 1 did not send a lowest version
     common = min(highest, PROTOCOL_VERSION)
     if common < max(lowest, LOWEST_PROTOCOL_VERSION):
         raise PeerRefused(
@@ -94,7 +96,7 @@ def check_version(member: MemberId, answer: pb.ExchangeResponse) -> None:
     """Check the protocol version that a peer has chosen.
 
     Raises:
-        PeerRefused: this member does not speak it.
+        PeerRefused: this member does not speak the version.
     """
     if not LOWEST_PROTOCOL_VERSION <= answer.protocol_version <= PROTOCOL_VERSION:
         raise PeerRefused(
@@ -110,7 +112,7 @@ def _versions(lowest: int, highest: int) -> str:
 def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None:
     """Check that a peer is a current member with the data directory known for it.
 
-    A member id above the highest known one passes: this member may be behind.
+    A member id above the highest known id passes, because this member may be behind.
 
     Raises:
         PeerExpelled: the member was removed, or has another data directory.
@@ -129,6 +131,33 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
             f"with {known.directory_id}: the directory was wiped or replaced, so acknowledged "
             f"data is lost; remove the member, then let it join again",
         )
+
+
+def check_founders(hello: pb.Hello, own: Membership, roster: Roster) -> None:
+    """Check that a peer that founds a group founds the group of this member.
+
+    Founders with different lists could elect two leaders, because a majority of one list need not
+    overlap a majority of the other.
+
+    Raises:
+        PeerRefused: the peer founds another group.
+    """
+    founders = tuple(hello.founders)
+    if own.founders:
+        is_this_group = founders in ((), own.founders)
+    else:
+        # A member that has just joined knows no other member yet.
+        is_this_group = not roster.members or max(founders, default=0) <= roster.last_member
+    if not is_this_group:
+        members = own.founders or tuple(info.member for info in roster.members)
+        raise PeerRefused(
+            f"member {hello.sender} founds a group of members {_listed(founders)}, but this group "
+            f"has members {_listed(members)}; correct its list of founders, or let its node join"
+        )
+
+
+def _listed(members: Sequence[int]) -> str:
+    return ", ".join(map(str, members))
 
 
 def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
@@ -152,8 +181,8 @@ class PeerIncarnations:
         """Check the introduction of a peer and record its incarnation.
 
         Raises:
-            PeerRefused: no common protocol version, wrong cluster or receiver, or an outdated
-                incarnation.
+            PeerRefused: no common protocol version, wrong cluster or receiver, other founders, or
+                an outdated incarnation.
             PeerExpelled: the member was removed, or has another data directory.
         """
         common_version(hello)
@@ -163,6 +192,7 @@ class PeerIncarnations:
             raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
         if hello.sender < 1 or hello.sender == own.member_id:
             raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
+        check_founders(hello, own, roster)
         check_directory(MemberId(hello.sender), hello.directory_id, roster)
         key = (hello.group_id, hello.sender)
         current = self._current.get(key, 0)

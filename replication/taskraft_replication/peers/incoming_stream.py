@@ -1,4 +1,4 @@
-"""Pass the frames of one peer to the group that they are for."""
+"""Deliver the frames of one peer to their Raft group."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class IncomingStream:
         """See ``FrameListener``.
 
         Raises:
-            PeerRefused: the peer was removed, or a later incarnation of it has connected.
-            MessageMalformed: the frame is not one, or is on the wrong stream.
+            PeerRefused: the peer was removed, or its later incarnation has connected.
+            MessageMalformed: the frame is malformed, or belongs to another stream.
         """
         hello = self._hello
         receiver = self._receiver()
@@ -57,7 +57,7 @@ class IncomingStream:
         self._receiver().follower_alive(MemberId(self._hello.sender), term)
 
     def _receiver(self) -> Receiver:
-        """Return the member that the stream is for, if the peer may still talk to it."""
+        """Return the receiving member, if the peer may still send to it."""
         hello = self._hello
         if not self._incarnations.is_current(hello):
             raise PeerRefused(f"a later life of member {hello.sender} speaks now")

@@ -1,7 +1,7 @@
 """Maintain one ordered stream of messages to one peer.
 
 Raft tolerates the loss of any message, so nothing is resent here. A message that cannot be sent is
-dropped and reported, and the core then sends what the peer needs.
+dropped and reported, and the core then sends the messages that the peer needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import grpc
 from grpc import aio
 
-from taskraft_replication.background import run_beside
+from taskraft_replication.background import Background, run_beside
 from taskraft_replication.core.types import MemberId, Message, Term
 from taskraft_replication.errors import DirectoryRefused, PeerRefused
 from taskraft_replication.peers.codec import encode_frame
@@ -32,12 +32,18 @@ BACK_OFF_MAX_MS: Final = 1000
 """Maximum pause between connection attempts. A peer that reconnects to this member ends the pause.
 """
 
+CLOSE_GRACE_SECONDS: Final = 5.0
+"""Maximum time that calls on a replaced channel have to fail on their own: the channel has no
+connection, but a snapshot transfer may be trying to use it."""
+
 LAST_WORD_SECONDS: Final = 1.0
-"""Maximum time that a peer has to report why it closed a frame connection."""
+"""Maximum time to wait for a peer to report why it closed a frame connection."""
 
 _log = logging.getLogger(__name__)
 
 ExchangeCall: TypeAlias = aio.StreamStreamCall[pb.ExchangeRequest, pb.ExchangeResponse]
+OpenChannel: TypeAlias = Callable[[], aio.Channel]
+"""Creates a gRPC channel to the peer, which connects when it is used."""
 ConnectFrames: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[FrameSender]]
 """Opens the frame connection to the peer; see ``frame_connection.connect``."""
 
@@ -68,13 +74,16 @@ class PeerLink:
     def __init__(
         self,
         member: MemberId,
-        channel: aio.Channel,
+        open_channel: OpenChannel,
         connect: ConnectFrames,
         own: Membership,
         events: LinkEvents,
     ) -> None:
         self.member = member
-        self.channel = channel
+        self._open_channel = open_channel
+        self.channel = open_channel()
+        """The current channel. An attempt to connect may replace it."""
+        self._replaced = Background()
         self._connect = connect
         self._frames: FrameSender | None = None
         self._leading_term = Term(0)
@@ -102,7 +111,7 @@ class PeerLink:
         self.batcher.flush_soon()
 
     def set_leading_term(self, term: Term) -> None:
-        """Note in which term this member leads; with 0, it does not lead, and drops its appends."""
+        """Set the term in which this member leads; 0 (not the leader) drops queued appends."""
         self._leading_term = term
         if not term:
             self.batcher.drop_bulk()
@@ -112,7 +121,7 @@ class PeerLink:
                 self._frames.drop_frame()
 
     def send_alive(self, term: Term) -> None:
-        """Tell the peer, the leader of ``term``, that its bytes arrive."""
+        """Send an activity report to the peer, the leader of ``term``."""
         if self._frames is not None:
             self._frames.write_alive(term)
 
@@ -123,7 +132,7 @@ class PeerLink:
         return Room.SMALL if frames.is_within_frame else Room.ANYTHING
 
     def _flush(self) -> None:
-        """Send the queued frames, as far as the connection takes them."""
+        """Send queued frames while the connection accepts them."""
         is_going_on = True
         while is_going_on:
             for frame in self.batcher.frames(self._room):
@@ -132,7 +141,7 @@ class PeerLink:
             is_going_on = self._frames is not None and self._frames.continue_frame()
 
     def reset_backoff(self) -> None:
-        """Retry the connection now: the peer has contacted this member."""
+        """Retry the connection now, because the peer has contacted this member."""
         if self._is_paused:
             self._pause_ms = BACK_OFF_MIN_MS
             self._wake.set()
@@ -142,7 +151,8 @@ class PeerLink:
         # grpc.aio reports a cancellation as the status of a call that has ended on its own.
         self._is_closed = True
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._replaced.cancel()
+        await asyncio.gather(self._task, self._replaced.ended(), return_exceptions=True)
         await self.channel.close()
 
     async def _run(self) -> None:
@@ -165,6 +175,18 @@ class PeerLink:
             self.batcher.clear()
             self._events.unreachable(self.member)
             await self._pause()
+            self._replace_channel()
+
+    def _replace_channel(self) -> None:
+        """Replace a channel without a connection, so that the next attempt resolves the name.
+
+        A gRPC channel resolves a name at most every 30 s by default, and pauses for up to 120 s
+        after a failed resolution. A peer that restarted with a new address could not be reached for
+        that long.
+        """
+        if self.channel.get_state() is not grpc.ChannelConnectivity.READY:
+            self._replaced.start(self.channel.close(CLOSE_GRACE_SECONDS))
+            self.channel = self._open_channel()
 
     async def _run_stream(self) -> None:
         """Introduce this member and send messages until the stream breaks."""
@@ -177,8 +199,8 @@ class PeerLink:
                 return
             self._events.answered(self.member, answer)
             self._pause_ms = BACK_OFF_MIN_MS
-            # Notice a broken stream at once, even without messages to send. Otherwise the next
-            # message, perhaps a vote request, would be lost.
+            # Detect a broken stream at once, even without messages to send. Otherwise the next
+            # message, possibly a vote request, would be lost.
             call.add_done_callback(lambda _: self._wake.set())
             self._frames = await self._connect(answer.connection_ticket, self._wake.set)
             self._frames.leading_term = self._leading_term
@@ -215,7 +237,7 @@ class PeerLink:
                     self._events.refused(expelled)
 
     async def _pause(self) -> None:
-        """Wait before the next attempt, with growing delay, or until ``reset_backoff``."""
+        """Wait before the next attempt, with increasing delay, or until ``reset_backoff``."""
         self._is_paused = True
         self._wake.clear()
         try:

@@ -13,34 +13,41 @@ from weakref import WeakSet
 
 from taskraft_replication.background import Background
 from taskraft_replication.errors import PeerRefused
-from taskraft_replication.new_connections import NewConnections
+from taskraft_replication.new_connections import (
+    ACCEPTS_PER_TURN,
+    NewConnections,
+    lengthen_backlog,
+)
 from taskraft_replication.peers.byte_forwarder import ByteForwarder
+from taskraft_replication.peers.connection_tickets import ConnectionTickets
 from taskraft_replication.peers.frame_connection import (
     BEGIN_SECONDS,
     ENCRYPTED,
     MAGIC,
     PLAIN,
     READY,
-    ConnectionTickets,
     FrameReceiver,
 )
 from taskraft_replication.peers.security import PeerSecurity
 
 _OPENING_BYTES: Final = len(MAGIC) + 1
 NEW_CONNECTIONS_MAX: Final = 64
-"""Maximum number of connections without credentials; several times what a large group needs."""
+"""Maximum number of connections without a ticket or call; several times the number that a large
+group needs."""
 NEW_SECONDS_MAX: Final = 10.0
 """Maximum time until a connection must show its ticket or make a call: several round trips."""
 WARNING_SECONDS: Final = 10.0
 """Minimum time between two warnings about new connections."""
 CONNECTIONS_MAX: Final = 1024
-"""Default of the maximum number of connections; each takes up to three descriptors."""
+"""Default of the maximum number of connections; each connection takes up to three file
+descriptors."""
 
 _log = logging.getLogger(__name__)
 
 
 ENDING_TURNS: Final = 4
-"""Turns of the event loop after which a connection that was just accepted is certain to be closed.
+"""Number of event loop iterations after which a connection that was just accepted is closed for
+certain.
 """
 
 
@@ -48,12 +55,12 @@ class PeerPort:
     """The port on which peers connect.
 
     A connection is new until it has shown a valid ticket, or until gRPC has received a call on it.
-    With certificates, only nodes get that far.
+    With certificates, only nodes can do either.
 
     Args:
         tickets: valid tickets of frame connections.
         security: certificates of the nodes; None: frame connections are not encrypted.
-        connections_max: maximum number of connections; further ones are closed.
+        connections_max: maximum number of connections; further connections are closed.
     """
 
     def __init__(
@@ -67,15 +74,16 @@ class PeerPort:
         self._connections_max = connections_max
         self.new_connections = NewConnections(NEW_CONNECTIONS_MAX, NEW_SECONDS_MAX)
         self._without_call: dict[int, asyncio.Transport] = {}
-        """Forwarded connections without a call so far, by the local port of their inner end."""
+        """Forwarded connections without a call so far, by the local port of their connection to
+        gRPC."""
         self._server: asyncio.Server | None = None
         self._grpc_port = 0
         self._open: set[asyncio.Transport] = set()
         self._connections: WeakSet[asyncio.Transport] = WeakSet()
-        """All connections that ``end`` must close: also those to gRPC."""
+        """All connections that ``end`` must close, including the connections to gRPC."""
         self._background = Background()
         self._warn_from = 0.0
-        """The next warning may come at this time of the event loop."""
+        """Event loop time of the earliest next warning."""
         self._ended = False
 
     async def start(self, address: str, grpc_port: int) -> int:
@@ -90,10 +98,14 @@ class PeerPort:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: _NewConnection(self), host.strip("[]"), int(port)
+                lambda: _NewConnection(self),
+                host.strip("[]"),
+                int(port),
+                backlog=ACCEPTS_PER_TURN,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+        lengthen_backlog(self._server)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -104,8 +116,9 @@ class PeerPort:
         loop = asyncio.get_running_loop()
         for listener in self._server.sockets:
             loop.remove_reader(listener)
-        # A connection accepted in this turn is set up in the next one, and must not find its server
-        # closed: it would fail there and stay open (CPython gh-109564, before 3.13).
+        # A connection that is accepted in this iteration of the event loop is set up in the next
+        # iteration. If the server is closed by then, the setup fails and the connection stays open
+        # (CPython gh-109564, before 3.13).
         loop.call_soon(self._server.close)
         self._server = None
 
@@ -131,21 +144,21 @@ class PeerPort:
         self.new_connections.add(transport)
 
     def ended(self, transport: asyncio.Transport) -> None:
-        """Note that a connection is closed."""
+        """Record that a connection is closed."""
         self._open.discard(transport)
         self.new_connections.remove(transport)
 
     def call_arrived(self, caller: str) -> None:
-        """Note that gRPC has received a call from ``caller``, the address that gRPC sees.
+        """Record that gRPC has received a call from the address ``caller``.
 
-        With certificates, the caller is a node: gRPC has checked its certificate.
+        With certificates, the caller is a node, because gRPC has checked its certificate.
         """
         transport = self._without_call.pop(int(caller.rpartition(":")[2]), None)
         if transport is not None:
             self.new_connections.remove(transport)
 
     def serve_plain(self, transport: asyncio.Transport, opening: bytes) -> None:
-        """Use a plain connection for frames; ``opening`` follows its first bytes."""
+        """Use a plain connection for frames; ``opening`` has the bytes that follow its header."""
         if self._security is not None:
             # With certificates, tickets are issued to authenticated nodes only and must not travel
             # unencrypted.
@@ -225,7 +238,7 @@ class PeerPort:
             transport.resume_reading()
 
     def _warn(self, text: str) -> None:
-        """Log a warning, unless there was one shortly before: strangers can cause any number."""
+        """Log a warning, at a limited rate because unknown callers can cause warnings."""
         now = asyncio.get_running_loop().time()
         if now >= self._warn_from:
             self._warn_from = now + WARNING_SECONDS

@@ -1,14 +1,13 @@
-"""Cut frames into pieces with checksums, and join the pieces again.
+"""Split frames into pieces with checksums, and join the pieces again.
 
 A piece is a header and up to ``PIECE_BYTES`` of one frame. The header has a separate checksum, so
-that the receiver detects a damaged length before it waits for the bytes. The checksum of the
-header is seeded with the number of the piece on its connection: a piece that is lost, repeated or
-out of place is damage too.
+that the receiver detects a damaged length before it waits for the bytes. The checksum of the header
+is seeded with the number of the piece on its connection. A lost, repeated or reordered piece
+therefore fails the checksum too.
 
-A long frame takes several pieces. Frames of one piece may be sent between them, so that they
-overtake the long frame. The
-header names the term in which the sender leads. A follower can then count the bytes of a frame
-that has not arrived completely as a sign of life of its leader.
+A long frame takes several pieces. A short frame, which is one piece, may be sent between two of
+them and so overtake the long frame. The header contains the term in which the sender leads. A
+follower therefore counts each piece of a long frame as activity of its leader.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from taskraft_replication.core.types import Term
 from taskraft_replication.errors import ReplicationError
 
 PIECE_BYTES: Final = 64 << 10
-"""Maximum bytes of a frame in one piece: half a second at 1 Mbit/s, 11 ms at 46 Mbit/s."""
+"""Maximum bytes of a frame in one piece; sending takes half a second at 1 Mbit/s and 11 ms at 46
+Mbit/s."""
 
-_HEAD: Final = Struct(">BIIQI")  # kind, bytes in the piece, bytes of the frame, term, crc
+_HEAD: Final = Struct(">BIIQI")  # kind, bytes in the piece, bytes of the frame, term, checksum
 _HEAD_CRC: Final = Struct(">I")
 HEAD_BYTES: Final = _HEAD.size + _HEAD_CRC.size
 _COUNT_MASK: Final = (1 << 32) - 1
@@ -41,15 +41,15 @@ class PieceKind(IntEnum):
     """The content of a piece."""
 
     WHOLE = 1
-    """A frame."""
+    """A complete frame."""
     FIRST = 2
     """The beginning of a frame."""
     NEXT = 3
-    """The continuation of the frame that began last."""
+    """A further part of the current frame."""
     DROP = 4
-    """The rest of the frame that began last is not sent."""
+    """The rest of the current frame will not be sent."""
     ALIVE = 5
-    """The sender follows the receiver in the term, and receives its bytes."""
+    """Sign of life: the sender follows the receiver in the term, and receives its bytes."""
 
 
 class FrameListener(Protocol):
@@ -59,13 +59,13 @@ class FrameListener(Protocol):
     """
 
     def frame_arrived(self, frame: bytes) -> None:
-        """Process a frame."""
+        """Process a complete frame."""
 
     def bytes_arrived(self, term: Term) -> None:
         """Handle the arrival of bytes of an unfinished frame from the leader of ``term``."""
 
     def alive_arrived(self, term: Term) -> None:
-        """Process a sign of life of a follower in ``term``."""
+        """Process an activity report of a follower in ``term``."""
 
 
 class PieceWriter:
@@ -75,9 +75,9 @@ class PieceWriter:
 
     def __init__(self) -> None:
         self._count = 0
-        """Number of pieces so far."""
+        """Number of pieces that were sent."""
         self._left: deque[bytes] = deque()
-        """Parts of the long frame that are still to be sent."""
+        """Parts of the long frame that were not sent yet."""
         self._offset = 0
         """Bytes of the first part that were sent."""
         self._frame_bytes = 0
@@ -121,13 +121,13 @@ class PieceWriter:
         return self._encode(kind, term, b"".join(content), self._frame_bytes)
 
     def drop(self) -> bytes:
-        """Drop the rest of the long frame; return the piece that announces this."""
+        """Drop the rest of the long frame; return the piece that reports the drop."""
         assert self._left
         self._left.clear()
         return self._encode(PieceKind.DROP, Term(0))
 
     def alive(self, term: Term) -> bytes:
-        """Return a sign of life of a follower in ``term``."""
+        """Return an activity report of a follower in ``term``."""
         return self._encode(PieceKind.ALIVE, term)
 
     def _encode(
@@ -150,22 +150,22 @@ class _Head(NamedTuple):
 
 
 class HalfReceived:
-    """The long frames of all connections that have begun to arrive, limited in total.
+    """Limits the total length of the unfinished long frames of all connections.
 
     Args:
-        bytes_max: maximum length of these frames together.
+        bytes_max: maximum total length.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.bytes = 0
-        """Length of the frames together, as announced."""
+        """Total length of the unfinished frames, from their headers."""
 
     def begin(self, frame_bytes: int) -> None:
-        """Count a frame that begins.
+        """Add a frame whose first piece has arrived.
 
         Raises:
-            FrameInvalid: there is no room for it now.
+            FrameInvalid: the total length would exceed the maximum.
         """
         if self.bytes + frame_bytes > self._bytes_max:
             raise FrameInvalid(
@@ -175,14 +175,14 @@ class HalfReceived:
         self.bytes += frame_bytes
 
     def end(self, frame_bytes: int) -> None:
-        """Count a frame no more, which is complete or given up."""
+        """Remove a frame that is complete or was given up."""
         self.bytes -= frame_bytes
 
 
 class PieceReader:
-    """Checks the received pieces of one connection and joins them to frames.
+    """Checks the received pieces of one connection and joins the pieces to frames.
 
-    Holds less than one piece, and one unfinished frame.
+    Buffers at most one incomplete piece and one unfinished frame.
 
     Args:
         listener: receives each frame.
@@ -209,7 +209,7 @@ class PieceReader:
         self._frame_bytes_max = frame_bytes_max
         self._half_received = half_received
         self._count = 0
-        """Complete pieces so far."""
+        """Number of complete pieces that were received."""
         self._unread = bytearray()
         self._head: _Head | None = None
         """Header of the piece that is arriving."""
@@ -218,7 +218,7 @@ class PieceReader:
         self._frame = bytearray()
         """The beginning of the long frame whose pieces are arriving."""
         self._frame_bytes = 0
-        """Length of that frame; 0 between long frames."""
+        """Length of the unfinished long frame; 0 between long frames."""
 
     @property
     def held_bytes(self) -> int:
@@ -229,7 +229,7 @@ class PieceReader:
         """Process the next received bytes.
 
         Raises:
-            FrameInvalid: the bytes are damaged, or no member can have sent them.
+            FrameInvalid: the bytes are damaged or invalid.
             Exception: any exception of the listener.
         """
         unread = self._unread

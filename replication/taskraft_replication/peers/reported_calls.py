@@ -1,4 +1,4 @@
-"""Report the callers of gRPC handlers that other packages provide."""
+"""Wrap gRPC handlers of other packages, so that each call is reported."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BUILDERS: Final = {
 
 
 class ReportedCalls(grpc.GenericRpcHandler):
-    """Handlers whose calls are reported as soon as they arrive.
+    """gRPC handlers that report each call on arrival.
 
     Args:
-        handlers: the handlers, all of them coroutine functions.
+        handlers: the handlers; all must be coroutine functions.
         arrived: called with the address of each caller.
     """
 

@@ -1,9 +1,9 @@
 """Authenticate nodes by certificates that name the cluster and the node.
 
 The certificate of node N of cluster C has the DNS names ``N.C.taskraft`` and ``C.taskraft``. The
-names need not resolve, so a node can move to another address. The connecting node checks the name
-of the node that it wants. The receiving node takes the sender's name from the certificate and
-ignores other claims.
+names need not resolve, so a node can move to another address. The connecting node checks that the
+certificate has the name of the expected node. The receiving node takes the sender's name from the
+certificate and ignores other claims.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PeerSecurity:
         )
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the TLS context for incoming frame connections, which need a certificate."""
+        """Return the TLS context for incoming frame connections; clients need a certificate."""
         return self.current.server_context()
 
     def frame_tls(self, node: str) -> FrameTls:
@@ -98,7 +98,7 @@ class PeerSecurity:
         return self._node_named([name.decode(errors="replace") for name in shown.get(_NAMES, ())])
 
     def node_behind(self, transport: asyncio.Transport) -> str:
-        """Return the name of the node that opened a TLS connection of the event loop.
+        """Return the name of the node at the other end of a TLS connection.
 
         Raises:
             PeerRefused: as for ``node_of``.
@@ -108,7 +108,7 @@ class PeerSecurity:
         return self._node_named([name for kind, name in names if kind == "DNS"])
 
     def _node_named(self, names: Sequence[str]) -> str:
-        """Return the one node of this cluster among the names of a certificate."""
+        """Return the node of this cluster that a certificate names; it must name exactly one."""
         end = "." + cluster_name(self._cluster_id).lower()
         nodes = [name[: -len(end)] for name in names if name.lower().endswith(end)]
         if len(nodes) != 1 or not nodes[0] or "*" in nodes[0]:

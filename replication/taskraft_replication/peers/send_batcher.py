@@ -40,7 +40,7 @@ class SendBatcher:
     """The send queue of one peer, with the decision when to flush it.
 
     Args:
-        flush: takes the frames and sends them.
+        flush: sends the frames.
         schedule: schedules a delayed flush.
     """
 
@@ -61,9 +61,9 @@ class SendBatcher:
         return len(self._queue)
 
     def put(self, message: Message) -> bool:
-        """Queue a message; return whether it fits.
+        """Queue a message; return whether the queue had capacity.
 
-        Call ``flush_soon`` after the last one.
+        Call ``flush_soon`` after the last message.
         """
         return self._queue.put(message, may_delay=self.may_delay)
 

@@ -1,7 +1,8 @@
 """Stream the content of a snapshot from one member to another.
 
 The sender reads on a worker thread and limits its rate, so that other work continues. A broken
-transfer is continued at the receiver's offset, a limited number of times unless it made progress.
+transfer is continued at the receiver's offset. The number of consecutive attempts without progress
+is limited.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import google_crc32c
@@ -45,7 +46,8 @@ STALL_SECONDS_MAX: Final = 30
 """Maximum time for the peer to accept one piece; the attempt ends after that."""
 
 ATTEMPTS_MAX: Final = 20
-"""Maximum consecutive attempts without progress, half a minute or more; then the core starts again.
+"""Maximum consecutive attempts without progress, half a minute or more; after that, the Raft core
+starts a new transfer.
 """
 
 PAUSE_SECONDS: Final = 0.1
@@ -57,7 +59,8 @@ _PASSING: Final = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.DATA_LOSS,
-        # grpc.aio reports this for a piece that is written just when the peer has ended the call.
+        # grpc.aio raises this error for a piece that is written when the peer has just ended the
+        # call.
         grpc.StatusCode.INTERNAL,
     }
 )
@@ -79,10 +82,10 @@ def header_of(message: Message, meta: SnapshotMeta, own: Membership) -> pb.Snaps
 
 
 def announced_by(header: pb.SnapshotHeader) -> Message:
-    """Return the core's message for a transfer.
+    """Return the snapshot message of the core that a transfer announces.
 
     Raises:
-        MessageMalformed: no member can have sent this header.
+        MessageMalformed: the header is not valid.
     """
     return Message(
         MessageKind.SNAPSHOT,
@@ -94,11 +97,18 @@ def announced_by(header: pb.SnapshotHeader) -> Message:
 
 
 class SnapshotTransfer:
-    """The transfer of one snapshot to one member, over any number of attempts."""
+    """The transfer of one snapshot to one member, over any number of attempts.
+
+    Args:
+        channel: returns the channel to the member for the next attempt.
+        header: the first message of each attempt.
+        content: the snapshot.
+        rate: maximum number of bytes per second.
+    """
 
     def __init__(
         self,
-        channel: aio.Channel,
+        channel: Callable[[], aio.Channel],
         header: pb.SnapshotHeader,
         content: SnapshotReader,
         rate: int = RATE_BYTES_PER_SECOND,
@@ -135,7 +145,7 @@ class SnapshotTransfer:
 
     async def _attempt(self) -> None:
         """Send the missing content, and wait until the peer has taken the state."""
-        call = PeerServiceStub(self._channel).SendSnapshot(timeout=ATTEMPT_SECONDS_MAX)
+        call = PeerServiceStub(self._channel()).SendSnapshot(timeout=ATTEMPT_SECONDS_MAX)
         try:
             await call.write(pb.SendSnapshotRequest(header=self._header))
             answer = await call.read()

@@ -1,9 +1,9 @@
 """Serve the incoming streams of all groups of a process.
 
 There is one ordered stream per direction, peer and group. A stream starts with a handshake over
-gRPC. A sender of another cluster, without a common protocol version or of an earlier incarnation is
-refused with the reason. The messages then arrive on a frame connection: see
-``taskraft_replication.peers.frame_connection``.
+gRPC. The receiver refuses a sender of another cluster, of an earlier incarnation, or without a
+common protocol version, and reports the reason. The messages are then sent on a frame connection:
+see ``taskraft_replication.peers.frame_connection``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from taskraft_replication.errors import (
     SnapshotUnusable,
 )
 from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.peers.connection_tickets import ConnectionTickets
 from taskraft_replication.peers.contract import Membership, Receiver
-from taskraft_replication.peers.frame_connection import BEGIN_SECONDS, ConnectionTickets
+from taskraft_replication.peers.frame_connection import BEGIN_SECONDS
 from taskraft_replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
 from taskraft_replication.peers.handshake import (
     EXPELLED_KEY,
@@ -49,20 +50,23 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
 
 _STOP_SECONDS: Final = 0.2
 _IDLE_MS: Final = 300_000
-"""Maximum time of a connection without a call."""
+"""Maximum idle time of a connection without a call."""
 _METADATA_BYTES_MAX: Final = 8 << 10
-_STREAMS_PER_CONNECTION_MAX: Final = 10_000
-"""Maximum number of concurrent calls on a connection: a follower forwards many on one."""
+CALLS_MAX: Final = 32_000
+"""Default of the maximum number of concurrent calls of a peer; a follower forwards all its calls on
+one connection."""
+_BURST_PEERS: Final = 4
+"""Number of peers that may send the maximum number of calls in one burst."""
 _SERVER_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
     ("grpc.server_handshake_timeout_ms", int(1000 * BEGIN_SECONDS)),
     ("grpc.max_connection_idle_ms", _IDLE_MS),
     ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
-    ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION_MAX),
+    ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
 )
 HALF_RECEIVED_BYTES_MAX: Final = 2 * FRAME_BYTES_LIMIT
-"""Maximum length of all unfinished frames: only the leader sends long ones, and another member may
-have been leader before."""
+"""Maximum total length of all unfinished frames. Only leaders send long frames, and at most the
+frames of the current and the previous leader are unfinished at the same time."""
 _BEHIND: Final = "127.0.0.1:0"
 """Loopback address of the gRPC server behind the peer port."""
 
@@ -79,6 +83,8 @@ class GrpcTransport(PeerServiceServicer):
         security: certificates of the nodes; None: callers are not authenticated.
         beside: further gRPC handlers on this port, for nodes only; coroutine functions.
         connections_max: maximum number of connections to the port.
+        calls_max: maximum number of concurrent calls on a connection; further calls wait at the
+            sender.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class GrpcTransport(PeerServiceServicer):
         security: PeerSecurity | None = None,
         beside: Sequence[grpc.GenericRpcHandler] = (),
         connections_max: int = CONNECTIONS_MAX,
+        calls_max: int = CALLS_MAX,
     ) -> None:
         self._security = security
         self._beside = beside
@@ -94,6 +101,14 @@ class GrpcTransport(PeerServiceServicer):
         self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT, HALF_RECEIVED_BYTES_MAX)
         self._port = PeerPort(self._tickets, security, connections_max)
         self._server: aio.Server | None = None
+        self._options = (
+            *_SERVER_OPTIONS,
+            ("grpc.max_concurrent_streams", calls_max),
+            # By default, gRPC cancels some calls of a burst once 1 000 calls wait for the event
+            # loop.
+            ("grpc.server.max_pending_requests", _BURST_PEERS * calls_max),
+            ("grpc.server.max_pending_requests_hard_limit", _BURST_PEERS * calls_max),
+        )
 
     async def start(self, address: str) -> int:
         """Listen; return the port.
@@ -103,7 +118,7 @@ class GrpcTransport(PeerServiceServicer):
         Raises:
             OSError: the address cannot be used.
         """
-        server = aio.server(options=_SERVER_OPTIONS)
+        server = aio.server(options=self._options)
         add_PeerServiceServicer_to_server(self, server)
         arrived = self._port.call_arrived
         server.add_generic_rpc_handlers([ReportedCalls(each, arrived) for each in self._beside])
@@ -166,7 +181,8 @@ class GrpcTransport(PeerServiceServicer):
                     ((EXPELLED_KEY, Expulsion.REMOVED.value),),
                 )
             if self._is_replaced(hello):
-                # The sender may live: grpc.aio would take a cancellation for its own.
+                # The sender may still be connected. Do not cancel: grpc.aio would treat the
+                # cancellation as its own.
                 await context.abort(
                     grpc.StatusCode.ABORTED, f"member {hello.sender} has opened another stream"
                 )
@@ -209,7 +225,7 @@ class GrpcTransport(PeerServiceServicer):
         except SnapshotBroken as error:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         except OSError as error:
-            # Only the transfer is lost: no state depends on this content yet.
+            # Only the transfer is lost, because no state depends on this content yet.
             _log.error("cannot receive a snapshot: %s", error)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except MessageMalformed as error:
@@ -236,7 +252,7 @@ class GrpcTransport(PeerServiceServicer):
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
 
     def _is_replaced(self, hello: pb.Hello) -> bool:
-        """Tell whether another stream of the same member has replaced the stream of this task."""
+        """Return whether another stream of the same member has replaced the stream of this task."""
         peers = self._groups.get(hello.group_id)
         member = MemberId(hello.sender)
         return peers is not None and peers.is_replaced(member, asyncio.current_task())

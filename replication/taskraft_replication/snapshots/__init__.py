@@ -1,1 +1,1 @@
-"""Bring the state to a member that the log no longer reaches."""
+"""Send the state to followers that need log entries that were deleted."""

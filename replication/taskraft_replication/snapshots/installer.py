@@ -1,4 +1,4 @@
-"""Replace state and log by a snapshot; a crash at any point leaves one or the other."""
+"""Replace state and log by a snapshot; a crash leaves both old or both new."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
 
 
 class InstallListener(Protocol):
-    """Is told of an installed snapshot."""
+    """Is notified of an installed snapshot."""
 
     def installed(self, meta: SnapshotMeta) -> None:
         """Continue from the snapshot."""
 
 
 class SnapshotInstaller:
-    """The steps of an installation; the new state was built beside the old one before.
+    """Installs snapshots whose new state was already built beside the old state.
 
-    1. Record on disk that the installation starts, and of which snapshot.
+    1. Record on disk that the installation of this snapshot starts.
     2. Switch to the new state on disk, atomically.
     3. Reset the log, store the membership, delete the record.
     4. Use the new state in memory; delete the old state and the received content.
 
-    After a crash, the state machine's applied index tells whether step 2 was done. The old state
+    After a crash, the state machine's applied index shows whether step 2 was done. The old state
     serves reads until step 4.
     """
 
@@ -95,7 +95,7 @@ class SnapshotInstaller:
         self._effects.request_pump()
 
     def _remove(self, name: str, staged: StagedState) -> None:
-        """Delete an unused state and its content; then the next snapshot can be received."""
+        """Delete an unused state and its content, so that the next snapshot can be received."""
 
         def work() -> None:
             staged.discard()

@@ -1,4 +1,4 @@
-"""Receive a snapshot from a leader: make it durable, build its state, then pass it to the core."""
+"""Receive a snapshot: make it durable, build its state, and pass it to the Raft core."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Done = Callable[[SnapshotUnusable | None], None]
 class SnapshotReceiver:
     """Passes received snapshots to the core.
 
-    Building a state takes long. Meanwhile this member votes, stores and applies with its old state.
-    Little work is left once the core has accepted the snapshot.
+    Building a state takes long. During this time, the member votes, stores and applies entries with
+    its old state. After the core has accepted the snapshot, little work is left.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class SnapshotReceiver:
     def _build(self, incoming: IncomingSnapshot, index: LogIndex) -> StagedState | SnapshotUnusable:
         """Build a state from the content, beside the state in use.
 
-        Unusable content does not stop the node, because nothing depends on it yet. A broken disk
-        does.
+        Unusable content does not stop the node, because nothing depends on the content yet. A
+        broken disk stops the node.
         """
         try:
             incoming.seal()

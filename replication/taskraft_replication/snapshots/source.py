@@ -24,9 +24,9 @@ class OutgoingSnapshot:
 class SnapshotSource:
     """The outgoing snapshots of a member.
 
-    No snapshot is prepared in advance: the state machine can open a view of its state at any time.
-    Followers that need a snapshot at the same time get the same one. A follower that asks again
-    gets a newer snapshot: it may have refused the first one because that does not name it as a
+    No snapshot is prepared in advance, because the state machine can open a view of its state at
+    any time. Followers that need a snapshot at the same time get the same snapshot. A follower that
+    asks again gets a newer snapshot, because the first snapshot may not contain the follower as a
     member. The log after a snapshot is kept until all receivers have the snapshot.
     """
 
@@ -35,7 +35,8 @@ class SnapshotSource:
         self._storage = storage
         self._effects = effects
         self._outgoing: list[OutgoingSnapshot] = []
-        """Snapshots that are being sent, newest last; each receiver is in exactly one."""
+        """Snapshots that are being sent, newest last; each receiver belongs to exactly one
+        snapshot."""
         self._waiting: list[Message] = []
         """Messages of the core for which a snapshot is being opened."""
 
@@ -48,15 +49,16 @@ class SnapshotSource:
         return Snapshot(self._meta(self._machine.snapshot_index))
 
     def send(self, message: Message) -> None:
-        """Send a snapshot for the core's message, which only announces it.
+        """Send a snapshot that a message of the core announces.
 
-        The snapshot may be newer than the core's message says; the follower's reply tells the core.
+        The snapshot may be newer than the announced snapshot; the follower's reply contains the
+        actual index.
         """
         assert message.snapshot is not None
         to = message.to
         if any(to in each.receivers for each in self._outgoing):
             # An earlier transfer to this follower, from a previous leadership, is still running.
-            # The core is told of its end as the end of this transfer.
+            # Its end is reported to the core as the end of this transfer.
             return
         if not self._waiting and self._outgoing and to not in self._outgoing[-1].served:
             self._send(message, self._outgoing[-1])
@@ -91,7 +93,7 @@ class SnapshotSource:
         self._effects.send_snapshot(message, outgoing.meta, outgoing.content)
 
     def ended(self, member: MemberId) -> None:
-        """Record that the transfer to ``member`` has ended; the last one releases the snapshot."""
+        """Record the end of the transfer to ``member``; the last transfer releases the snapshot."""
         for outgoing in self._outgoing:
             outgoing.receivers.discard(member)
         released = [each for each in self._outgoing if not each.receivers]

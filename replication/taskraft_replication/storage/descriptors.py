@@ -1,7 +1,7 @@
-"""Open files also when the process has no descriptor left, with descriptors kept in reserve.
+"""Keep file descriptors in reserve, so that files can be opened when no descriptor is left.
 
-The ports of a node refuse connections before the descriptors run out. The reserve is the second
-line of defence: a log that cannot open its next segment stops the node.
+The ports of a node refuse connections before the descriptors run out. The reserve is a second
+protection, because a node stops if its log cannot open the next segment.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from threading import Lock
 from typing import Final
 
 RESERVED: Final = 8
-"""Descriptors in reserve: a new log segment, its directory, metadata and a snapshot."""
+"""Number of descriptors in reserve: for a new log segment, its directory, metadata and a
+snapshot."""
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DescriptorReserve:
-    """Descriptors that are held open so that they can be given up for files; for any thread."""
+    """Descriptors that are held open and released when a file needs one; usable on any thread."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -31,7 +32,7 @@ class DescriptorReserve:
         return len(self._spare)
 
     def open(self, path: Path, flags: int, mode: int = 0o640) -> int:
-        """Open a file as ``os.open`` does; give up reserved descriptors if no other is left.
+        """Open a file as ``os.open`` does; release reserved descriptors if no other is left.
 
         Raises:
             OSError: the file cannot be opened, or no descriptor is left, not even in reserve.
@@ -54,7 +55,7 @@ class DescriptorReserve:
             return True
 
     def _fill(self) -> None:
-        """Take descriptors back, as far as there are any."""
+        """Refill the reserve while descriptors are available."""
         if len(self._spare) == self._count:
             return
         with self._lock:

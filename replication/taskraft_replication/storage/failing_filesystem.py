@@ -11,7 +11,7 @@ from taskraft_replication.storage.segment import SUFFIX
 from taskraft_replication.storage.snapshot_inbox import SNAPSHOT_DIRECTORY
 
 _SUBJECTS: Final = {"current": "pointer", "directory": "directory_id"}
-"""Files whose steps have another name than the file."""
+"""Names in ``STEPS`` of files whose own name differs."""
 
 
 def subject_of(name: str) -> str:
@@ -72,7 +72,8 @@ class FailingFileSystem:
         self._fs = fs
         self._failpoints = failpoints
         self._changed: dict[str, str] = {}
-        """Last change in each directory: the next sync of the directory belongs to it."""
+        """Last change in each directory; the next sync of the directory counts as a step of this
+        change."""
         self._prepared: dict[str, FailingFile] = {}
         """Files that were created under a temporary name."""
 

@@ -58,6 +58,10 @@ class FailingMachine:
         """See ``StateMachine``."""
         return self._machine.waits_for_disk(entry)
 
+    def waits_for_members(self) -> bool:
+        """See ``StateMachine``."""
+        return self._machine.waits_for_members()
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """See ``StateMachine``."""
         with self._failpoints.around("state", "apply"):

@@ -47,7 +47,7 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "incoming": ("create", "write", "sync", "remove"),
         "directory": ("make",),
         # The state machine. ``write`` is one batch into its store, ``stage`` builds a received
-        # state beside the old one, ``switch`` replaces the old one.
+        # state beside the old state, and ``switch`` replaces the old state.
         "state": ("apply", "write", "flush", "freeze", "stage", "switch", "adopt", "discard"),
     }
 )
@@ -71,7 +71,7 @@ class FailpointUnknown(ValueError):
 
 
 class Action(Enum):
-    """What happens at a failpoint."""
+    """The fault at a failpoint."""
 
     KILL = "kill"
     """The process ends as by SIGKILL: data in the page cache survives, unwritten data is lost."""
@@ -162,7 +162,7 @@ class Failpoints:
 
     @contextmanager
     def around(self, subject: str, operation: str) -> Iterator[None]:
-        """Cross the failpoint before a step and, if the step succeeds, the one after it."""
+        """Cross the failpoint before a step and, if the step succeeds, the failpoint after it."""
         self.cross(f"{subject}.before_{operation}")
         yield
         self.cross(f"{subject}.after_{operation}")

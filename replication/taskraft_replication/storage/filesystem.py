@@ -17,7 +17,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_out_of_room(error: OSError) -> bool:
-    """Return whether the error means a full disk, not a broken one."""
+    """Return whether the error means that the disk is full."""
     return error.errno in _NO_ROOM
 
 
@@ -50,7 +50,7 @@ class FileSystem(Protocol):
         """Return whether a file or directory of this name exists."""
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory, sorted; without the directory's own."""
+        """Return the sorted names in a directory, relative to the directory."""
 
     def make_directory(self, directory: str) -> None:
         """Create a directory with its parents if it does not exist; durable at once."""
@@ -93,7 +93,7 @@ class DiskFile:
     def write(self, offset: int, data: bytes) -> None:
         """See ``File``.
 
-        A short write is legal, usually on a nearly full disk, and is continued.
+        A short write can happen, usually on a nearly full disk; the rest is then written.
         """
         try:
             written = os.pwrite(self._descriptor, data, offset)
@@ -105,7 +105,7 @@ class DiskFile:
     def sync(self) -> None:
         """See ``File``.
 
-        ``fdatasync`` also writes the size, which reading needs.
+        ``fdatasync`` also writes the file size, which is needed for reading.
         """
         try:
             os.fdatasync(self._descriptor)

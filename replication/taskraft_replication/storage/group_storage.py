@@ -7,7 +7,7 @@ on the event loop after the worker has finished.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskraft_replication.core.types import (
     ConfState,
@@ -19,7 +19,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
-from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.mark import Mark, MarkFile
 from taskraft_replication.storage.membership_history import (
@@ -93,8 +93,8 @@ class GroupStorage:
         if not metadata.is_initialized():
             _found(fs, metadata, config)
         metadata.check_identity(config.identity)
-        # Comes first because it fsyncs the directory. After a crash, names may exist that are not
-        # durable yet, and files must not be deleted below before those names are durable.
+        # ``begin_life`` runs first, because it fsyncs the directory. After a crash, some file names
+        # may not be durable yet. The next step deletes files only once these names are durable.
         incarnation = metadata.begin_life()
         _finish_installation(metadata, applied)
         recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
@@ -117,9 +117,9 @@ class GroupStorage:
                 f"but the log has entries of a later term"
             )
         memberships = MembershipHistory(metadata.memberships())
-        # A membership is stored when its entry is applied, so that entry is committed. The
-        # other members may not report the commit: members that the change removed need not answer
-        # this member's vote requests.
+        # A stored membership proves that its entry is committed, because it is stored when the
+        # entry is applied. The other members may not report the commit: members that the change
+        # removed need not answer this member's vote requests.
         stored_change = memberships.last_index
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         initial = (
@@ -131,7 +131,7 @@ class GroupStorage:
                 f"member {config.identity.member_id} was removed from the group; "
                 f"to come back it must join again, with an empty data directory"
             )
-        view = StoredLog(log, recovered.terms, recent, initial)
+        view = StoredLog(log, recovered.terms, recovered.changes, recent, initial)
         return cls(fs, metadata, log, view, memberships, incarnation)
 
     # On the storage worker.
@@ -145,7 +145,7 @@ class GroupStorage:
         contain.
         """
         if hard_state is not None:
-            # The commit index may cover entries that replace existing ones in this call. If only
+            # The commit index may cover entries that replace existing entries in this call. If only
             # the commit index became durable, the old entries would count as committed.
             before = LogIndex(entries[0].index - 1) if entries else self._log.last_index
             self._save_hard_state(hard_state, min(hard_state.commit, before))
@@ -154,7 +154,7 @@ class GroupStorage:
         return log_bytes
 
     def _save_hard_state(self, hard_state: HardState, commit: LogIndex) -> None:
-        """Save a hard state with a commit index that the durable log supports."""
+        """Save a hard state, with the commit index limited to the durable log."""
         self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
 
     def save_memberships(
@@ -187,7 +187,7 @@ class GroupStorage:
         self.metadata.save_installing(meta)
 
     def finish_installation(self, meta: SnapshotMeta) -> None:
-        """Replace log and membership by those of the installed snapshot."""
+        """Replace the log and the membership by the installed snapshot."""
         self._log.reset(meta.index, meta.term)
         self._commit = meta.index
         self.metadata.save_memberships([(meta.index, meta.conf_state)])
@@ -200,11 +200,26 @@ class GroupStorage:
     def close(self, hard_state: HardState) -> None:
         """Store the hard state and close the files.
 
-        The commit index stored is the one that the durable log supports; the core's commit index
-        may cover entries that are not stored.
+        The stored commit index is limited to the durable log, because the core's commit index may
+        cover entries that are not stored.
         """
         self._save_hard_state(hard_state, self._commit)
         self._log.close()
+
+    def make_only_member(self, member: MemberId) -> tuple[MemberId, ...]:
+        """Remove all other members, and count the whole log as committed; return the removed ones.
+
+        For a member that alone has survived. The state must have all effects of the log, and must
+        be durable. Call ``close`` afterwards: the next start uses the new membership.
+        """
+        before = self.memberships.at(self.memberships.last_index).roster
+        info = find(before, member)
+        assert info is not None, "a removed member cannot be opened"
+        roster = replace(before, members=(replace(info, directory_id=self.directory_id),))
+        last = self._log.last_index
+        self.metadata.save_memberships([(last, ConfState(voters=(member,), roster=roster))])
+        self._commit = last
+        return tuple(other.member for other in before.members if other.member != member)
 
     # On the event loop.
 
@@ -213,7 +228,10 @@ class GroupStorage:
         return self._log.beyond(bytes_max)
 
     def trim_start(self, index: LogIndex) -> LogStart | None:
-        """Return the new log start if entries up to ``index`` may go; None if nothing can go."""
+        """Return the new log start for trimming entries up to ``index``; None: nothing to trim.
+
+        The entry after ``index`` must be committed: see ``SegmentLog.trimmed_to``.
+        """
         reached = self._log.trimmed_to(index)
         current = self._log.start
         if reached <= current.index:
@@ -227,7 +245,10 @@ class GroupStorage:
 
 
 def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
-    """Create the files of a group; the identity is written last and completes the first start."""
+    """Create the files of a group.
+
+    The identity is written last, so a stored identity proves that all files exist.
+    """
     log_directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     fs.make_directory(metadata.directory)
     fs.make_directory(log_directory)
@@ -236,20 +257,44 @@ def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
     start = LogStart(0, LogIndex(0), Term(0))
     if config.founders.voters:
         start = LogStart(0, BOOTSTRAP_INDEX, BOOTSTRAP_TERM)
+    _create_files(fs, metadata, config, start, has_joined=not config.founders.voters)
+
+
+def create_restored(fs: FileSystem, config: StorageConfig, index: LogIndex, term: Term) -> None:
+    """Create the files of a new group whose state was restored at ``index``.
+
+    The log begins after ``index``, so the indexes of the new group continue those of the state.
+
+    Args:
+        fs: the data directory.
+        config: the identity of the member, and the membership of the new group.
+        index: last entry whose effects the state contains.
+        term: a term that is not lower than the term of that entry.
+    """
+    metadata = Metadata(fs, f"raft-{config.identity.group_id}")
+    metadata.directory_id(config.directory_id)
+    fs.make_directory(metadata.directory)
+    fs.make_directory(f"{metadata.directory}/{LOG_DIRECTORY}")
+    _create_files(fs, metadata, config, LogStart(0, index, term), has_joined=True)
+
+
+def _create_files(
+    fs: FileSystem, metadata: Metadata, config: StorageConfig, start: LogStart, *, has_joined: bool
+) -> None:
+    """Create the files of a group whose log begins after ``start``; the identity comes last."""
     metadata.save_log_start(start)
     metadata.save_hard_state(HardState(term=start.term, commit=start.index))
     metadata.save_memberships([(start.index, config.founders)])
     mark = Mark(start.generation, start.index, start.term, 0)
     MarkFile.create(fs, f"{metadata.directory}/mark", mark).close()
     metadata.await_first_life()
-    has_joined = not config.founders.voters
     metadata.save_identity(config.identity, config.salt, has_joined=has_joined)
 
 
 def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
     """Complete or undo the installation of a snapshot that a crash interrupted.
 
-    The state machine switches its state atomically, so ``applied`` tells whether the switch was
+    The state machine switches its state atomically, so ``applied`` shows whether the switch was
     done.
     """
     meta = metadata.installing()

@@ -26,8 +26,8 @@ class LogWriter:
     """The queue before the storage worker: work that arrives during a write joins the next batch.
 
     Replies are released in the order of the requests. A later write may replace entries of an
-    earlier one before they reach the disk. The earlier replies are then released late but are still
-    true, because the replacing entries are durable by then.
+    earlier write before they reach the disk. The earlier replies are then released late but are
+    still true, because the replacing entries are durable by then.
     """
 
     def __init__(self, storage: GroupStorage, effects: Effects, listener: WriteListener) -> None:
@@ -37,6 +37,8 @@ class LogWriter:
         self._listener = listener
         self._queue: deque[Message] = deque()
         self._is_busy = False
+        self.is_due = False
+        """Whether work is queued behind a write that has ended since the last ``advance``."""
         self._term_and_vote = (hard_state.term, hard_state.vote)
         self.durable_term = hard_state.term
         """Last term that is known to be durable."""
@@ -66,7 +68,7 @@ class LogWriter:
         return self._queue[0]
 
     def holds_snapshot(self, name: str) -> bool:
-        """Return whether the snapshot with this content waits for its installation."""
+        """Return whether the snapshot with this content is waiting to be installed."""
         waiting = [each.snapshot for each in self._queue if each.snapshot is not None]
         return any(each.data.decode() == name for each in waiting)
 
@@ -92,11 +94,13 @@ class LogWriter:
     def end_snapshot(self, message: Message) -> None:
         """Release the replies of an installed snapshot."""
         self._is_busy = False
+        self.is_due = bool(self._queue)
         self.durable_term, self._durable_vote = self._term_and_vote
         self._listener.written(message.replies)
 
     def advance(self) -> None:
         """Start the next batch unless one is running."""
+        self.is_due = False
         while self._queue and not self._is_busy and self._queue[0].snapshot is None:
             hard_state: HardState | None = None
             entries: list[Entry] = []
@@ -128,6 +132,7 @@ class LogWriter:
         log_bytes: int,
     ) -> None:
         self._is_busy = False
+        self.is_due = bool(self._queue)
         if hard_state is not None:
             self.durable_term, self._durable_vote = hard_state.term, hard_state.vote
         if entries:
@@ -136,7 +141,7 @@ class LogWriter:
         self._listener.synced(len(entries), log_bytes)
 
     def _changed(self, hard_state: HardState | None) -> HardState | None:
-        """Return the hard state if it must be fsynced; a new commit index alone need not be."""
+        """Return the hard state if it must be fsynced; a new commit index alone needs no fsync."""
         if hard_state is None:
             return None
         self._commit = hard_state.commit

@@ -3,7 +3,7 @@
 Recovery needs this mark to tell a torn tail, which may be truncated, from damage to acknowledged
 entries, which must stop the node (Protocol-Aware Recovery, FAST 2018). The mark is written after
 each fsync of the log but is rarely fsynced itself, so it lags behind the log. For records past the
-mark, the next batch states what was durable before it (see ``record``).
+mark, the next batch contains the index that was durable before the batch (see ``record``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taskraft_replication.core.types import LogIndex, Term, value
 from taskraft_replication.errors import LogDamaged
 from taskraft_replication.storage.filesystem import File, FileSystem
 
-_SLOT: Final = Struct("<QQQQII")  # sequence, generation, index, term, crc of the entry, crc of this
+_SLOT: Final = Struct("<QQQQII")  # sequence, generation, index, term, entry's crc, own crc
 _SLOT_DISTANCE: Final = 4096
 """The slots are on different pages, so that a torn write damages at most one of them."""
 
@@ -36,7 +36,7 @@ class MarkFile:
     """A file with two slots; the valid slot with the higher sequence number counts.
 
     One slot holds the last durable mark, and only the other slot is written. A power loss can
-    damage only that slot, so a mark older than the durable one never counts. After the log was
+    damage only that slot, so a mark older than the durable mark is never used. After the log was
     truncated, an older mark would cover entries that no longer exist.
     """
 

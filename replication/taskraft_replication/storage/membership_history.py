@@ -1,4 +1,4 @@
-"""Keep the memberships of a group, each with the index of the entry that it was applied with."""
+"""Keep the memberships of a group, each with the index of its entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ therefore gets the first membership with a snapshot."""
 BOOTSTRAP_TERM = Term(1)
 
 Memberships: TypeAlias = list[tuple[LogIndex, ConfState]]
-"""Memberships in order of index; each holds from its index on."""
+"""Memberships in order of index; each is valid from its index on."""
 
 
 class MembershipHistory:
@@ -42,14 +42,14 @@ class MembershipHistory:
 
     @property
     def is_at_its_beginning(self) -> bool:
-        """Return whether the membership is still the first one of the group."""
+        """Return whether the membership of the group has never changed."""
         return self.last_index == BOOTSTRAP_INDEX
 
     def at(self, index: LogIndex) -> ConfState:
         """Return the membership at ``index``.
 
         Raises:
-            LogDamaged: no membership is as old as ``index``.
+            LogDamaged: the oldest membership is newer than ``index``.
         """
         place = bisect_right(self._memberships, index, key=lambda each: each[0]) - 1
         if place < 0:
@@ -69,9 +69,9 @@ class MembershipHistory:
     def add(self, index: LogIndex, conf_state: ConfState, durable: LogIndex) -> Memberships:
         """Add a membership.
 
-        Memberships before the one at ``durable`` are dropped, because no start needs them. Later
-        ones are kept when an entry is applied again after a restart: being stored is the only proof
-        that they are committed, see ``GroupStorage.open``.
+        Memberships before the membership at ``durable`` are dropped, because no start needs them.
+        Later memberships are kept when an entry is applied again after a restart, because a stored
+        membership is the only proof that its entry is committed (see ``GroupStorage.open``).
         """
         if self.floor is not None:
             durable = min(durable, self.floor)

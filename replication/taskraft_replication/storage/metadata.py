@@ -28,8 +28,8 @@ from taskraft_replication.storage.membership_record import decode_membership, en
 
 NO_DIRECTORIES: Final[Mapping[MemberId, str]] = MappingProxyType({})
 MEMBERSHIPS_MAX: Final = 1000
-"""Maximum memberships stored since the durable index. A leader refuses further changes long before;
-see ``Metadata.may_change``."""
+"""Maximum memberships stored since the durable index. A leader refuses changes at half of this
+maximum; see ``Metadata.may_change``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,7 +74,7 @@ class Metadata:
         write_checked(self._fs, self._name(kind), content)
 
     def is_initialized(self) -> bool:
-        """Return whether the first start was completed: the identity is written last."""
+        """Return whether the first start was completed; the identity is written last."""
         return self._fs.exists(self._name("identity"))
 
     def check_identity(self, expected: Identity) -> None:
@@ -96,7 +96,7 @@ class Metadata:
         return self._read("identity").get("has_joined") is True
 
     def save_identity(self, identity: Identity, salt: int, *, has_joined: bool) -> None:
-        """Write the identity: the last step of a first start."""
+        """Write the identity, as the last step of the first start."""
         content: dict[str, JsonValue] = {
             "salt": salt,
             "has_joined": has_joined,
@@ -142,13 +142,13 @@ class Metadata:
         return number_of(self._read("identity"), "salt")
 
     def begin_life(self) -> int:
-        """Count this start; return the incarnation, which distinguishes the starts of a member."""
+        """Increment and return the incarnation, which is the number of starts of the member."""
         incarnation = 1 + number_of(self._read("incarnation"), "number")
         self._write("incarnation", {"number": incarnation})
         return incarnation
 
     def await_first_life(self) -> None:
-        """Reset the incarnation: a step of a first start."""
+        """Reset the incarnation, as a step of the first start."""
         self._write("incarnation", {"number": 0})
 
     def has_lived(self) -> bool:
@@ -208,7 +208,8 @@ class Metadata:
     def may_change(stored: int) -> bool:
         """Return whether a member with ``stored`` memberships may propose a change.
 
-        Half of ``MEMBERSHIPS_MAX`` is left for changes in the log and for members that flush later.
+        The other half of ``MEMBERSHIPS_MAX`` is reserved for changes that are already in the log,
+        and for members that flush later.
         """
         return stored <= MEMBERSHIPS_MAX // 2
 

@@ -12,7 +12,7 @@ RECENT_BYTES_MAX: Final = 32 << 20
 files."""
 
 RECENT_ENTRIES_MAX: Final = 20_000
-"""Maximum number of entries kept in memory; small entries cost mostly their object overhead."""
+"""Maximum number of entries kept in memory; for small entries, the object overhead dominates."""
 
 
 class RecentEntries:
@@ -41,7 +41,7 @@ class RecentEntries:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Drop the older half; dropping single entries would move the list each time."""
+        """Drop the older half, because dropping single entries would copy the list each time."""
         while len(self._entries) > 1 and (
             self._bytes > self._bytes_max // 2 or len(self._entries) > self._entries_max // 2
         ):
@@ -66,7 +66,7 @@ class RecentEntries:
     def read(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
         """Return the entries from ``lo`` to below ``hi`` that fit, at least one.
 
-        ``lo`` must not be below ``first``, ``hi - 1`` not behind the last one.
+        ``lo`` must be at least ``first``, and ``hi - 1`` at most the last index.
         """
         base = self._entries[0].index
         found = self._entries[lo - base : hi - base]

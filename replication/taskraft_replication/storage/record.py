@@ -2,10 +2,9 @@
 
 A record is a header, the entry's data, and zeros up to a multiple of eight bytes. Each record
 contains the checksum of the previous record, so a missing, foreign or outdated record is detected.
-Each record is also valid on its own, so recovery can find records after a damaged one. Besides the
-entry, a record stores two facts known at the time of writing: the index up to which the log was
-durable (``synced``), by which a later batch proves that an earlier one was complete, and the commit
-index.
+Each record is also valid on its own, so recovery can find records after a damaged one. A record
+also stores two values from the time of writing: the index up to which the log was durable
+(``synced``), and the commit index. The first value proves that earlier batches were complete.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from typing import Final
 import google_crc32c
 
 from taskraft_replication.core.config import ENTRY_BYTES_MAX
-from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term, value
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, value
 from taskraft_replication.errors import EntryTooLarge
 
-_PREFIX: Final = Struct("<4sI")  # magic, crc of all that follows up to the padding
-_FACTS: Final = Struct("<IIQQQQB7x")  # crc before, data bytes, index, term, synced, commit, kind
+_PREFIX: Final = Struct("<4sI")  # magic, checksum of all bytes between this header and the padding
+_FACTS: Final = Struct("<IIQQQQB7x")  # previous crc, data bytes, index, term, synced, commit, kind
 _MAGIC: Final = b"\xf5TR\x01"
-HEADER_BYTES: Final = _PREFIX.size + _FACTS.size
+_HEADER: Final = Struct(_PREFIX.format + _FACTS.format[1:])
+HEADER_BYTES: Final = _HEADER.size
 _PADDING: Final = tuple(bytes(-size % 8) for size in range(8))
 _KINDS: Final = tuple(EntryKind(number) for number in range(len(EntryKind)))
 
@@ -61,7 +61,7 @@ def encode_batch(
     """Encode ``entries`` as records that continue the chain after ``crc_before``.
 
     Raises:
-        EntryTooLarge: ``decode_record`` would take an entry for damage; nothing may be written.
+        EntryTooLarge: ``decode_record`` would treat an entry as damage; nothing may be written.
     """
     parts: list[bytes] = []
     sizes: list[int] = []
@@ -92,19 +92,18 @@ def decode_record(raw: bytes, offset: int, salt: int) -> Record | None:
 
     A length above ``ENTRY_BYTES_MAX`` is damage, because ``encode_batch`` writes no such record.
     """
-    if raw[offset : offset + 4] != _MAGIC or len(raw) - offset < HEADER_BYTES:
-        return None
-    crc = _PREFIX.unpack_from(raw, offset)[1]
-    facts_at = offset + _PREFIX.size
-    crc_before, size, index, term, synced, commit, kind = _FACTS.unpack_from(raw, facts_at)
     data_at = offset + HEADER_BYTES
-    if size > ENTRY_BYTES_MAX or data_at + size > len(raw) or kind >= len(_KINDS):
+    if data_at > len(raw):
         return None
-    data = raw[data_at : data_at + size]
-    if google_crc32c.extend(google_crc32c.extend(salt, raw[facts_at:data_at]), data) != crc:
+    header = _HEADER.unpack_from(raw, offset)
+    magic, crc, crc_before, size, index, term, synced, commit, kind = header
+    end = data_at + size
+    if magic != _MAGIC or size > ENTRY_BYTES_MAX or end > len(raw) or kind >= len(_KINDS):
         return None
-    entry = Entry(Term(term), LogIndex(index), data, _KINDS[kind])
-    return Record(entry, crc, crc_before, LogIndex(synced), LogIndex(commit), record_bytes(size))
+    if google_crc32c.extend(salt, raw[offset + _PREFIX.size : end]) != crc:
+        return None
+    entry = Entry(term, index, raw[data_at:end], _KINDS[kind])
+    return Record(entry, crc, crc_before, synced, commit, HEADER_BYTES + size + -size % 8)
 
 
 def decode_chain(

@@ -1,4 +1,4 @@
-"""Read the log at a start, and tell a torn tail from damage to acknowledged entries.
+"""Read the log at a start, and distinguish a torn tail from damage to acknowledged entries.
 
 Only records that cannot have been acknowledged are truncated: incomplete records after the mark, if
 no later batch states that they were durable. Any other missing or unreadable record raises
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_replication.core.types import Entry, LogIndex
+from taskraft_replication.core.types import EntryKind, LogIndex
 from taskraft_replication.errors import LogDamaged
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.mark import Mark, MarkFile
@@ -30,10 +30,12 @@ from taskraft_replication.storage.stored_log import TermIndex
 
 
 class RecoveredLog:
-    """The recovered log, with the terms and recent entries for the event loop."""
+    """The recovered log, with what the event loop keeps in memory of its entries."""
 
     def __init__(self, start: LogStart, recent: RecentEntries) -> None:
         self.terms = TermIndex(start.index, start.term)
+        self.changes: list[LogIndex] = []
+        """Indexes of all membership changes in the log, in order."""
         self.recent = recent
         self.commit = LogIndex(0)
         """Highest commit index stored in a record."""
@@ -64,6 +66,7 @@ class RecoveredLog:
         if self.last_crc is not None and segment.crc_before != self.last_crc:
             raise LogDamaged(f"{path} does not continue the segment before it")
         crc = segment.crc_before
+        term = self.terms.term(self.terms.last)
         sizes: list[int] = []
         for record in decode_chain(raw, RECORDS_OFFSET, salt, crc, segment.first_index):
             entry = record.entry
@@ -71,7 +74,14 @@ class RecoveredLog:
                 raise LogDamaged(
                     f"{path}: entry {entry.index} differs from the entry that was fsynced"
                 )
-            self._admit_entry(path, entry)
+            if entry.term != term:
+                if entry.term < term:
+                    raise LogDamaged(f"{path}: the term decreases at entry {entry.index}")
+                term = entry.term
+            if entry.kind is not EntryKind.NORMAL:
+                self.changes.append(entry.index)
+            self.terms.append(entry.index, term)
+            self.recent.append(entry)
             self.commit = max(self.commit, record.commit)
             sizes.append(record.size)
             crc = record.crc
@@ -81,12 +91,6 @@ class RecoveredLog:
         segment.note(sizes)
         self.last_crc = crc
         self.segments.append(segment)
-
-    def _admit_entry(self, path: str, entry: Entry) -> None:
-        if entry.term < self.terms.term(self.terms.last):
-            raise LogDamaged(f"{path}: the term decreases at entry {entry.index}")
-        self.terms.append(entry.index, entry.term)
-        self.recent.append(entry)
 
 
 def recover(
@@ -130,7 +134,7 @@ def recover(
 
 
 def _mark_that_counts(path: str, mark: Mark, start: LogStart) -> Mark:
-    """Return the mark, or one at the start of the log if the log was replaced after it."""
+    """Return the mark, or a mark at the start of the log if the log was replaced since."""
     if mark.generation > start.generation:
         raise LogDamaged(
             f"{path}: the mark belongs to a newer generation than the log on this disk"

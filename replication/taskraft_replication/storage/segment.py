@@ -1,8 +1,8 @@
 """Store a part of the log in one file of bounded size.
 
 A segment is written under a temporary name and renamed when its header is durable, so a file with a
-segment's name always has a valid header. Its blocks are allocated in advance: an fsync then writes
-no metadata and costs half.
+segment's name always has a valid header. Its blocks are allocated in advance, so an fsync writes no
+metadata and takes half the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskraft_replication.storage.filesystem import File, FileSystem
 SEGMENT_BYTES: Final = 16 << 20
 """Size that is allocated for a segment; only a single larger batch makes a segment longer."""
 
-_HEADER: Final = Struct("<8sQQII")  # magic, generation, first index, crc before, crc of this
+_HEADER: Final = Struct("<8sQQII")  # magic, generation, first index, previous crc, own crc
 _MAGIC: Final = b"TASKRFT\x01"
 RECORDS_OFFSET: Final = 64
 """Offset of the first record."""

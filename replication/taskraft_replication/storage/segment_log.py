@@ -92,9 +92,11 @@ class SegmentLog:
         self._mark.sync()
 
     def trimmed_to(self, index: LogIndex) -> LogIndex:
-        """Return the last index that can be trimmed if ``index`` may go: whole segments only.
+        """Return the last index to trim so that entries after ``index`` stay: whole segments only.
 
-        The last segment is always kept. Safe to call on the event loop.
+        The entry after ``index`` must be committed. Otherwise a truncation that is queued before
+        the trim could remove the segments that stay, and new entries would be appended to a segment
+        that the trim deletes. Safe to call on the event loop.
         """
         reached = self.start.index
         for segment in self.segments[:-1]:
@@ -123,6 +125,7 @@ class SegmentLog:
         self._metadata.save_log_start(start)
         self.start = start
         gone = [each for each in self.segments if each.first_index <= start.index]
+        assert all(each.last_index <= start.index for each in gone), "later entries would be lost"
         self.segments = self.segments[len(gone) :]
         self._remove(gone)
 
@@ -202,8 +205,8 @@ class SegmentLog:
     def _cut_after(self, index: LogIndex) -> None:
         """Truncate the log after ``index``.
 
-        The mark is moved back first: after a crash in between, the log is longer than the mark
-        says, never shorter. Segments are deleted newest first, each durably, so that no gap can
+        The mark is moved back first, so after a crash in between the log is longer than the mark
+        says, and never shorter. Segments are deleted newest first, each durably, so that no gap can
         appear.
         """
         assert self.start.index <= index < self.last_index
@@ -220,7 +223,7 @@ class SegmentLog:
             self._active = self._fs.open(f"{self._directory}/{segment.name}")
             if segment.last_index > index:
                 segment.forget_after(index)
-                # Also remove the bytes: recovery must not find records of the old suffix again.
+                # Also remove the bytes, so that recovery does not find records of the old suffix.
                 self._active.truncate(segment.end)
                 self._active.allocate(max(self._segment_bytes, segment.end))
                 self._active.sync()

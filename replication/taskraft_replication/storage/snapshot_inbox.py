@@ -22,8 +22,8 @@ READ_BYTES: Final = 1 << 20
 class IncomingSnapshot:
     """A file that grows piece by piece; each piece is checked against the checksum so far.
 
-    One stream at a time writes it, identified by its turn number. A broken stream that was not
-    noticed yet therefore cannot interfere with the next one.
+    One stream at a time writes the file, and is identified by its turn number. An older stream,
+    whose end was not noticed yet, therefore cannot interfere.
     """
 
     def __init__(self, file: File, name: str) -> None:
@@ -51,7 +51,7 @@ class IncomingSnapshot:
         return self._turn
 
     def detach(self, turn: int) -> None:
-        """End the turn of a stream that stopped before the content was complete."""
+        """Release the snapshot from a stream that stopped before the content was complete."""
         if turn == self._turn and not self._is_sealed:
             self.is_receiving = False
 
@@ -76,7 +76,7 @@ class IncomingSnapshot:
             self.size += len(data)
 
     def complete(self, turn: int) -> None:
-        """Record that the content is complete; no stream may start any more."""
+        """Record that the content is complete, so that no further stream can start."""
         assert turn == self._turn
         self._is_sealed = True
 
@@ -88,8 +88,8 @@ class IncomingSnapshot:
     def close(self) -> None:
         """Close the file; a stream that still writes fails from now on.
 
-        Waits for a piece that another thread is writing: its file descriptor must not be closed and
-        reused during the write.
+        Waits for a piece that another thread is writing, because the file descriptor must not be
+        closed and reused during the write.
         """
         with self._writing:
             self._turn += 1
@@ -111,7 +111,7 @@ class SnapshotInbox:
             fs.remove(f"{self._directory}/{name}")
 
     def begin(self, transfer_id: str) -> IncomingSnapshot:
-        """Return the file of a content: with what was received before, or empty.
+        """Return the file of a content, empty or with the bytes that were received before.
 
         Raises:
             SnapshotBroken: another snapshot is being received or installed.
@@ -154,7 +154,7 @@ class SnapshotInbox:
         self._fs.remove(self._path(name))
 
     def forget(self, name: str) -> None:
-        """Allow the next snapshot: this one was installed, refused or given up."""
+        """Allow the next snapshot, because this snapshot was installed, refused or given up."""
         assert self._current is not None
         assert self._current.name == name
         self._current = None

@@ -5,7 +5,7 @@ Used on the event loop only. A write becomes visible once the storage worker has
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from taskraft_replication.core.errors import (
@@ -13,7 +13,15 @@ from taskraft_replication.core.errors import (
     EntryUnavailable,
     SnapshotTemporarilyUnavailable,
 )
-from taskraft_replication.core.types import ConfState, Entry, HardState, LogIndex, Snapshot, Term
+from taskraft_replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    HardState,
+    LogIndex,
+    Snapshot,
+    Term,
+)
 from taskraft_replication.storage.metadata import LogStart
 from taskraft_replication.storage.recent import RecentEntries
 from taskraft_replication.storage.segment_log import SegmentLog
@@ -32,7 +40,7 @@ class TermIndex:
 
     @property
     def before(self) -> LogIndex:
-        """Smallest index with a known term: the one before the first entry."""
+        """Smallest index with a known term, which precedes the first entry."""
         return self._starts[0]
 
     def append(self, index: LogIndex, term: Term) -> None:
@@ -66,7 +74,7 @@ class TermIndex:
 
 
 def no_snapshot() -> Snapshot:
-    """Report that the state machine has no snapshot yet."""
+    """Raise an error, because the state machine has no snapshot yet."""
     raise SnapshotTemporarilyUnavailable
 
 
@@ -77,11 +85,14 @@ class StoredLog:
         self,
         log: SegmentLog,
         terms: TermIndex,
+        changes: list[LogIndex],
         recent: RecentEntries,
         initial: tuple[HardState, ConfState],
     ) -> None:
+        """``changes``: indexes of all membership changes in the log, in order."""
         self._log = log
         self._terms = terms
+        self._changes = changes
         self._recent = recent
         self._initial = initial
         self.snapshot_source: Callable[[], Snapshot] = no_snapshot
@@ -119,27 +130,36 @@ class StoredLog:
             return self._recent.read(lo, hi, bytes_max)
         return self._log.read(lo, hi, bytes_max)
 
+    def has_change(self, lo: LogIndex, hi: LogIndex) -> bool:
+        """See ``LogReader``."""
+        return bisect_left(self._changes, lo) < bisect_left(self._changes, hi)
+
     def snapshot(self) -> Snapshot:
         """See ``LogReader``."""
         return self.snapshot_source()
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Show stored entries, in place of entries with the same indexes."""
-        terms, recent = self._terms, self._recent
+        terms, changes, recent = self._terms, self._changes, self._recent
         if entries[0].index <= terms.last:
             cut = LogIndex(entries[0].index - 1)
             terms.cut_after(cut)
             recent.cut_after(cut)
+            del changes[bisect_right(changes, cut) :]
         for entry in entries:
             terms.append(entry.index, entry.term)
             recent.append(entry)
+            if entry.kind is not EntryKind.NORMAL:
+                changes.append(entry.index)
 
     def publish_start(self, start: LogStart) -> None:
         """Hide the trimmed entries."""
         self._terms.drop_before(start.index)
         self._recent.drop_before(LogIndex(start.index + 1))
+        del self._changes[: bisect_right(self._changes, start.index)]
 
     def publish_reset(self, index: LogIndex, term: Term) -> None:
-        """Hide all entries: a snapshot up to ``index`` replaced the log."""
+        """Hide all entries, because a snapshot up to ``index`` replaced the log."""
         self._terms = TermIndex(index, term)
         self._recent.cut_after(LogIndex(0))
+        self._changes.clear()

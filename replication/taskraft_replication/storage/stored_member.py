@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taskraft_replication.errors import DirectoryUnwritable
-from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
 from taskraft_replication.storage.metadata import Identity, Metadata
 
 
@@ -16,7 +16,7 @@ class StoredMember:
     """Identity of the member in a data directory."""
 
     directory_id: str
-    """Identity of the directory, by which the other members recognize this one."""
+    """Identity of the directory, by which the other members recognize this member."""
     identity: Identity | None
     """Cluster, group and member of the data; None before the first start was completed."""
     has_joined: bool
@@ -33,13 +33,22 @@ def stored_member(data_directory: Path, group_id: int) -> StoredMember:
         DirectoryUnwritable: the directory cannot be used.
         LogDamaged: its files are unreadable.
     """
-    metadata = Metadata(DiskFileSystem(data_directory), f"raft-{group_id}")
     try:
-        directory_id = metadata.directory_id(secrets.token_hex(8))
-        if not metadata.is_initialized():
-            return StoredMember(directory_id, None, has_joined=False)
-        return StoredMember(directory_id, metadata.identity(), metadata.has_joined())
+        return member_in(DiskFileSystem(data_directory), group_id, secrets.token_hex(8))
     except OSError as error:
         raise DirectoryUnwritable(
             f"cannot use data directory {data_directory}: {error.strerror}"
         ) from error
+
+
+def member_in(fs: FileSystem, group_id: int, fresh: str) -> StoredMember:
+    """Return the identity in a directory; ``fresh`` is the id of a directory without an id.
+
+    Raises:
+        LogDamaged: the files are unreadable.
+    """
+    metadata = Metadata(fs, f"raft-{group_id}")
+    directory_id = metadata.directory_id(fresh)
+    if not metadata.is_initialized():
+        return StoredMember(directory_id, None, has_joined=False)
+    return StoredMember(directory_id, metadata.identity(), metadata.has_joined())

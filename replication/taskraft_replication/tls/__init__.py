@@ -1,1 +1,1 @@
-"""Read certificates from files, and notice when they are renewed."""
+"""Read certificates from files, and detect when they are renewed."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import cast
 
 import grpc
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from taskraft_replication.errors import ReplicationError
 from taskraft_replication.tls.watched_files import WatchedFiles
@@ -22,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class TlsUnusable(ReplicationError):
-    """A certificate, key or CA cannot be used; the text says which and why."""
+    """A certificate, key or CA cannot be used; the text names the file and the reason."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,27 +57,29 @@ def _demand_nothing(_tls: Tls) -> None:
 
 
 def read_tls(files: TlsFiles, now: dt.datetime) -> Tls:
-    """Read the files and check that they belong together.
+    """Read the files and check that the certificate, the key and the CA match.
 
     Raises:
         TlsUnusable: a file is missing or malformed, the key belongs to another certificate, or the
             certificate has expired.
     """
+    # A node without certificates starts faster without the library, whose import takes 50 ms.
+    from taskraft_replication.tls.certificates import (  # noqa: PLC0415 - for a fast start
+        check_key,
+        dns_names,
+        first_certificate,
+    )
+
     chain, key = _read(files.certificate), _read(files.key)
     authority = None if files.authority is None else _read(files.authority)
-    certificate = _certificate(files.certificate, chain)
+    certificate = first_certificate(files.certificate, chain)
     if authority is not None and files.authority is not None:
-        _certificate(files.authority, authority)
-    try:
-        public = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError) as error:
-        raise TlsUnusable(f"{files.key} is not a PEM key without a password") from error
-    if public != certificate.public_key():
-        raise TlsUnusable(f"{files.key} is not the key of {files.certificate}")
+        first_certificate(files.authority, authority)
+    check_key(files, key, certificate)
     expires_at = certificate.not_valid_after_utc
     if expires_at <= now:
         raise TlsUnusable(f"{files.certificate} expired at {expires_at:%Y-%m-%d %H:%M} UTC")
-    return Tls(chain, key, authority, _dns_names(certificate), expires_at)
+    return Tls(chain, key, authority, dns_names(certificate), expires_at)
 
 
 def _read(path: Path) -> bytes:
@@ -87,22 +87,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise TlsUnusable(f"{path}: {error.strerror}") from error
-
-
-def _certificate(path: Path, content: bytes) -> x509.Certificate:
-    """Return the first certificate of a file; all of them must be readable."""
-    try:
-        return x509.load_pem_x509_certificates(content)[0]
-    except ValueError as error:
-        raise TlsUnusable(f"{path} is not a PEM certificate") from error
-
-
-def _dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    return tuple(names.get_values_for_type(x509.DNSName))
 
 
 def utc_now() -> dt.datetime:
@@ -134,7 +118,7 @@ class CurrentTls:
         self._watched = WatchedFiles(files.paths())
         self._lock = threading.Lock()
         self._context: tuple[Tls, ssl.SSLContext] | None = None
-        """The TLS context, with the content it was built from."""
+        """The TLS context, with the content from which it was built."""
         self.tls = self._read()
 
     def _read(self) -> Tls:
@@ -145,8 +129,8 @@ class CurrentTls:
     def refresh(self) -> bool:
         """Reload files that have changed; return whether new content is in use.
 
-        Unusable content is ignored: a certificate and its key are rarely replaced at the same
-        moment.
+        Unusable content is ignored, because a certificate and its key are rarely replaced at the
+        same instant.
         """
         if not self._watched.changed():
             return False
@@ -163,7 +147,7 @@ class CurrentTls:
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return credentials that follow the files; with a CA, clients must present a certificate.
 
-        Open connections keep their credentials; each new connection uses the current ones.
+        Open connections keep their credentials; each new connection uses the current credentials.
         """
         served: list[Tls] = [self.tls]
 
@@ -191,7 +175,7 @@ class CurrentTls:
         """Return a TLS context with the current certificate; clients of the CA need one, too.
 
         Raises:
-            OSError: the files have changed and do not belong together at this moment.
+            OSError: the files have changed and do not match each other at this moment.
         """
         tls = self.tls
         if self._context is None or self._context[0] is not tls:
@@ -209,7 +193,7 @@ class CurrentTls:
         """Return a TLS context with the current certificate that checks host names.
 
         Raises:
-            OSError: the files have changed and do not belong together at this moment.
+            OSError: the files have changed and do not match each other at this moment.
         """
         assert self.tls.authority is not None, "a CA is configured"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

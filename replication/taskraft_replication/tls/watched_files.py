@@ -1,4 +1,4 @@
-"""Detect changed files: rewritten, or replaced as Kubernetes replaces mounted secrets."""
+"""Detect files that were rewritten, or replaced as Kubernetes replaces mounted secrets."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Peer:
         work = self.apply_work.popleft()
         for entry in work.entries:
             if entry.index <= self.disk.applied_index:
-                continue  # a snapshot was installed in the meantime
+                continue  # A snapshot was installed before this entry was applied.
             assert entry.index == self.disk.applied_index + 1
             change = of_entry(entry)
             if change is not None:
@@ -284,6 +284,18 @@ def in_joint(**settings):
         peer.disk.configuration = ConfState((1, 4, 5), voters_outgoing=(1, 2, 3))
         cluster.crash(member)
     return cluster
+
+
+def storing_the_second_entry(cluster: Cluster) -> Peer:
+    """Return member 2 with a committed and durable entry that it has not applied."""
+    peer = cluster.peers[2]
+    log = cluster.peers[1].disk.entries(2, 3, 1 << 20)
+    peer.core.step(Message(MessageKind.APPEND, 2, 1, 1, 1, 1, tuple(log), 2))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    assert (peer.core.applied_index, peer.core.commit_index) == (1, 2)
+    return peer
 
 
 def storing_a_snapshot():

@@ -1,6 +1,6 @@
 """Break a rule inside the core, and expect its assertion to fail.
 
-Each test replaces one part of the core by a wrong one. docs/raft.md lists the rules.
+Each test replaces one part of the core by a wrong part. docs/raft.md lists the rules.
 """
 
 import pytest
@@ -73,7 +73,7 @@ def test_rule_10_a_member_outside_the_configuration_does_not_lead():
     ],
 )
 def test_rules_5_and_10_commits_need_a_quorum_of_each_half(monkeypatch, configuration):
-    """The counter-examples are one majority of two, a learner, and a leader outside."""
+    """The wrong cases: one majority of two, a learner, and a leader outside the members."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -107,7 +107,7 @@ def test_rule_12_a_configuration_does_not_depend_on_the_order_of_a_set(configura
 
 
 def test_a_member_whose_log_lost_acknowledged_entries_stops_with_a_clear_message():
-    """An older copy of the data directory was restored: the leader's heartbeat reveals the loss."""
+    """An older data directory was restored; the heartbeat of the leader reveals the loss."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1)
     with pytest.raises(CommittedEntriesMissing, match=r"entry 3 .* ends at entry 2.*older copy"):

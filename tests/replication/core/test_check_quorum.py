@@ -9,7 +9,10 @@ K = MessageKind
 
 
 def test_a_member_that_was_cut_off_returns_without_an_election():
-    """Cloudflare's outage of 2020: without pre-vote and check-quorum it ends every leadership."""
+    """Cloudflare's outage of 2020: the returning member would end every leadership.
+
+    Pre-vote and check-quorum together prevent the elections.
+    """
     cluster = Cluster(3, pre_vote=True, check_quorum=True)
     cluster.elect(1)
     cluster.tick(3, 200)
@@ -25,7 +28,7 @@ def test_a_stale_leader_learns_the_higher_term_of_a_member_that_cannot_return():
     """A member with a higher term, which pre-vote keeps from campaigning, must still rejoin."""
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
-    cluster[3].campaign()  # without pre-vote its term grows
+    cluster[3].campaign()  # Without pre-vote the term of member 3 grows.
     cluster.settle(among=[3])
     assert cluster[3].term == 2
     cluster.tick(1)
@@ -38,7 +41,7 @@ def test_a_stale_leader_learns_the_higher_term_of_a_member_that_cannot_return():
 def test_a_leader_without_an_active_quorum_steps_down():
     cluster = Cluster(3, check_quorum=True)
     cluster.elect(1)
-    cluster.tick(1, 10)  # both others were active in this interval
+    cluster.tick(1, 10)  # Both followers were active in this interval.
     assert cluster[1].role is RaftRole.LEADER
     cluster.tick(1, 10)
     assert cluster[1].role is RaftRole.FOLLOWER
@@ -134,3 +137,30 @@ def test_the_quorum_check_reports_the_members_active_before_it():
         (True, False),
         (False, False),
     ]
+
+
+def test_a_member_that_may_not_campaign_votes_once_its_leader_is_silent():
+    """Its disk was hung, for example, so it does not campaign itself for a while."""
+    cluster = Cluster(3, check_quorum=True, pre_vote=True)
+    cluster.elect(1)
+    cluster.tick(3, 20)
+    request = cluster.drop()
+    for _ in range(18):
+        cluster[2].tick(may_campaign=False)
+    assert cluster[2].leader == 1
+    cluster[2].tick(may_campaign=False)
+    assert (cluster[2].leader, cluster[2].role) == (0, RaftRole.FOLLOWER)
+    cluster.network = request
+    cluster.settle(among=[2, 3])
+    assert cluster[3].role is RaftRole.LEADER
+
+
+def test_a_tick_on_which_a_member_may_not_campaign_leaves_its_candidacy_alone():
+    cluster = Cluster(3, check_quorum=True)
+    cluster[1].campaign()
+    cluster.flush(1)
+    for _ in range(50):
+        cluster[1].tick(may_campaign=False)
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.CANDIDATE, 1)
+    cluster.tick(1, 18)
+    assert cluster[1].term == 1, "the votes have a whole election timeout to arrive"

@@ -14,7 +14,13 @@ from taskraft_replication.core.types import (
     RaftRole,
 )
 from tests.raft_traces.writing import parse_changes
-from tests.replication.core.cluster import Cluster, storing_a_snapshot, to, with_log
+from tests.replication.core.cluster import (
+    Cluster,
+    storing_a_snapshot,
+    storing_the_second_entry,
+    to,
+    with_log,
+)
 
 K = MessageKind
 
@@ -165,7 +171,7 @@ def test_a_candidate_refused_by_a_quorum_becomes_a_follower():
 
 
 def test_a_candidate_does_not_lead_before_its_own_vote_is_durable():
-    """Otherwise it could crash, forget the term, and be elected in the same term again."""
+    """The candidate could crash, forget the term, and be elected in the same term again."""
     cluster = Cluster(3)
     peer = cluster.peers[1]
     peer.core.campaign()
@@ -218,7 +224,7 @@ def test_a_pre_vote_for_the_current_term_is_refused_by_a_member_that_has_voted()
 
 
 def test_a_pre_candidate_of_an_earlier_term_learns_the_current_term():
-    """It may have the longer log: without an answer neither member could be elected."""
+    """The pre-candidate may have the longer log; without an answer no member could be elected."""
     cluster = Cluster(3, pre_vote=True)
     with_log(cluster, 2, 1, 5)
     cluster[2].step(vote(1, 2, 3, last=(3, 9), kind=K.PRE_VOTE))
@@ -234,7 +240,7 @@ def test_a_pre_candidate_adopts_the_higher_term_of_a_refusal():
 
 
 def test_each_term_has_a_new_random_timeout():
-    """Raft paper, 5.2: otherwise the same members would split the vote again and again."""
+    """Raft paper, 5.2: with equal timeouts, the same members would split each vote."""
     drawn = iter([0, 7, 2, 5])
     cluster = Cluster(1, draw=lambda _: next(drawn))
     member = cluster.peers[1].core._member
@@ -254,7 +260,9 @@ def test_a_pre_vote_changes_no_state():
     assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 1, 5, False)]
     assert cluster[3].status() == before
     cluster[3].step(vote(2, 3, 5, kind=K.PRE_VOTE))
-    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 2, 5, False)], "a pre-vote promises nothing"
+    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 2, 5, False)], (
+        "a granted pre-vote does not bind the voter"
+    )
     cluster.tick(3)
     assert cluster[3].role is RaftRole.PRE_CANDIDATE
 
@@ -284,7 +292,7 @@ def test_a_follower_of_a_live_leader_ignores_candidates(kind):
 
 
 def test_a_learner_answers_vote_requests_but_does_not_campaign():
-    """etcd-io/etcd#10998: it may have been promoted without knowing it yet."""
+    """etcd-io/etcd#10998: the learner may be a voter already and not know of its promotion."""
     cluster = Cluster(3, learners=[3])
     cluster[3].step(vote(1, 3, 1))
     assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
@@ -327,18 +335,12 @@ def test_the_vote_of_a_learner_does_not_count():
 
 
 def test_a_member_with_a_committed_unapplied_change_does_not_campaign():
-    """etcd-io/etcd#7625, raft#469: it would count votes by an outdated configuration."""
+    """etcd-io/etcd#7625, raft#469: such a member would count votes by an outdated configuration."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(ConfChange(parse_changes(["r3"])))
     cluster.settle(among=[1, 3])
-    peer = cluster.peers[2]
-    log = cluster.peers[1].disk.entries(2, 3, 1 << 20)
-    peer.core.step(Message(K.APPEND, 2, 1, 1, 1, 1, tuple(log), 2))
-    peer.take_ready()
-    while peer.append_work:
-        peer.sync()
-    assert peer.core.commit_index == 2
+    peer = storing_the_second_entry(cluster)
     peer.core.campaign()
     assert peer.core.role is RaftRole.FOLLOWER
     peer.take_ready()
@@ -360,6 +362,20 @@ def test_an_unapplied_change_behind_many_other_entries_is_found():
     assert cluster[2].commit_index == 5
     cluster[2].campaign()
     assert cluster[2].role is RaftRole.FOLLOWER
+
+
+def test_an_election_does_not_read_the_unapplied_entries(monkeypatch):
+    """A member that starts may have a hundred thousand of them, and campaigns repeatedly."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"data")
+    cluster.settle(among=[1, 3])
+    peer = storing_the_second_entry(cluster)
+    reads = []
+    monkeypatch.setattr(peer.disk, "entries", lambda *range_: reads.append(range_))
+    peer.core.campaign()
+    assert peer.core.role is RaftRole.CANDIDATE
+    assert not reads
 
 
 def test_a_member_that_is_storing_a_snapshot_does_not_campaign():

@@ -19,7 +19,7 @@ def test_leadership_is_transferred_to_a_member_with_the_complete_log():
 
 
 def test_a_transfer_waits_until_the_target_has_the_whole_log():
-    """Raft thesis, 3.10: meanwhile proposals are dropped, so that the target can catch up."""
+    """Raft thesis, 3.10: a transfer drops proposals, so that the target can catch up."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -69,7 +69,7 @@ def test_a_transfer_request_without_a_leader_is_dropped():
     cluster[2].transfer_leader(3)
     cluster.flush(2)
     assert not cluster.network
-    assert cluster.peers[2].facts[-1].reason is MessageDropReason.PROPOSAL_DROPPED
+    assert cluster.peers[2].facts[-1].reason is MessageDropReason.TRANSFER_DROPPED
 
 
 def test_repeating_a_transfer_request_does_not_extend_its_timeout():

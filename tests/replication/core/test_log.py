@@ -109,7 +109,7 @@ def test_entries_are_read_from_disk_and_memory_within_the_limit():
 
 @pytest.mark.parametrize("limit", range(1, 20))
 def test_a_large_entry_ends_the_read_and_is_not_skipped(limit):
-    """A smaller entry behind it, in memory, would still fit."""
+    """A smaller entry after the large entry, in memory, would still fit."""
     disk = MemoryLog(ConfState((1,)))
     sizes = {1: 3, 2: 9, 3: 1, 4: 1}
     whole = [Entry(1, index, bytes(size)) for index, size in sizes.items()]
@@ -123,7 +123,7 @@ def test_a_large_entry_ends_the_read_and_is_not_skipped(limit):
 
 
 def test_the_term_of_each_entry_is_correct_after_the_log_was_cut():
-    """The last term may be the same as before but begin later."""
+    """After the cut, the last term may be the same as before but begin at a later index."""
     raft_log, _ = log((1,), (2, 2, 2))
     raft_log.append(entries(1, 2, first=2))
     assert terms_of(raft_log) == [1, 1, 2]
@@ -140,7 +140,7 @@ def test_compacted_entries_are_gone_but_the_term_before_the_first_is_known():
 
 
 def test_terms_of_the_newest_entries_are_not_read_from_storage(monkeypatch):
-    """Each append and each commit reads some of them."""
+    """Each append and each commit reads some of these terms."""
     raft_log, disk = log((1,), (2, 2, 2))
     disk.store(None, entries(2, 2, 2, first=2), None)
     raft_log.unstable.entries_synced(4, 2)

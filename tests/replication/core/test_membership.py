@@ -109,7 +109,7 @@ def test_consecutive_configurations_have_overlapping_majorities(wanted):
 
 
 def overlap(before, after):
-    """Return whether every quorum of one set of voters meets every quorum of the other."""
+    """Return whether each quorum of the first voters meets each quorum of the second voters."""
     ids = sorted({*membership.voters(before), *membership.voters(after)})
     for bits in range(1 << len(ids)):
         chosen = {member for place, member in enumerate(ids) if bits >> place & 1}

@@ -36,7 +36,8 @@ def test_a_read_waits_for_a_commit_of_the_leaders_term():
     cluster.flush(2)
     cluster.deliver(to(1, 3))
     cluster.flush(1, 3)
-    cluster.deliver(to(2))  # committed, and perhaps read by a client; only member 2 knows
+    # The entry is now committed and perhaps read by a client; only member 2 knows of the commit.
+    cluster.deliver(to(2))
     assert cluster[2].commit_index == 2
     cluster.network.clear()
     cluster[1].campaign()
@@ -100,7 +101,7 @@ def test_learners_confirm_no_reads():
 
 
 def test_a_read_that_waits_for_a_removed_member_is_answered():
-    """No member is left that could confirm it."""
+    """No other member is left that could confirm the read."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster[1].propose_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 2),)))

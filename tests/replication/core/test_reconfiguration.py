@@ -55,7 +55,7 @@ def test_a_voter_is_added_and_catches_up():
 
 
 def test_a_second_change_waits_until_the_first_is_applied():
-    """PySyncObj D: a cut-off leader removed four of five members, and the group split."""
+    """Failure D of PySyncObj: a cut-off leader removed four of five members."""
     cluster = Cluster(5)
     cluster.elect(1)
     assert cluster[1].propose_conf_change(change("r5")) is None
@@ -63,7 +63,7 @@ def test_a_second_change_waits_until_the_first_is_applied():
         fault = cluster[1].propose_conf_change(change(f"r{member}"))
         assert fault is ConfChangeFault.UNAPPLIED_CHANGE
     cluster.settle(among=[1])
-    assert cluster[1].commit_index == 1, "alone it commits nothing"
+    assert cluster[1].commit_index == 1, "the cut-off leader commits nothing alone"
     assert cluster[1].status().configuration == cluster.configuration
     cluster.elect(2, among=[2, 3, 4, 5])
     cluster.tick(2)
@@ -74,7 +74,7 @@ def test_a_second_change_waits_until_the_first_is_applied():
 
 
 def led_by_successor_with_change():
-    """Return a cluster led by 2, whose log has a change by 1 that is unknown to 3."""
+    """Return a cluster that 2 leads; its log has a change of 1 that member 3 lacks."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r3"))
@@ -103,7 +103,8 @@ def test_a_committed_change_of_the_previous_leader_delays_the_next_until_it_is_a
     cluster.network += peer.take_ready()
     while peer.append_work:
         cluster.network += peer.sync()
-    for _ in range(3):  # 3 lacks the entries that 1 sent: its rejection comes first
+    # Member 3 lacks the entries that member 1 sent, so its rejection comes first.
+    for _ in range(3):
         cluster.deliver(to(3))
         cluster.flush(3)
         cluster.deliver(to(2))
@@ -114,7 +115,7 @@ def test_a_committed_change_of_the_previous_leader_delays_the_next_until_it_is_a
 
 
 def test_a_change_waits_for_the_first_commit_of_the_leader():
-    """Before that, a leader does not know which entries earlier leaders committed."""
+    """Before its first commit, a leader does not know which entries earlier leaders committed."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -129,6 +130,20 @@ def test_a_change_waits_for_the_first_commit_of_the_leader():
     assert cluster[2].propose_conf_change(change("r1")) is ConfChangeFault.UNAPPLIED_CHANGE
     cluster.settle()
     assert cluster[2].propose_conf_change(change("r1")) is None
+
+
+@pytest.mark.parametrize("changes", ["r3 l3", "r2 v2"])
+def test_a_member_removed_and_added_again_in_one_change_keeps_its_progress(changes):
+    """A member id belongs to one data directory forever, so its acknowledgements stay valid."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert cluster[1].propose_conf_change(change("r3 l3")) is None
+    cluster.settle()
+    before = cluster[1].status().progress
+    assert before[2].match == before[3].match == cluster[1].last_index
+    cluster[1].apply_conf_change(change(changes))
+    after = cluster[1].status().progress
+    assert [after[each].match for each in (2, 3)] == [before[each].match for each in (2, 3)]
 
 
 def test_a_refused_change_is_replaced_by_an_empty_entry():
@@ -174,7 +189,10 @@ def test_an_invalid_change_stops_the_member_when_it_is_applied():
 
 
 def in_joint_during_transfer(cluster):
-    """Let member 1 enter a joint configuration and transfer: it drops the proposal to leave."""
+    """Let member 1 enter a joint configuration and transfer leadership.
+
+    During the transfer, member 1 drops the proposal to leave the joint configuration.
+    """
     cluster.elect(1)
     cluster[1].propose_conf_change(change("l3", ConfChangeTransition.JOINT_IMPLICIT))
     cluster.flush(1)
@@ -219,7 +237,7 @@ def timeout_now_behind_change(text, learners=()):
 
 @pytest.mark.parametrize("text", ["v3", "l2"])
 def test_a_timeout_now_waits_until_a_committed_change_is_applied(text):
-    """The change may be the one that promotes the member to a voter."""
+    """The change may promote the member to a voter."""
     cluster, peer = timeout_now_behind_change(text, [3] if text == "v3" else [])
     while peer.apply_work:
         peer.apply()
@@ -290,7 +308,7 @@ def test_a_removed_leader_steps_down():
 def test_the_only_remaining_voter_learns_its_configuration_from_a_refused_vote(pre_vote):
     """The leader removes itself and others, and its last message is lost.
 
-    The remaining voter would ask the old voters forever: they have longer logs.
+    The remaining voter would ask the old voters forever, because they have longer logs.
     """
     cluster = Cluster(3, pre_vote=pre_vote)
     cluster.elect(2)
@@ -332,7 +350,7 @@ def test_a_refused_vote_commits_no_entry_that_differs():
 
 
 def test_a_candidate_that_learns_of_a_committed_change_gives_up():
-    """It would count votes by an outdated configuration."""
+    """The candidate would count votes by an outdated configuration."""
     cluster = Cluster(3)
     log = [Entry(1, 1), Entry(1, 2, encode(change("r3")), EntryKind.CONF_CHANGE_V2)]
     cluster.peers[1].disk.store(HardState(1), log, None)
@@ -365,14 +383,14 @@ def test_a_removed_leader_that_stays_does_not_count_itself():
     cluster[1].propose(b"x")
     cluster.settle(among=[1, 2])
     assert cluster[1].status().configuration == ConfState((2, 3))
-    assert cluster[1].commit_index == 2, "2 alone is no majority of 2 and 3"
+    assert cluster[1].commit_index == 2, "member 2 alone is no majority of 2 and 3"
     with pytest.raises(ProposalDropped) as raised:
         cluster[1].propose(b"y")
     assert raised.value.reason is DropReason.NOT_A_MEMBER
 
 
 def test_a_removed_leader_that_stays_may_still_be_storing_entries():
-    """In synchronous mode it learns of its removal and of its last write in one Ready."""
+    """In synchronous mode a leader learns of its removal and of its last write in one Ready."""
     disk = MemoryLog(ConfState((1, 2)))
     config = RaftConfig(
         1,
@@ -404,7 +422,7 @@ def test_a_removed_leader_that_stays_may_still_be_storing_entries():
     settle()
     assert core.status().configuration == ConfState((2,))
     assert (core.role, core.last_index) == (RaftRole.LEADER, 3)
-    assert core.commit_index == 2, "the own copy of entry 3 does not count"
+    assert core.commit_index == 2, "the leader's own copy of entry 3 does not count"
 
 
 def test_a_new_member_counts_as_active_until_the_next_check():
@@ -453,7 +471,7 @@ def test_a_change_is_committed_by_the_configuration_before_it():
 
 
 def test_a_change_that_shrinks_the_group_commits_entries_stored_on_the_smaller_group():
-    """No further member is left that would acknowledge them."""
+    """No further member is left that would acknowledge the entries."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r2"))

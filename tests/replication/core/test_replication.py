@@ -70,10 +70,10 @@ def test_appends_are_sent_before_the_leader_has_synced():
     cluster.deliver(to(2, 3))
     cluster.flush(2, 3)
     cluster.deliver(to(1))
-    assert peer.core.commit_index == 2, "two others have it on disk"
+    assert peer.core.commit_index == 2, "two followers have the entry on disk"
     assert len(peer.append_work) == 1
     peer.take_ready()
-    assert not peer.apply_work, "it applies what it has synced itself"
+    assert not peer.apply_work, "the leader applies only entries that it has synced"
 
 
 def test_a_leader_counts_itself_only_after_its_sync():
@@ -85,7 +85,7 @@ def test_a_leader_counts_itself_only_after_its_sync():
     cluster.deliver(to(2))
     cluster.flush(2)
     cluster.deliver(to(1))
-    assert peer.core.commit_index == 1, "one of three disks has it"
+    assert peer.core.commit_index == 1, "only one of three disks has the entry"
     peer.sync()
     assert peer.core.commit_index == 2
 
@@ -164,7 +164,7 @@ def test_an_entry_of_an_earlier_term_is_not_committed_by_counting():
 
 
 def test_an_old_append_truncates_nothing():
-    """PySyncObj A, raftos#26: acknowledged entries were lost when a message was delivered twice."""
+    """Failure A of PySyncObj, raftos#26: a repeated message removed acknowledged entries."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose(b"one")
@@ -182,7 +182,7 @@ def test_an_old_append_truncates_nothing():
 
 @pytest.mark.parametrize("compacted", [1, 4])
 def test_an_append_below_the_commit_index_is_answered_with_the_commit_index(compacted):
-    """The entries it would check are committed and may be compacted."""
+    """The entries that the append would check are committed and may be compacted."""
     cluster = Cluster(3)
     cluster.elect(1)
     for _ in range(4):
@@ -204,7 +204,7 @@ def test_entries_of_an_earlier_term_count_as_durable_once_they_are_synced():
 
 
 def test_entries_synced_in_an_earlier_term_are_reported_with_the_next_write():
-    """Their own report belongs to the earlier term and is ignored."""
+    """The report of these entries belongs to the earlier term and is ignored."""
     peer = Cluster(3).peers[2]
     peer.core.step(Message(K.APPEND, 2, 1, 1, 0, 0, (Entry(1, 1), Entry(1, 2)), 2))
     peer.take_ready()
@@ -238,7 +238,7 @@ def test_a_late_report_of_a_write_is_ignored_for_entries_that_were_replaced_and_
 
 
 def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
-    """PySyncObj C: a late reply caused a commit with two copies of five."""
+    """Failure C of PySyncObj: a late reply caused a commit with two copies of five."""
     cluster = Cluster(5)
     cluster.elect(1)
     cluster[1].propose(b"x")
@@ -246,7 +246,7 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     cluster.flush(1)
     cluster.deliver(to(3))
     cluster.flush(3)
-    late = cluster.drop(to(1))  # the link from 3 stalls with its acknowledgements of 2 and 3
+    late = cluster.drop(to(1))  # the acknowledgements by member 3 of entries 2 and 3
     cluster.drop()
     cluster.elect(2, among=[2, 4, 5])
     cluster.tick(2)
@@ -262,7 +262,7 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     cluster.flush(4)
     cluster.deliver(to(1))
     before = cluster[1].status()
-    assert (before.last, before.hard_state.commit) == (3, 2), "1 and 4 have entry 3"
+    assert (before.last, before.hard_state.commit) == (3, 2), "members 1 and 4 have entry 3"
     assert [m.index for m in late] == [2, 3]
     for message in late:
         cluster[1].step(message)

@@ -1,4 +1,4 @@
-"""Parts of a message keep leader and follower together until the whole message has arrived."""
+"""Received parts of a message prevent an election until the whole message has arrived."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_follower_that_receives_bytes_of_its_leader_does_not_campaign():
     assert (cluster[2].role, cluster[2].leader) == (RaftRole.FOLLOWER, 1)
     assert not cluster.network
     cluster.tick(2, 2 * ELECTION_TICKS)
-    assert cluster[2].role is RaftRole.PRE_CANDIDATE, "without the bytes it campaigns"
+    assert cluster[2].role is RaftRole.PRE_CANDIDATE, "without the bytes the follower campaigns"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_leader_whose_bytes_arrive_does_not_step_down():
         cluster.drop()
     assert cluster[1].role is RaftRole.LEADER
     cluster.tick(1, 2 * ELECTION_TICKS)
-    assert cluster[1].role is RaftRole.FOLLOWER, "without the answer it steps down"
+    assert cluster[1].role is RaftRole.FOLLOWER, "without the answer the leader steps down"
 
 
 @pytest.mark.parametrize(("member", "term"), [(2, 0), (2, 2), (9, 1)])
@@ -89,7 +89,7 @@ def test_a_member_that_does_not_lead_ignores_followers():
 
 
 def test_answers_to_bytes_do_not_repeat_a_probe():
-    """The append is still being received; a heartbeat reply would make the leader send it again."""
+    """The append is still arriving; a heartbeat reply would make the leader repeat the append."""
     cluster = led_by_one()
     cluster[1].report_unreachable(2)
     cluster[1].propose(b"x")

@@ -81,7 +81,10 @@ def test_a_lost_snapshot_is_sent_again_after_a_report():
 
 @pytest.mark.parametrize("ok", [True, False])
 def test_after_a_snapshot_the_leader_waits_for_a_reply(ok):
-    """The follower needs time to install it; after a failure the pause is one heartbeat."""
+    """The follower needs time for the installation.
+
+    After a failed transfer, the leader waits for one heartbeat interval.
+    """
     cluster = with_snapshot_in_flight()
     cluster.drop()
     cluster[1].report_snapshot(3, ok=ok)
@@ -94,7 +97,7 @@ def test_after_a_snapshot_the_leader_waits_for_a_reply(ok):
 
 
 def test_no_snapshot_is_made_for_an_inactive_member():
-    """It would only fill a queue; a member that returns sends a reply first."""
+    """The snapshot would only fill a queue; a member that returns sends a reply first."""
     cluster = Cluster(3, check_quorum=True)
     lagging(cluster)
     while cluster[1].status().progress[3].recent_active:
@@ -160,7 +163,7 @@ def test_a_snapshot_of_entries_in_the_log_only_moves_the_commit_index():
     ("index", "term", "voters"), [(1, 1, (1, 2, 3)), (2, 1, (1, 2, 3)), (9, 2, (1, 2))]
 )
 def test_a_snapshot_that_is_not_installed_acknowledges_only_committed_entries(index, term, voters):
-    """The leader's entry 3 may differ."""
+    """Entry 3 of the leader may differ from entry 3 of the follower."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1, commit=2)
     snapshot = Snapshot(SnapshotMeta(index, term, ConfState(voters)), b"")
@@ -199,7 +202,10 @@ def test_an_empty_member_gets_all_entries_after_a_failed_snapshot():
 
 
 def test_a_snapshot_replaces_entries_that_are_being_written():
-    """They must not be written behind it: another leader's entries belong there."""
+    """The replaced entries must not be written after the snapshot.
+
+    Entries of another leader belong to these indexes.
+    """
     peer = Cluster(3).peers[3]
     entries = tuple(Entry(1, index, b"replaced") for index in (1, 2, 3))
     peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, entries, 0))
@@ -214,7 +220,7 @@ def test_a_snapshot_replaces_entries_that_are_being_written():
 
 
 def test_a_snapshot_replaces_a_later_uncommitted_configuration():
-    """openraft#1808."""
+    """openraft#1808: the uncommitted configuration must not stay in force."""
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
     meta = SnapshotMeta(9, 2, ConfState((1, 2, 3, 4)))
@@ -269,7 +275,7 @@ def test_a_change_below_two_snapshots_is_applied_to_the_state_that_they_replace(
 
 
 def test_a_follower_that_catches_up_without_its_snapshot_gets_entries():
-    """It may have got another snapshot, or the entries before the log was trimmed."""
+    """The follower may have got another snapshot, or the entries before the log was trimmed."""
     cluster = Cluster(3)
     lagging(cluster, compacted=4)
     while cluster[1].status().progress[3].state is not ProgressState.SNAPSHOT:
@@ -300,7 +306,7 @@ def test_a_snapshot_without_this_member_is_refused():
 
 
 def test_a_snapshot_does_not_commit_divergent_entries():
-    """PySyncObj B: chunks of a snapshot moved the commit index of a divergent follower."""
+    """Failure B of PySyncObj: a snapshot moved the commit index of a divergent follower."""
     cluster = Cluster(3)
     cluster.elect(1)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A leader whose disk hangs commits through the others, and steps down on request."""
+"""A leader whose disk hangs commits through its followers, and steps down on request."""
 
 import pytest
 
@@ -10,7 +10,7 @@ HEARTBEAT_TICKS = 1
 
 
 def propose_on_a_hung_disk(cluster, reached, data=b"x"):
-    """Let the leader, member 1, propose; its append worker does nothing, the others sync."""
+    """Let the leader, member 1, propose; only the other members sync."""
     leader = cluster.peers[1]
     cluster[1].propose(data)
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_both_majorities_of_a_joint_configuration_commit_without_the_leader(reac
 
 
 def test_a_leader_applies_an_entry_only_after_it_has_stored_the_entry():
-    """Otherwise the durable state could be ahead of the durable log."""
+    """An entry applied earlier could make the durable state newer than the durable log."""
     cluster = Cluster(3)
     cluster.elect(1)
     propose_on_a_hung_disk(cluster, (2, 3), b"x")

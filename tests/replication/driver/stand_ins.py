@@ -1,4 +1,4 @@
-"""Stand-ins for the surroundings of the driver's parts: a core, and a waiting client."""
+"""Replace the neighbours of the driver's parts: a core, and a waiting client."""
 
 from __future__ import annotations
 

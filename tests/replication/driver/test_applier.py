@@ -101,3 +101,19 @@ def test_entries_wait_while_the_state_machine_waits_for_its_disk(member):
     member.settle()
     assert member.machine.applied_index == 5
     assert member.driver.disk.applying_waited_ticks == 0
+
+
+def test_entries_wait_while_the_state_machine_waits_for_other_members(member):
+    member.machine.held_index = 4
+    member.append(2, 2, entries(2, 6), 6)
+    assert member.machine.applied_index == 3
+    assert member.observed.count(3) == 1
+    member.driver.tick()
+    assert not member.is_pump_due
+    assert member.driver.disk.applying_waited_ticks == 0, "the disk is not at fault"
+    member.machine.held_index = 0
+    member.driver.tick()
+    assert member.is_pump_due
+    member.settle()
+    assert member.machine.applied_index == 6
+    assert member.driver.core.applied_index == 6

@@ -96,7 +96,7 @@ def test_a_state_that_waits_for_the_disk_for_too_long_is_hung_too(disk):
     assert not disk.watch.is_hung
 
 
-def test_a_stalled_disk_is_not_the_slowest_before_the_others_have_answered(disk):
+def test_a_stalled_disk_is_not_the_slowest_before_the_other_members_have_answered(disk):
     disk.append()
     disk.tick(STALL + 1)
     assert disk.watch.is_stalled
@@ -113,7 +113,7 @@ def test_the_disk_is_the_slowest_when_its_delay_reaches_the_limit(disk):
     assert disk.watch.is_slowest
 
 
-def test_the_disk_is_not_the_slowest_while_the_others_took_half_as_long(disk):
+def test_the_disk_is_not_the_slowest_while_the_other_disks_took_half_as_long(disk):
     disk.append()
     disk.tick(1 + STALL)
     disk.commit = 11
@@ -124,7 +124,7 @@ def test_the_disk_is_not_the_slowest_while_the_others_took_half_as_long(disk):
 
 
 def test_an_entry_that_waited_for_the_write_before_it_does_not_make_the_disk_the_slowest(disk):
-    """All disks take 6 ticks; here two entries take two writes, elsewhere one."""
+    """All disks take 6 ticks for a write; here two entries take two writes, elsewhere one."""
     disk.append()
     disk.tick()
     disk.append()
@@ -136,7 +136,7 @@ def test_an_entry_that_waited_for_the_write_before_it_does_not_make_the_disk_the
     assert not disk.watch.is_slowest
 
 
-def test_a_stall_without_entries_gives_no_comparison_with_the_others(disk):
+def test_a_stall_without_entries_is_not_compared_with_the_other_disks(disk):
     disk.work.requested += 1
     disk.tick(HANG)
     assert disk.watch.is_hung

@@ -71,7 +71,7 @@ class Watched(PromisingMember):
         return sent
 
     def lead(self, term: int = 2) -> None:
-        """Win the vote of member 2; the others have the log up to its current end."""
+        """Win the vote of member 2; the other members have the log up to its current end."""
         self.driver.campaign()
         self.settle()
         self.hear(K.PRE_VOTE_REPLY, 2, term)
@@ -110,7 +110,7 @@ def test_a_snapshot_is_installed_after_all_earlier_entries_are_applied(member):
         if member._work:
             work, then = member._work.popleft()
             then(work())
-    assert member.machine.applied_index < 150, "the first slice"
+    assert member.machine.applied_index < 150, "only the first slice is applied"
     member.take_snapshot(2, 2, SnapshotMeta(LogIndex(400), Term(2), FOUNDERS), content)
     assert [each for each in member.observed if isinstance(each, int)] == [
         65,
@@ -134,7 +134,9 @@ def test_no_message_of_a_term_is_sent_before_the_term_is_durable(member):
     assert member.storage.metadata.hard_state().term == 2
     member.driver.receive([Message(K.PRE_VOTE, SELF, MemberId(3), Term(9), Term(1), LogIndex(1))])
     member.driver.pump()
-    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE_REPLY], "a pre-vote promises nothing"
+    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE_REPLY], (
+        "a pre-vote needs no durable term"
+    )
     member.driver.receive([Message(K.HEARTBEAT, SELF, MemberId(3), Term(9))])
     member.driver.pump()
     assert not member.take_sent()

@@ -1,4 +1,4 @@
-"""Preferred are as many followers as a commit needs: the most recent first acknowledgers."""
+"""A leader prefers as many followers as a commit needs: the first to acknowledge recent entries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_member_that_lost_its_vote_is_not_preferred():
     assert choices.reported[-1] is None
 
 
-def test_a_leader_without_a_vote_needs_more_than_half_of_the_others():
+def test_a_leader_without_a_vote_needs_more_than_half_of_the_other_members():
     choices = Choices(TWO, THREE, FOUR)
     assert choices.acknowledge(TWO) is None
 

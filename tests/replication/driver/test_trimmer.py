@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from taskraft_replication.core.types import LogIndex, Term
+from taskraft_replication.core.types import HardState, LogIndex, MemberId, Term
 from taskraft_replication.driver.trimmer import FLUSH_MEMBERSHIPS, Trimmer, TrimPolicy
 from taskraft_replication.observer import RaftCounters
 from taskraft_replication.storage.metadata import LogStart
-from tests.replication.log_on_disk import Log
+from tests.replication.log_on_disk import SEGMENT_BYTES, Log, entry
 
 
 class Group:
@@ -108,8 +111,8 @@ def test_log_that_an_earlier_start_left_unflushed_counts(unflushed_at, flushes):
     assert group.flushes == flushes
 
 
-def test_flushes_of_a_state_that_is_far_behind_are_apart():
-    """The state machine still applies; each flush finds 60 entries that are not durable."""
+def test_a_state_that_is_far_behind_is_not_flushed_at_each_write():
+    """The state machine still applies entries; each flush leaves 60 entries to be flushed."""
     group = Group(durable=40, flush_entries=40)
     group.written(1, 0)
     assert group.flushes == 1
@@ -132,19 +135,19 @@ def test_many_stored_memberships_cause_a_flush():
 def test_trimmed_entries_are_hidden_before_they_are_deleted():
     group = Group()
     group.written(1000)
-    assert group.done == ["hidden before 90", "deleted before 90"]
+    assert group.done == ["hidden before 89", "deleted before 89"]
 
 
 @pytest.mark.parametrize(
     ("settings", "start"),
     [
-        ({}, 90),
+        ({}, 89),
         ({"kept": 30}, 70),
         ({"floor": 40}, 40),
-        ({"floor": 95}, 90),
-        ({"durable": 60}, 60),
+        ({"floor": 95}, 89),
+        ({"durable": 60}, 59),
         ({"kept": 30, "too_long_at": 80}, 80),
-        ({"too_long_at": 99}, 90),
+        ({"too_long_at": 99}, 89),
     ],
 )
 def test_entries_that_are_not_durable_or_kept_or_being_sent_are_not_trimmed(settings, start):
@@ -160,7 +163,7 @@ def test_trimming_continues_after_a_flush_that_trimmed_nothing():
     for durable in (50, 60):
         group.durable = LogIndex(durable)
         group.written(1000)
-        assert group.start.index == durable
+        assert group.start.index == durable - 1
     assert group.flushes == 3
 
 
@@ -175,6 +178,55 @@ def test_only_one_flush_runs_at_a_time():
     then(work())
     group.written(0)
     assert len(waiting) == 1, "bytes written during the flush count"
+
+
+class QueuedStorage(Log):
+    """A log on a disk, whose storage work waits until the test finishes it."""
+
+    def __init__(self, path: Path, durable: int) -> None:
+        super().__init__(path)
+        self.durable_index = LogIndex(durable)
+        self.queue: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self.counters = RaftCounters()
+
+    def trimmer(self) -> Trimmer:
+        policy = TrimPolicy(flush_bytes=1, kept_entries=0, kept_bytes=1 << 40)
+        return Trimmer(self, self.storage, self, policy, lambda: None, self.counters)
+
+    def flush_durably(self) -> LogIndex:
+        return self.durable_index
+
+    def flush(self, work, then) -> None:
+        then(work())
+
+    def store(self, work, then) -> None:
+        self.queue.append((work, then))
+
+    def finish(self) -> None:
+        for work, then in self.queue:
+            then(work())
+
+
+def test_a_trim_behind_a_truncation_deletes_no_new_entry(tmp_path):
+    """A new leader's entries replace the newest segment while the trim waits in the queue.
+
+    The last entry of the segment before is applied. The new entries are appended to that segment.
+    """
+    log = QueuedStorage(tmp_path, durable=0)
+    log.append_each(2, 300)
+    log.append(entry(301, data=bytes(SEGMENT_BYTES)))
+    boundary = log.storage.view._log.segments[-2].last_index
+    assert boundary == 300, "the large entry begins a segment, although the one before has room"
+    log.durable_index = boundary
+    replacement = [entry(boundary + number, 2) for number in (1, 2)]
+    hard_state = HardState(Term(2), MemberId(2), boundary)
+    log.storage.view.publish(replacement)
+    log.store(partial(log.storage.store, hard_state, replacement, boundary), lambda _: None)
+    log.trimmer().flush()
+    log.finish()
+    assert log.read()[-2:] == replacement
+    log.open(applied=boundary)
+    assert log.read()[-2:] == replacement, "a restart finds the entries"
 
 
 def test_all_segments_but_the_last_can_be_trimmed_and_none_twice(tmp_path):

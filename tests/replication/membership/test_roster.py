@@ -69,7 +69,7 @@ def test_remembered_changes_are_stored_and_sent(tmp_path):
     history = [(LogIndex(7), ConfState((MemberId(1),), roster=roster))]
     metadata.save_memberships(history)
     assert Metadata(files, "raft-0").memberships() == history
-    assert with_configured(roster, {}) == roster
+    assert with_configured(roster, {}, roster) == roster
 
 
 def info(number: int, name: str = "", address: str = "", directory_id: str = "d") -> MemberInfo:
@@ -86,12 +86,12 @@ def test_a_roster_is_sorted_by_member_id_and_knows_the_highest_id():
 def test_a_member_with_an_assigned_id_that_is_not_in_the_roster_was_removed():
     roster = Roster((info(1), info(3)), MemberId(4))
     assert [was_removed(roster, MemberId(number)) for number in range(6)] == [
-        *(False, False, True),  # no member, a member, a removed one
-        *(False, True, False),  # a member, the last removed one, a future one
+        *(False, False, True),  # ids 0 to 2: no member, a member, a removed member
+        *(False, True, False),  # ids 3 to 5: a member, the last removed member, no member yet
     ]
 
 
-def test_unknown_are_members_whose_directory_was_never_seen():
+def test_members_whose_directory_was_never_seen_are_listed():
     roster = roster_of([info(1), info(2, directory_id=""), info(3, directory_id="")])
     assert members_without_directory(roster) == (2, 3)
 
@@ -102,10 +102,18 @@ def test_an_address_is_configured_for_a_member_by_id_and_name():
         MemberId(1): info(1, "a", "new:1"),
         MemberId(2): info(2, "another", "new:2"),
     }
-    after = with_configured(roster, configured)
+    after = with_configured(roster, configured, roster)
     assert [each.peer_address for each in after.members] == ["new:1", "old:2", "old:3"]
     assert [each.name for each in after.members] == ["a", "b", "c"]
     assert after.last_member == roster.last_member
+
+
+def test_an_address_announced_since_the_start_is_newer_than_the_configured_one():
+    at_start = roster_of([info(1, "a", "old:1"), info(2, "b", "old:2")])
+    now = roster_of([info(1, "a", "announced:1"), info(2, "b", "old:2")])
+    configured = {MemberId(1): info(1, "a", "set:1"), MemberId(2): info(2, "b", "set:2")}
+    after = with_configured(now, configured, at_start)
+    assert [each.peer_address for each in after.members] == ["announced:1", "set:2"]
 
 
 def test_a_member_stays_in_the_roster_while_either_half_contains_it():
@@ -116,7 +124,7 @@ def test_a_member_stays_in_the_roster_while_either_half_contains_it():
     assert [each.member for each in halfway.members] == [1, 2, 3]
     after = with_roster(ConfState((MemberId(1), MemberId(2))), removal, halfway).roster
     assert [each.member for each in after.members] == [1, 2]
-    assert after.last_member == 3, "an id is not used twice"
+    assert after.last_member == 3, "an id is never assigned twice"
 
 
 def test_a_later_change_replaces_the_record_of_a_member():

@@ -13,11 +13,11 @@ from tests.replication.local_cluster import LocalCluster
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
 DISK = "membership.before_create=eio@4"
-"""Fails the disk when a founder that has met all others stores this fact."""
+"""Rule of a failpoint: the disk fails when a founder stores that it has met all other founders."""
 
 
 class Beginning(LocalCluster):
-    """Three founders; member 2 fails when it has met the others."""
+    """Three founders; member 2 fails after it has connected to the other two."""
 
     is_harmed = True
 
@@ -28,7 +28,9 @@ class Beginning(LocalCluster):
         return replace(config, failpoints=Failpoints(parse_rules(DISK)))
 
 
-async def test_a_founder_that_met_all_others_does_not_wait_for_a_lost_one_after_a_restart(tmp_path):
+async def test_a_founder_that_met_all_founders_does_not_wait_for_a_lost_one_after_a_restart(
+    tmp_path,
+):
     async with Beginning(tmp_path, 3) as cluster:
         async with asyncio.timeout(20):
             assert isinstance(await cluster.nodes[TWO].failed, StorageFailed)

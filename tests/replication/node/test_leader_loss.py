@@ -1,4 +1,4 @@
-"""When a follower campaigns after the leader's stream has ended."""
+"""A follower campaigns some time after the stream from the leader has ended."""
 
 import asyncio
 from types import SimpleNamespace

@@ -17,7 +17,7 @@ JOINT = ConfState((MemberId(1),), voters_outgoing=(MemberId(1), MemberId(2)), au
 
 
 class Member:
-    """Replaces a driver; ``core`` leads a group of three, of which 2 answers."""
+    """Replaces a driver; ``core`` leads a group of three, in which member 2 answers."""
 
     def __init__(self) -> None:
         cluster = Cluster(3)
@@ -37,6 +37,9 @@ class Member:
 
     def transfer_leader(self, to) -> None:
         self.offered.append(to)
+
+    def step_down(self) -> None:
+        self.core.role = RaftRole.FOLLOWER
 
 
 class Running:
@@ -150,6 +153,13 @@ async def test_a_transfer_without_another_voter_fails():
     running.member.core = cluster[1]
     with pytest.raises(TransferFailed, match="no other voter"):
         await running.requests.transfer_leadership(None)
+
+
+async def test_a_leadership_that_nobody_takes_over_ends_too():
+    running = Running(transfer_ms_max=1)
+    await running.requests.end_leadership()
+    assert running.member.offered == [2, 2], "a transfer is tried first"
+    assert running.member.core.role is RaftRole.FOLLOWER
 
 
 async def test_a_transfer_fails_if_the_member_stops():

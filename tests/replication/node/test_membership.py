@@ -171,7 +171,8 @@ async def test_a_removed_member_refuses_to_start(tmp_path):
         await cluster.stop(member)
         assert not away.failed.done()
         await leader.change_membership(removal(member))
-        # The member was stopped when it was removed: the other members tell it.
+        # The member was stopped during its removal, so it learns of the removal from the other
+        # members.
         again = await cluster.start(member)
         assert isinstance(await again.failed, MemberRemoved)
         await cluster.stop(member)
@@ -193,7 +194,7 @@ async def test_a_wiped_member_is_refused_under_its_old_id(tmp_path):
         assert "remove the member" in str(refusal)
         assert wiped.status().term == 1, "the founder did not vote"
         await cluster.stop(member)
-        # It returns as a new member.
+        # The wiped member returns as a new member.
         await leader.change_membership(removal(member))
         await cluster.add(4)
         await leader.change_membership(change_of(ADD_LEARNER, info(cluster, 4)))
@@ -202,8 +203,11 @@ async def test_a_wiped_member_is_refused_under_its_old_id(tmp_path):
         await cluster.converged()
 
 
-async def test_wiped_members_cannot_found_the_group_again_without_the_others(tmp_path):
-    """Two of three were wiped: they could elect each other and lose acknowledged entries."""
+async def test_wiped_members_cannot_found_the_group_again_without_the_other_founders(tmp_path):
+    """Two of three members were wiped.
+
+    Together they could elect a leader and lose acknowledged entries.
+    """
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
         await leader.propose(b"promised")
@@ -239,7 +243,7 @@ async def test_a_new_leader_is_answered_by_a_member_that_does_not_know_it(tmp_pa
         assert 4 in newcomer.status().conf_state.voters
         await leader.transfer_leadership(MemberId(4))
         await cluster.stop(own)
-        # The member that was away knows neither id nor address of the only possible leader.
+        # The returning member knows neither id nor address of the only possible leader.
         back = await cluster.start(away)
         await cluster.until(lambda: back.status().leader not in (0, own))
         await cluster.until(lambda: back.status().applied == back.status().commit > 4)

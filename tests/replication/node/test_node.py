@@ -93,7 +93,7 @@ async def test_a_read_on_a_follower_sees_all_entries_acknowledged_before(tmp_pat
 
 
 class AskedCore:
-    """Records the rounds that the core was asked for."""
+    """Passes reads on to the core, and records the rounds of these reads."""
 
     def __init__(self, core) -> None:
         self._core = core
@@ -129,7 +129,9 @@ async def test_a_leader_that_is_cut_off_confirms_no_read(tmp_path, monkeypatch):
             cut.setattr(old._effects, "send", lambda _: None)
             cut.setattr(old._driver, "receive", lambda _: None)
             reading = asyncio.ensure_future(old.read_index())
-            assert old.status().role is RaftRole.LEADER, "it does not know of the new leader"
+            assert old.status().role is RaftRole.LEADER, (
+                "the cut-off leader does not know of the new leader"
+            )
             others = [node for node in cluster.nodes.values() if node is not old]
             await cluster.until(
                 lambda: any(node.status().role is RaftRole.LEADER for node in others)
@@ -181,13 +183,13 @@ async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
         assert of_logs[str(leader.config.member_id)] == 30
         # A member that lags may store several entries at once.
         assert all(0 < of_logs[str(member)] <= 30 for member in cluster.ids)
-        # All proposals of one turn are synced together.
+        # One sync stores all proposals of one turn of the event loop.
         synced.clear()
         await propose_all(leader, 50)
         await cluster.converged()
         batches = Counter(path.parts[0] for path in synced if path.suffix == ".log")
         assert batches == dict.fromkeys(map(str, cluster.ids), 1)
-        # Besides, only the mark is synced: once per second or in a pause.
+        # The only other sync is that of the mark, once per second or in a pause.
         assert {path.name for path in synced if path.suffix != ".log"} <= {"mark"}
 
 
@@ -198,7 +200,8 @@ async def test_a_leader_whose_stream_ends_is_replaced_without_an_election_timeou
         rest = [cluster.nodes[2], cluster.nodes[3]]
         seekers = []
         for node in rest:
-            # Stop one after the other: two candidates at once could split the vote.
+            # Let only one member campaign at a time, because two candidates at once could split the
+            # vote.
             node._leader_loss._campaign_without_leader = partial(seekers.append, node)
         await cluster.kill(1)
         await cluster.until_seen(lambda: len(seekers) == 2)
@@ -368,7 +371,7 @@ async def test_one_process_runs_members_of_several_groups(tmp_path, caplog):
         await propose_all(leader, 20)
         await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
         assert all(len(machine.lines) == 3 for machine in cluster.machines.values())
-        # Their files are in separate folders, each with its identity.
+        # The files of the groups are in separate folders, each with its identity.
         for member in cluster.ids:
             for group_id in (0, 1):
                 found = stored_member(cluster.path / str(member), group_id)
@@ -425,7 +428,8 @@ async def test_a_founder_that_meets_the_last_founder_while_it_joins_starts_once(
     await node.start()
     stored = asyncio.Event()
     node._effects.store(lambda: None, lambda _: stored.set())
-    await stored.wait()  # in its own turn, after the group has started
+    # Storage work runs in order, so the group has started when this item is done.
+    await stored.wait()
     assert node.is_running
     assert not node.failed.done()
     await node.stop()

@@ -35,7 +35,7 @@ class Host:
         self.core = SimpleNamespace(commit_index=LogIndex(5))
         self.effects = NodeEffects(self, self)
         preferred = SimpleNamespace(received=self._seen)
-        self.receiver = PeerReceiver(self, self.effects, preferred, self, self, self)
+        self.receiver = PeerReceiver(self, preferred, self, self, self)
 
     def _seen(self, messages, commit) -> None:
         self.calls.append(("seen", commit))

@@ -162,7 +162,7 @@ def test_numbers_outside_their_range_are_refused(field, wrong):
     try:
         setattr(encoded, field, wrong)
     except ValueError:
-        return  # not even the protobuf type can hold it
+        return  # The protobuf type cannot hold this number.
     with pytest.raises(MessageMalformed):
         decode_message(encoded)
 

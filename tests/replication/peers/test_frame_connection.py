@@ -10,13 +10,12 @@ import pytest
 
 from taskraft_replication.core.types import Term
 from taskraft_replication.peers import peer_port
+from taskraft_replication.peers.connection_tickets import TICKET_BYTES, ConnectionTickets
 from taskraft_replication.peers.frame_connection import (
     ENCRYPTED,
     MAGIC,
     PLAIN,
-    TICKET_BYTES,
     UNSENT_BYTES_MAX,
-    ConnectionTickets,
     FrameReceiver,
     connect,
 )
@@ -29,7 +28,7 @@ FRAME_BYTES_MAX = 4 << 20
 
 
 class Listener:
-    """The receiving side: its frames, and the end of its connection."""
+    """The receiving side, with its received frames and the end of its connection."""
 
     def __init__(self, security=None, **limits):
         self.tickets = ConnectionTickets(FRAME_BYTES_MAX, 2 * FRAME_BYTES_MAX)
@@ -149,11 +148,12 @@ async def test_a_ticket_opens_one_connection(listener):
     [
         MAGIC + PLAIN + bytes(TICKET_BYTES),
         MAGIC + b"?",
-        MAGIC + ENCRYPTED,  # on a port without certificates
+        MAGIC + ENCRYPTED,  # A port without certificates accepts no encrypted connection.
     ],
 )
 async def test_a_connection_without_a_valid_ticket_is_closed(listener, opening, monkeypatch):
-    monkeypatch.setattr(peer_port, "BEGIN_SECONDS", 3600)  # at once, not after the time limit
+    # The port closes the connection at once, before its time limit.
+    monkeypatch.setattr(peer_port, "BEGIN_SECONDS", 3600)
     reader, writer = await connect_raw(listener.address)
     writer.write(opening)
     assert await is_closed_by_peer(reader, writer)
@@ -189,7 +189,7 @@ async def test_a_dropped_long_frame_does_not_arrive_and_later_frames_do(listener
 
 
 async def test_few_unsent_bytes_are_buffered_in_the_kernel(listener):
-    """No frame can overtake these bytes: on a slow link they would delay heartbeats too long."""
+    """No frame overtakes unsent bytes, so many of them would delay heartbeats on a slow link."""
     with listener.tickets.issue(listener) as ticket:
         sender = await connect(listener.address, ticket.token, None, lambda: None)
         taken = sender._transport.get_extra_info("socket")

@@ -69,7 +69,7 @@ def test_member_1_is_an_ordinary_peer():
         ((2, 5), (4, 7), 5),
         ((4, 7), (2, 5), 5),
         ((2, 7), (4, 5), 5),
-        ((0, 4), (4, 5), 4),  # a sender that does not name its lowest version
+        ((0, 4), (4, 5), 4),  # The sender does not name its lowest version.
     ],
 )
 def test_the_highest_common_version_is_chosen(monkeypatch, peer, own, common):
@@ -162,3 +162,27 @@ def test_an_expulsion_is_decoded_to_its_error():
     assert isinstance(expulsion_error(Expulsion.REMOVED.value, "x"), MemberRemoved)
     assert isinstance(expulsion_error(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
     assert expulsion_error("", "x") is None
+
+
+@pytest.mark.parametrize(
+    ("founders", "own", "is_accepted"),
+    [
+        ((), (1, 2, 3), True),
+        ((1, 2, 3), (1, 2, 3), True),
+        ((1, 2, 3), (), True),  # a slow founder of a group that exists
+        ((1, 2), (), True),  # a member was added since
+        ((1, 2, 3, 4, 5), (1, 2, 3), False),
+        ((1, 2), (1, 2, 3), False),
+        ((1, 2, 3, 4, 5), (), False),
+        ((4, 5), (), False),
+    ],
+)
+def test_a_founder_of_another_group_is_refused(founders, own, is_accepted):
+    hello = hello_to(ONE, replace(PEER, founders=founders))
+    here, peers = replace(HERE, founders=own), PeerIncarnations()
+    peers.check_hello(hello, HERE, Roster())  # a member that has just joined knows no other
+    if is_accepted:
+        peers.check_hello(hello, here, ROSTER)
+        return
+    with pytest.raises(PeerRefused, match="member 2 founds a group of members"):
+        peers.check_hello(hello, here, ROSTER)

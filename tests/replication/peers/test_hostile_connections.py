@@ -1,4 +1,4 @@
-"""Connections without credentials hold little, end soon, and keep no peer out."""
+"""Connections without credentials use few resources, end soon, and do not keep peers out."""
 
 import asyncio
 import ssl
@@ -8,12 +8,10 @@ import grpc
 import pytest
 from grpc import aio
 
-from taskraft_replication.core.types import LogIndex, MemberId, Message, MessageKind, Term
 from taskraft_replication.new_connections import NewConnections
 from taskraft_replication.peers import byte_forwarder
 from taskraft_replication.peers.byte_forwarder import ByteForwarder
 from taskraft_replication.peers.frame_connection import ENCRYPTED, MAGIC, PLAIN, READY, connect
-from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.peer_port import NEW_CONNECTIONS_MAX
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.transport import GrpcTransport
@@ -22,21 +20,16 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 from tests.authority import Authority
 from tests.replication.peers.test_frame_connection import Listener, connect_raw, encoded
 from tests.replication.peers.test_security import Node
-from tests.replication.remembering_member import Member
+from tests.replication.remembering_member import Member, beat, hello
 from tests.turns import turns_until
 
 HOSTILE = 1000
+BURST_CALLS = 4000
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The beginning of a ClientHello."""
 
 OPENINGS = [b"", MAGIC, MAGIC + PLAIN + b"half", MAGIC + ENCRYPTED, PREFACE, TLS_HELLO]
-
-
-def beat(number):
-    return Message(
-        MessageKind.HEARTBEAT, MemberId(2), MemberId(1), Term(1), commit=LogIndex(number)
-    )
 
 
 def members_in(path, kind):
@@ -78,7 +71,7 @@ async def opened():
 
 
 async def ended(reader):
-    """Wait until the other side has closed a connection; return what it has sent."""
+    """Wait until the node has closed a connection; return the bytes that the node has sent."""
     async with asyncio.timeout(20):
         with suppress(ConnectionError):
             return await reader.read()
@@ -95,11 +88,13 @@ async def test_a_thousand_connections_without_credentials_keep_no_peer_out(pair,
     for _ in range(HOSTILE):
         hostile.append(await opened(two.port, opening))
         assert len(port.new_connections) <= NEW_CONNECTIONS_MAX
-    # Some of the first were already closed, the others are as soon as the loop gets to them.
+    # The port has already closed some of these connections, and closes the rest soon.
     for reader, _ in hostile[: HOSTILE - NEW_CONNECTIONS_MAX]:
         await ended(reader)
-    assert len(port._open) <= NEW_CONNECTIONS_MAX + 3, "besides gRPC and the frames of the peer"
-    assert not one.lost, "the connection of the peer is not touched"
+    assert len(port._open) <= NEW_CONNECTIONS_MAX + 3, (
+        "the other connections are those of gRPC and of the peer"
+    )
+    assert not one.lost, "the connection of the peer stays open"
     one.peers.renew()
     async with asyncio.timeout(20):
         while beat(2) not in two.received:
@@ -121,14 +116,7 @@ async def test_a_connection_with_a_call_stays(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
-        hello = pb.Hello(
-            protocol_version=PROTOCOL_VERSION,
-            cluster_id="test",
-            sender=9,
-            receiver=2,
-            incarnation=1,
-        )
-        await call.write(pb.ExchangeRequest(hello=hello))
+        await call.write(pb.ExchangeRequest(hello=hello(sender=9)))
         assert (await call.read()).connection_ticket
         port = two.transport._port
         await turns_until(lambda: len(port.new_connections) == 0)
@@ -140,7 +128,7 @@ OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
 class Echo(grpc.GenericRpcHandler):
-    """Handlers of another package: one of each kind that it has."""
+    """Handlers of another package: one for each kind of call."""
 
     def service(self, details):
         async def answer(request, _context):
@@ -172,8 +160,23 @@ async def test_a_connection_with_a_call_of_another_package_stays():
         with pytest.raises(aio.AioRpcError) as refusal:
             await channel.unary_unary("/echo/Unknown")(b"hello")
         assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert len(transport._port.new_connections) == 1, "which shows nothing"
+        assert len(transport._port.new_connections) == 1, (
+            "a call of an unknown method shows no purpose"
+        )
     await transport.stop()
+
+
+async def test_no_call_of_a_burst_is_cancelled():
+    transport = GrpcTransport(beside=(Echo(),))
+    port = await transport.start("127.0.0.1:0")
+    async with aio.insecure_channel(f"127.0.0.1:{port}", OWN_CONNECTION) as channel:
+        await channel.channel_ready()
+        # The calls start in one turn of the event loop, so gRPC gets all calls before the port
+        # does.
+        calls = [channel.unary_unary("/echo/Unary")(b"hello") for _ in range(BURST_CALLS)]
+        codes = {await call.code() for call in calls}
+    await transport.stop()
+    assert codes == {grpc.StatusCode.OK}
 
 
 async def test_the_port_takes_a_limited_number_of_connections(opened):
@@ -200,7 +203,7 @@ async def test_the_port_takes_a_limited_number_of_connections(opened):
 
 
 async def tls_to(listener, context, name, after):
-    """Open a TLS connection as a caller with a context of its own; return what the port answers."""
+    """Open a TLS connection with the caller's own context; return the answer of the port."""
     reader, writer = await connect_raw(listener.address)
     writer.write(MAGIC + ENCRYPTED)
     assert await reader.readexactly(1) == READY
@@ -215,7 +218,7 @@ async def tls_to(listener, context, name, after):
         writer.close()
 
 
-async def test_a_ticket_is_worth_nothing_without_a_certificate(tmp_path):
+async def test_a_ticket_cannot_be_used_without_a_certificate(tmp_path):
     authority = Authority(tmp_path, "nodes")
     one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
     listener = Listener(two)
@@ -230,11 +233,11 @@ async def test_a_ticket_is_worth_nothing_without_a_certificate(tmp_path):
         sender.write([b"mine"])
         await listener.until(1)
         sender.close()
-    assert listener.frames == [b"mine"], "the stranger has not used the ticket up"
+    assert listener.frames == [b"mine"], "the refused caller has not used up the ticket"
     await listener.stop()
 
 
-async def test_a_ticket_is_worth_nothing_to_another_node(tmp_path):
+async def test_a_ticket_cannot_be_used_by_another_node(tmp_path):
     authority = Authority(tmp_path, "nodes")
     names = ("n1", "n2", "n3")
     _, two, three = (PeerSecurity(authority.node(name, "test"), "test", name) for name in names)
@@ -248,7 +251,7 @@ async def test_a_ticket_is_worth_nothing_to_another_node(tmp_path):
     await listener.stop()
 
 
-async def test_a_certificate_of_another_cluster_opens_nothing(tmp_path):
+async def test_a_certificate_of_another_cluster_opens_no_connection(tmp_path):
     authority = Authority(tmp_path, "nodes")
     two = PeerSecurity(authority.node("n2", "test"), "test", "n2")
     other = PeerSecurity(authority.node("n1", "other"), "other", "n1")
@@ -264,7 +267,7 @@ async def test_a_certificate_of_another_cluster_opens_nothing(tmp_path):
 
 
 class Unread:
-    """A transport whose other end reads nothing: it closes only when it is aborted."""
+    """A transport whose peer reads nothing; only an abort closes it."""
 
     def __init__(self):
         self.calls = []
@@ -281,7 +284,7 @@ class Unread:
         self.is_aborted.set()
 
 
-async def test_an_end_that_reads_nothing_does_not_keep_a_closed_connection(monkeypatch):
+async def test_a_peer_that_reads_nothing_does_not_keep_a_closed_connection_open(monkeypatch):
     monkeypatch.setattr(byte_forwarder, "LINGER_SECONDS", 0)
     other, ends = Unread(), []
     forwarder = ByteForwarder(other, lambda: ends.append(True))

@@ -3,6 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
+import grpc
+
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
 from taskraft_replication.peers import link
 from taskraft_replication.peers.codec import decode_frame
@@ -12,10 +14,13 @@ from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, HalfRecei
 from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 
 ATTEMPTS = 7
+READY = grpc.ChannelConnectivity.READY
 
 
 class Channel:
     """A channel on which every call fails."""
+
+    state = grpc.ChannelConnectivity.READY
 
     def stream_stream(self, *_, **__):
         return self.call
@@ -25,7 +30,10 @@ class Channel:
     def call(self):
         raise OSError("nobody is there")
 
-    async def close(self):
+    def get_state(self):
+        return self.state
+
+    async def close(self, _grace=None):
         pass
 
 
@@ -55,12 +63,31 @@ async def test_pauses_between_attempts_double_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(link.asyncio, "timeout", timeouts.timeout)
     reported = []
     events = SimpleNamespace(unreachable=reported.append)
-    one = PeerLink(MemberId(2), Channel(), None, None, events)
+    one = PeerLink(MemberId(2), Channel, None, None, events)
     await timeouts.enough.wait()
     await one.close()
     expected = [BACK_OFF_MIN_MS * 2**number for number in range(ATTEMPTS)]
     assert timeouts.seconds == [min(each, BACK_OFF_MAX_MS) / 1000 for each in expected]
     assert reported == [2] * ATTEMPTS
+
+
+async def test_a_channel_that_cannot_connect_is_replaced_before_the_next_attempt(monkeypatch):
+    """A new channel resolves the name of the peer, which may have another address now."""
+    timeouts, opened = Timeouts(), []
+    monkeypatch.setattr(link.asyncio, "timeout", timeouts.timeout)
+
+    def open_channel():
+        channel = Channel()
+        channel.state = grpc.ChannelConnectivity.TRANSIENT_FAILURE if len(opened) < 2 else READY
+        opened.append(channel)
+        return channel
+
+    events = SimpleNamespace(unreachable=lambda _: None)
+    one = PeerLink(MemberId(2), open_channel, None, None, events)
+    await timeouts.enough.wait()
+    assert len(opened) == 3
+    assert one.channel is opened[-1]
+    await one.close()
 
 
 class SlowWire:
@@ -104,14 +131,14 @@ class SlowWire:
 
 
 BEAT_BYTES = 60
-"""Most bytes of a heartbeat with its frame."""
+"""Maximum size of a heartbeat with its frame, in bytes."""
 
 
 async def test_a_heartbeat_waits_for_at_most_one_piece_of_64_mib_of_entries():
     """The test counts pieces: at 1 Mbit/s a piece takes half a second, and 64 MiB nine minutes."""
     wire = SlowWire()
     events = SimpleNamespace(unreachable=lambda _: None, make_beacon=bytes)
-    one = PeerLink(MemberId(2), Channel(), None, None, events)
+    one = PeerLink(MemberId(2), Channel, None, None, events)
     wire.sender = one._frames = FrameSender(one._flush)
     wire.sender.begin(wire)
     entry = Entry(Term(1), LogIndex(1), bytes(ENTRY_BYTES_MAX))

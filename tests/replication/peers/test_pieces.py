@@ -24,7 +24,7 @@ TERM = Term(3)
 
 
 class Frames(list[bytes]):
-    """Collects the frames of a connection and the reported signs of life."""
+    """Collects the frames of a connection and the reported activity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,11 +245,11 @@ def test_bytes_of_an_unfinished_frame_are_reported_with_the_leaders_term():
     reader.feed(last[:100])
     assert frames.leaders == [3, 3, 4]
     reader.feed(last[100:])
-    assert frames.leaders == [3, 3, 4], "a complete frame needs no sign of life"
+    assert frames.leaders == [3, 3, 4], "a complete frame is not reported as activity"
     assert frames == [bytes(2 * PIECE_BYTES)]
 
 
-def test_bytes_of_a_follower_are_not_a_sign_of_life_of_a_leader():
+def test_bytes_of_a_follower_do_not_count_as_a_sign_of_life_of_a_leader():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     writer.begin([bytes(2 * PIECE_BYTES)])
@@ -257,7 +257,7 @@ def test_bytes_of_a_follower_are_not_a_sign_of_life_of_a_leader():
     assert frames.leaders == []
 
 
-def test_a_sign_of_life_of_a_follower_is_not_one_of_a_leader():
+def test_a_sign_of_life_of_a_follower_does_not_count_as_that_of_a_leader():
     writer, frames = PieceWriter(), Frames()
     reader = PieceReader(frames, FRAME_BYTES_MAX, HalfReceived(FRAME_BYTES_MAX))
     reader.feed(writer.alive(Term(7)) + writer.whole(b"reply", Term(0))[:-1])

@@ -10,7 +10,6 @@ import pytest
 from grpc import aio
 
 from taskraft_replication.core.types import (
-    LogIndex,
     MemberId,
     MemberInfo,
     Message,
@@ -19,14 +18,13 @@ from taskraft_replication.core.types import (
 )
 from taskraft_replication.errors import PeerRefused
 from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 from taskraft_replication.tls.files import CurrentTls, TlsUnusable, read_tls, utc_now
 from tests.authority import DAY, Authority
-from tests.replication.remembering_member import Member
+from tests.replication.remembering_member import Member, beat, hello
 
 
 @pytest.fixture
@@ -68,24 +66,6 @@ async def pair(strangers):
     for node, other in zip(strangers, reversed(strangers), strict=True):
         node.meet(other)
     return strangers
-
-
-def beat(number=1):
-    return Message(
-        MessageKind.HEARTBEAT, MemberId(2), MemberId(1), Term(1), commit=LogIndex(number)
-    )
-
-
-def hello(**other):
-    return pb.Hello(
-        **{
-            "protocol_version": PROTOCOL_VERSION,
-            "cluster_id": "test",
-            "sender": 1,
-            "receiver": 2,
-            **other,
-        }
-    )
 
 
 async def refusal(channel, **other):

@@ -1,4 +1,4 @@
-"""Which queued messages are urgent, merged or dropped."""
+"""Queued messages are sent at once, sent later, merged or dropped."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_small_message_overtakes_bulk_messages(small):
 
 
 def test_a_small_message_is_accepted_although_bulk_messages_fill_the_queue():
-    """If heartbeats were refused, the leader would lose its followers whenever entries are slow."""
+    """Without heartbeats, the leader would lose its followers whenever entries are slow."""
     outbox = outbox_with(append(1, 64 << 20))
     assert not outbox.put(append(2, 1))
     assert outbox.put(HEARTBEAT)
@@ -276,7 +276,7 @@ def test_a_message_beyond_the_limits_is_refused_until_a_frame_is_taken():
 
 
 def test_an_oversized_message_is_accepted_when_no_other_is_queued():
-    """If it were refused, it would be sent again and again, and the peer would never catch up."""
+    """A refused message would be sent again and again, and the peer would never catch up."""
     small = PeerSendQueue(bytes_max=10)
     small.put(HEARTBEAT)
     assert small.put(append(1, size=11))

@@ -1,27 +1,7 @@
 """Bytes of an unfinished frame, and the answers to them, show which member is alive."""
 
-import pytest
-
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from tests.replication.remembering_member import Member
-
-
-@pytest.fixture
-async def pair(tmp_path):
-    members = [Member(tmp_path, 1), Member(tmp_path, 2)]
-    for member in members:
-        await member.start()
-    for member, other in zip(members, reversed(members), strict=True):
-        member.join(other)
-    yield members
-    for member in members:
-        await member.stop()
-
-
-def beat(number: int) -> Message:
-    return Message(
-        MessageKind.HEARTBEAT, MemberId(2), MemberId(1), Term(1), commit=LogIndex(number)
-    )
+from tests.replication.remembering_member import beat
 
 
 def long_append(size: int, term: int = 1) -> Message:
@@ -39,7 +19,7 @@ async def test_bytes_of_the_leader_and_the_answers_to_them_are_signs_of_life(pai
     two.peers.send_alive(MemberId(1), Term(1))
     await one.until(lambda: one.signs)
     assert one.signs == [("follower", MemberId(2), Term(1))]
-    two.peers.send_alive(MemberId(9), Term(1))  # no peer listens there
+    two.peers.send_alive(MemberId(9), Term(1))  # No peer listens at this address.
 
 
 async def test_a_deposed_leader_drops_its_appends(pair):
@@ -57,7 +37,7 @@ async def test_a_deposed_leader_drops_its_appends(pair):
     seen = len(two.signs)
     one.peers.send([long_append(8 << 20)])
     await two.until(lambda: len(two.received) == 4)
-    assert len(two.signs) == seen, "it does not lead"
+    assert len(two.signs) == seen, "a deposed leader sends no appends"
 
 
 async def test_a_link_that_opens_later_knows_the_term(pair):

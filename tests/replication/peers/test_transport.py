@@ -24,34 +24,15 @@ from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import grpc_peers
 from taskraft_replication.peers.frame_connection import FrameSender, connect
 from taskraft_replication.peers.grpc_peers import GrpcPeers
-from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.peers.send_queue import QUEUE_MESSAGES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 from tests.far_port import FarPort
-from tests.replication.remembering_member import META, Member
-
-
-@pytest.fixture
-async def pair(tmp_path):
-    members = [Member(tmp_path, 1), Member(tmp_path, 2)]
-    for member in members:
-        await member.start()
-    for member, other in zip(members, reversed(members), strict=True):
-        member.join(other)
-    yield members
-    for member in members:
-        await member.stop()
+from tests.replication.remembering_member import META, Member, beat, hello
 
 
 async def connection_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
     return await connect(f"127.0.0.1:{port}", answer.connection_ticket, None, lambda: None)
-
-
-def beat(number: int, sender: int = 1, to: int = 2) -> Message:
-    return Message(
-        MessageKind.HEARTBEAT, MemberId(to), MemberId(sender), Term(1), commit=LogIndex(number)
-    )
 
 
 async def test_messages_arrive_complete_and_in_order(pair):
@@ -122,7 +103,7 @@ async def test_a_distant_peer_is_reached_at_the_first_attempt(far, pair):
     await two.until(lambda: two.received)
     assert two.received == [beat(1)]
     assert one.lost == []
-    assert far.arrivals == 2, "one for gRPC, and the frame connection"
+    assert far.arrivals == 2, "one connection for gRPC, and one for frames"
 
 
 async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
@@ -213,20 +194,13 @@ async def test_messages_to_an_unreachable_peer_do_not_accumulate(tmp_path):
 )
 async def test_a_hello_of_or_to_a_wrong_member_is_refused_with_the_reason(pair, change, reason):
     _, two = pair
-    hello = {
-        "protocol_version": PROTOCOL_VERSION,
-        "cluster_id": "test",
-        "group_id": 0,
-        "sender": 7,
-        "receiver": 2,
-        "incarnation": 5,
-    }
+    introduction = {"sender": 7, "incarnation": 5}
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         calls = []
-        for each in (hello, hello | change):
+        for each in (introduction, introduction | change):
             calls.append(PeerServiceStub(channel).Exchange())
-            await calls[-1].write(pb.ExchangeRequest(hello=pb.Hello(**each)))
-            if each is hello:
+            await calls[-1].write(pb.ExchangeRequest(hello=hello(**each)))
+            if each is introduction:
                 assert (await calls[-1].read()).incarnation == 1
         with pytest.raises(aio.AioRpcError, match=reason) as refusal:
             await calls[-1].read()
@@ -237,15 +211,7 @@ async def test_a_member_whose_group_is_not_here_yet_is_retried(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
-        hello = pb.Hello(
-            protocol_version=PROTOCOL_VERSION,
-            cluster_id="test",
-            group_id=8,
-            sender=1,
-            receiver=2,
-            incarnation=1,
-        )
-        await call.write(pb.ExchangeRequest(hello=hello))
+        await call.write(pb.ExchangeRequest(hello=hello(group_id=8)))
         with pytest.raises(aio.AioRpcError) as refusal:
             await call.read()
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -257,15 +223,7 @@ async def test_messages_of_an_earlier_incarnation_are_refused(pair):
         old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
         connections = []
         for call, incarnation in ((old, 1), (new, 2)):
-            hello = pb.Hello(
-                protocol_version=PROTOCOL_VERSION,
-                cluster_id="test",
-                group_id=0,
-                sender=9,
-                receiver=2,
-                incarnation=incarnation,
-            )
-            await call.write(pb.ExchangeRequest(hello=hello))
+            await call.write(pb.ExchangeRequest(hello=hello(sender=9, incarnation=incarnation)))
             connections.append(await connection_of(await call.read(), two.port))
         message = pb.RaftMessage(kind=pb.HEARTBEAT, sender=9, to=2, term=1)
         with pytest.raises(aio.AioRpcError, match="member 9 has opened another stream"):
@@ -297,15 +255,7 @@ async def test_a_malformed_frame_ends_the_stream(pair, nonsense):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).Exchange()
-        hello = pb.Hello(
-            protocol_version=PROTOCOL_VERSION,
-            cluster_id="test",
-            group_id=0,
-            sender=9,
-            receiver=2,
-            incarnation=1,
-        )
-        await call.write(pb.ExchangeRequest(hello=hello))
+        await call.write(pb.ExchangeRequest(hello=hello(sender=9)))
         connection = await connection_of(await call.read(), two.port)
         connection.write([pb.Frame(messages=[pb.RaftMessage(**nonsense)]).SerializeToString()])
         with pytest.raises(aio.AioRpcError) as refusal:
@@ -352,7 +302,7 @@ async def test_an_interrupted_snapshot_continues_where_it_ended(pair):
     await one.until(lambda: one.sent == [True])
     assert two.snapshot == content.content
     assert two.begun == [0, 2 << 20]
-    assert content.reads.count(0) == 1, "pieces that arrived are not sent again"
+    assert content.reads.count(0) == 1, "the receiver keeps the pieces that have arrived"
 
 
 async def test_a_snapshot_is_sent_to_several_peers_at_once(pair, tmp_path):
@@ -403,14 +353,7 @@ async def test_a_snapshot_to_a_peer_that_refuses_this_member_is_reported(pair):
 async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
     _, two = pair
     header = pb.SnapshotHeader(
-        hello=pb.Hello(
-            protocol_version=PROTOCOL_VERSION,
-            cluster_id="test",
-            group_id=0,
-            sender=1,
-            receiver=2,
-            incarnation=1,
-        ),
+        hello=hello(),
         term=3,
         index=9,
         index_term=2,

@@ -29,7 +29,10 @@ CLEANING = ["old state removed", "content removed", "room for the next", "pump"]
 
 
 class Surroundings:
-    """The surroundings of the installer; records the order of calls. The state is at index 10."""
+    """Replaces the parts around the installer, and records the order of their calls.
+
+    The state is at index 10.
+    """
 
     def __init__(self) -> None:
         self.done: list[object] = []
@@ -66,7 +69,7 @@ class Surroundings:
 
 
 def test_each_step_is_taken_when_a_crash_after_it_can_be_repaired():
-    """The note comes first and the change of the log last: see ``SnapshotInstaller``."""
+    """The note about the installation is stored first, and the log is changed last."""
     around = Surroundings()
     around.installer.stage("content", around.staged)
     around.installer.begin(ANNOUNCED)

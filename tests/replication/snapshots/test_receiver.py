@@ -21,7 +21,10 @@ from taskraft_replication.snapshots.receiver import SnapshotReceiver
 
 
 class Surroundings:
-    """The surroundings of the receiver; records calls. The log is committed up to 10."""
+    """Replaces the parts around the receiver, and records their calls.
+
+    The log is committed up to index 10.
+    """
 
     def __init__(self, *, is_wanted: bool = True, failure: Exception | None = None) -> None:
         self.done: list[str] = []

@@ -134,7 +134,10 @@ def test_followers_share_a_snapshot_that_is_being_opened():
 
 
 def test_a_follower_that_asks_again_gets_a_newer_snapshot():
-    """A snapshot without the follower is refused; two such followers could keep it open."""
+    """A follower refuses a snapshot that does not name it.
+
+    Two such followers could keep the snapshot open.
+    """
     bench = Bench()
     bench.announce(2)
     bench.announce(3)
@@ -156,7 +159,9 @@ def test_the_log_behind_a_snapshot_is_needed_until_all_transfers_end():
     assert bench.source.needed_from() is None
     bench.announce(2)
     assert bench.source.needed_from() == 100
-    assert bench.storage.memberships.floor == 100, "its membership must be kept meanwhile"
+    assert bench.storage.memberships.floor == 100, (
+        "the membership of the snapshot is kept during the transfer"
+    )
     bench.effects.settle()
     assert bench.source.needed_from() == 105
     assert bench.storage.memberships.floor is None

@@ -28,7 +28,7 @@ ALONE = ConfState(voters=(MemberId(1),))
 
 
 class Promises:
-    """A group's storage, and its promises."""
+    """The storage of a group, with the data that it must keep through any crash."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -51,7 +51,7 @@ class Promises:
         hard_state = HardState(Term(term), MemberId(term), LogIndex(1))
         changed = hard_state if hard_state.term != self.hard_state.term else None
         if first <= self.storage.view.last_index():
-            # Entries that are about to be replaced are no promise any more.
+            # Replaced entries need not be kept any more.
             self.entries = {index: each for index, each in self.entries.items() if index < first}
         self.storage.store(changed, entries, LogIndex(1))
         self.storage.view.publish(entries)
@@ -144,7 +144,7 @@ def go_on(promises: Promises) -> None:
 
 
 def rest(_: Promises) -> None:
-    """Leave the files as a recovery has left them."""
+    """Do nothing, so that only a recovery changes the files."""
 
 
 Work = Callable[[Promises], None]
@@ -183,7 +183,7 @@ WORKS = (append, elect, replace, replace_segments, trim, install, install_in_the
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("work", WORKS)
 def test_a_crash_at_any_operation_keeps_every_promise(work, power, then):
-    """A power loss after the recovery keeps them too, perhaps with new promises in between."""
+    """A power loss after the recovery keeps the promises too, even with new promises in between."""
     operations = operations_of(work)
     assert operations > 20
     for crash_at in range(1, operations + 1):
@@ -230,7 +230,7 @@ def test_a_crash_while_a_group_is_created_allows_another_attempt(power):
 
 
 def test_a_failed_sync_is_not_trusted_after_a_restart():
-    """The page cache shows the entry after the restart; a later power loss must not undo it."""
+    """The page cache shows the entry after the restart; a power loss must not remove the entry."""
     disk = SimDisk(Random(1))
     promises = Promises(disk)
     promises.open()

@@ -57,7 +57,7 @@ def test_files_are_opened_from_the_reserve_until_it_is_empty(tmp_path, reserve):
         files.sync_directory(".")
         assert files.read("first") == b""
     files.create("later").close()
-    assert len(reserve) == COUNT, "it is filled again"
+    assert len(reserve) == COUNT, "the reserve is filled again"
 
 
 def test_other_errors_do_not_touch_the_reserve(tmp_path, reserve):

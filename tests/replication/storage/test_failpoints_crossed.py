@@ -24,11 +24,9 @@ STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
 ELSEWHERE = frozenset(
     name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
 )
-"""Failpoints at the end of a member and in the pointer of the queue's state; they have tests below.
-
-Writes of the queue reach no disk before a flush, so a kill loses as much as a power loss: see
-tests/service/process/test_failpoints_killed.py.
-"""
+"""Failpoints at the end of a member and in the pointer of the queue's state. Tests below cover
+these failpoints. Writes of the queue reach no disk before a flush, so a kill loses as much as a
+power loss: see tests/service/process/test_failpoints_killed.py."""
 
 STORY = Story(lambda index: b"%d " % index * 20)
 
@@ -53,7 +51,7 @@ class Fate:
         self.failpoints = Failpoints(rules, self.die)
 
     def die(self, rule: Rule) -> None:
-        # The process is gone: later actions, such as closing a file, do not happen.
+        # The process has ended: later actions, such as closing a file, do not happen.
         self.disk.crash_at = 0
         raise Crashed(rule.name)
 

@@ -437,7 +437,7 @@ def test_truncated_records_are_wiped(log):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_recovered_tail_counts_as_synced(seed):
-    """The mark covers it from then on: a later loss is damage, not a torn tail."""
+    """The mark covers the recovered tail: a later loss of the tail is damage, not a torn tail."""
     disk = SimDisk(Random(seed))
     storage = GroupStorage.open(disk, config(), LogIndex(1))
     storage.store(None, [entry(2), entry(3)], LogIndex(1))
@@ -455,7 +455,7 @@ def test_a_recovered_tail_counts_as_synced(seed):
     ids=["idle", "end"],
 )
 def test_the_mark_is_synced_in_idle_moments_and_at_the_end(sync, seed):
-    """Then a loss of the log's end is damage, even if no later record shows it."""
+    """A loss of the log up to the synced mark is damage, even if no later record shows it."""
     disk = SimDisk(Random(seed))
     storage = GroupStorage.open(disk, config(), LogIndex(1))
     storage.store(None, [entry(2), entry(3)], LogIndex(1))

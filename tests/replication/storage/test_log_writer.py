@@ -1,4 +1,4 @@
-"""Which work shares a write, which work waits, and when replies are released."""
+"""Work shares a write or waits for it, and replies are released after the write."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_new_term_or_vote_is_synced_once(disk, changed):
 
 
 def test_the_last_of_several_hard_states_in_one_sync_is_stored(disk):
-    """A hard state with a vote may follow one that only begins the term."""
+    """A hard state with a vote may follow a hard state that only begins the term."""
     disk.writer.put(write(5, 5))
     disk.writer.advance()
     begun, voted = HardState(Term(4), commit=4), HardState(Term(4), MemberId(1), 5)

@@ -85,7 +85,7 @@ def test_the_slot_of_the_last_synced_mark_is_not_overwritten(disk):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_mark_whose_sync_failed_is_made_durable_when_it_is_read(seed):
-    """The page cache shows the mark, and the process that opens the log relies on it."""
+    """The page cache shows the mark, and the process that opens the log relies on the mark."""
     disk = SimDisk(Random(seed))
     file = MarkFile.create(disk, "mark", mark(60))
     file.write(mark(20))

@@ -36,7 +36,7 @@ def test_the_older_half_is_dropped_at_a_limit():
 
 
 def test_the_size_counts_only_the_kept_entries():
-    """Otherwise the limit would apply to fewer and fewer entries, or to more and more."""
+    """A wrong size would make the limit apply to ever fewer or ever more entries."""
     recent = RecentEntries(bytes_max=100, entries_max=1000)
     for index in range(1, 11):
         recent.append(entry(index, data=b"x" * 10))

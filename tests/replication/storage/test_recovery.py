@@ -32,7 +32,10 @@ def replace_last(log: Log, index: int, term: int, data: bytes) -> None:
 
 @pytest.mark.parametrize(("term", "data"), [(1, b"the other"), (2, b"the entry")])
 def test_a_different_entry_instead_of_the_last_synced_one_is_damage(tmp_path, term, data):
-    """No record follows, so the chain alone cannot show it. The mark names the entry."""
+    """No record follows, so the chain alone cannot show the difference.
+
+    The mark names the entry.
+    """
     log = Log(tmp_path)
     log.append_each(2, 4)
     log.append(entry(5, data=b"the entry"))
@@ -53,7 +56,7 @@ def test_an_entry_behind_the_mark_may_differ(tmp_path):
 
 
 def test_a_segment_of_another_history_is_damage(tmp_path):
-    """Each segment is valid and the indexes continue; only the chain of checksums shows it."""
+    """Each segment is valid and the indexes continue; only the chain of checksums is broken."""
     ours, theirs = Log(tmp_path / "ours"), Log(tmp_path / "theirs")
     ours.remember_mark()
     for log, word in ((ours, b"ours  "), (theirs, b"theirs")):
@@ -77,7 +80,7 @@ def test_a_log_of_one_segment_needs_no_earlier_segment(tmp_path):
 
 
 def test_the_newest_entries_are_in_memory_after_a_start(tmp_path):
-    """Followers and the state machine read them at once."""
+    """Followers and the state machine read these entries at once."""
     log = Log(tmp_path)
     log.append_each(2, 300)
     view = log.open(recent_entries_max=100).view

@@ -133,7 +133,7 @@ def test_an_invalid_name_is_refused(inbox, name):
 
 
 def test_a_content_that_cannot_be_completed_is_dropped_once(disk, inbox):
-    """Its successor may already be arriving when a stream notices."""
+    """The next snapshot may already be arriving when a stream finds its content broken."""
     first = inbox.begin("one")
     first.attach()
     inbox.give_up(first)
@@ -144,11 +144,11 @@ def test_a_content_that_cannot_be_completed_is_dropped_once(disk, inbox):
     assert inbox.begin("one") is second
 
 
-def test_an_inbox_takes_one_content_at_a_time_and_forgets_it_with_its_life(tmp_path):
+def test_an_inbox_takes_one_content_at_a_time_and_starts_empty_in_a_new_process(tmp_path):
     inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
     one = inbox.begin("one")
     turn = one.attach()
-    one.write(turn, 0, b"", 0)  # an empty content is one too
+    one.write(turn, 0, b"", 0)  # The content may be empty.
     with pytest.raises(SnapshotBroken, match="another snapshot"):
         inbox.begin("two")
     assert SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("two").name == "two"

@@ -40,7 +40,7 @@ def found_in(path):
 
 
 def test_a_commit_index_is_not_stored_before_its_entries(storage, tmp_path, monkeypatch):
-    """A crash between the two must not commit the old entries that were to be replaced."""
+    """A crash between both writes must not commit old entries that the new entries replace."""
 
     def crash(entries, commit):
         raise OSError("crash")
@@ -65,14 +65,14 @@ def test_a_commit_index_of_unstored_entries_is_not_saved_at_the_end(storage, tmp
 
 
 def test_a_stored_membership_was_committed(storage, tmp_path):
-    """A member that it removed need not return to confirm it."""
+    """A member that the change removed need not return to confirm the change."""
     alone = ConfState(voters=(MemberId(1),))
     storage.save_memberships(storage.memberships.add(LogIndex(5), alone, LogIndex(1)))
     assert found_in(tmp_path).commit == 5
 
 
 def test_replayed_changes_after_a_start_keep_later_memberships(storage, tmp_path):
-    """A crash in between must keep the last change committed, even if no other member is left."""
+    """A crash during the replay must keep the last change committed, even without other members."""
     both = ConfState(voters=(MemberId(1), MemberId(2)))
     alone = ConfState(voters=(MemberId(1),))
     storage.save_memberships(storage.memberships.add(LogIndex(4), both, LogIndex(1)))

@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class ClockBeacon(_message.Message):
     """The clocks of one node, sent to the other nodes with each heartbeat of the leader and with each reply
-    to a heartbeat. Nothing of it is stored.
+    to a heartbeat. Beacons are not stored.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -28,20 +28,35 @@ class ClockBeacon(_message.Message):
     CLUSTER_MS_FIELD_NUMBER: _builtins.int
     WALL_MS_FIELD_NUMBER: _builtins.int
     AGREED_OFFSET_MS_FIELD_NUMBER: _builtins.int
+    DRIVERS_FIELD_NUMBER: _builtins.int
+    CLOCK_EPOCH_FIELD_NUMBER: _builtins.int
+    CLOCK_TERM_FIELD_NUMBER: _builtins.int
     lead_term: _builtins.int
     """Term in which the sender leads and knows the cluster time. 0: the sender follows, or has just become
     leader and does not know the cluster time yet.
     """
     cluster_ms: _builtins.int
-    """Cluster time in milliseconds, as far as the sender knows: the true cluster time is not lower. Absent:
-    unknown since the start of the process.
+    """Lower bound of the cluster time, in milliseconds. Absent: the sender's process has not known
+    the cluster time since its start.
     """
     wall_ms: _builtins.int
     """Wall clock of the sender, in milliseconds since the Unix epoch."""
     agreed_offset_ms: _builtins.int
-    """Wall clock minus cluster time that the clocks of a majority of the voters show, in milliseconds. Only
-    the leader tells it. Absent: no majority agrees.
+    """Wall clock minus cluster time, in milliseconds, on which the clocks of a majority of the voters
+    agree. Set by the leader only. Absent: no majority agrees.
     """
+    clock_epoch: _builtins.int
+    """Term in which a leader started the cluster time from the wall clocks; later leaders continued this
+    time. Values of cluster_ms with different epochs cannot be compared. 0: cluster_ms is absent.
+    """
+    clock_term: _builtins.int
+    """Term of the leader whose cluster time cluster_ms estimates. A later leader of the same epoch may have
+    continued from a lower estimate. 0: cluster_ms is absent.
+    """
+    @_builtins.property
+    def drivers(self) -> Global___DriverBallot:
+        """Failures of tube drivers. Absent: the sender knows of none, and the leader asks for none."""
+
     def __init__(
         self,
         *,
@@ -49,10 +64,13 @@ class ClockBeacon(_message.Message):
         cluster_ms: _builtins.int | None = ...,
         wall_ms: _builtins.int = ...,
         agreed_offset_ms: _builtins.int | None = ...,
+        drivers: Global___DriverBallot | None = ...,
+        clock_epoch: _builtins.int = ...,
+        clock_term: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "drivers", b"drivers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "lead_term", b"lead_term", "wall_ms", b"wall_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "cluster_ms", b"cluster_ms", "drivers", b"drivers", "lead_term", b"lead_term", "wall_ms", b"wall_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agreed_offset_ms: _TypeAlias = _typing.Literal["agreed_offset_ms"]  # noqa: Y015
     _WhichOneofArgType__agreed_offset_ms: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms"]  # noqa: Y015
@@ -64,3 +82,56 @@ class ClockBeacon(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_ms) -> _WhichOneofReturnType__cluster_ms | None: ...
 
 Global___ClockBeacon: _TypeAlias = ClockBeacon  # noqa: Y015
+
+@_typing.final
+class DriverBallot(_message.Message):
+    """The outcome of tube drivers at single entries, which the members compare: a driver that failed on a
+    majority of the voters puts its tube into quarantine.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELD_INDEX_FIELD_NUMBER: _builtins.int
+    LAST_INDEX_FIELD_NUMBER: _builtins.int
+    ASKED_INDEX_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    held_index: _builtins.int
+    """Index of the entry at which a driver failed here and whose outcome the sender waits to have confirmed.
+    0: the sender does not wait.
+    """
+    last_index: _builtins.int
+    """Index of the last entry in the applied state at which a driver failed. 0: none."""
+    asked_index: _builtins.int
+    """Index of the entry about which the leader asks. In a reply: the entry that the outcome belongs to. 0:
+    none.
+    """
+    outcome: _builtins.int
+    """Outcome of the drivers at this entry on the sender: 0: no driver failed; otherwise a checksum of the
+    tubes and methods that failed. Absent: the sender has not applied the entry, or does not know any more.
+    """
+    decided: _builtins.int
+    """Outcome at this entry on a majority of the voters. Only the leader tells it. Absent: not known yet."""
+    def __init__(
+        self,
+        *,
+        held_index: _builtins.int = ...,
+        last_index: _builtins.int = ...,
+        asked_index: _builtins.int = ...,
+        outcome: _builtins.int | None = ...,
+        decided: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "_outcome", b"_outcome", "decided", b"decided", "outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "_outcome", b"_outcome", "asked_index", b"asked_index", "decided", b"decided", "held_index", b"held_index", "last_index", b"last_index", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decided: _TypeAlias = _typing.Literal["decided"]  # noqa: Y015
+    _WhichOneofArgType__decided: _TypeAlias = _typing.Literal["_decided", b"_decided"]  # noqa: Y015
+    _WhichOneofReturnType__outcome: _TypeAlias = _typing.Literal["outcome"]  # noqa: Y015
+    _WhichOneofArgType__outcome: _TypeAlias = _typing.Literal["_outcome", b"_outcome"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decided) -> _WhichOneofReturnType__decided | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__outcome) -> _WhichOneofReturnType__outcome | None: ...
+
+Global___DriverBallot: _TypeAlias = DriverBallot  # noqa: Y015

@@ -67,6 +67,7 @@ class Command(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_HASH_FIELD_NUMBER: _builtins.int
+    REQUEST_SCOPE_FIELD_NUMBER: _builtins.int
     PUT_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     SETTLE_FIELD_NUMBER: _builtins.int
@@ -105,6 +106,10 @@ class Command(_message.Message):
     request_hash: _builtins.int
     """Hash of the client's request. It distinguishes a retry from another request with the same
     request_id. 0: no request_id.
+    """
+    request_scope: _builtins.str
+    """Scope of the request_id: the principal, NUL, the client_id, NUL. Empty: neither is set, as in
+    entries that were written before request ids had a scope.
     """
     @_builtins.property
     def put(self) -> _task_service_pb2.PutTasksRequest:
@@ -250,6 +255,7 @@ class Command(_message.Message):
         self,
         *,
         request_hash: _builtins.int = ...,
+        request_scope: _builtins.str = ...,
         put: _task_service_pb2.PutTasksRequest | None = ...,
         take: _task_service_pb2.TakeTasksRequest | None = ...,
         settle: _task_service_pb2.SettleTasksRequest | None = ...,
@@ -288,7 +294,7 @@ class Command(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "request_scope", b"request_scope", "restart", b"restart", "run_schedule", b"run_schedule", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "set_wall_offset", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel", "move"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
@@ -372,6 +378,8 @@ class Startup(_message.Message):
     FEED_ID_FIELD_NUMBER: _builtins.int
     FEED_PARTITIONS_FIELD_NUMBER: _builtins.int
     FAILOVER_GRACE_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_EPOCH_FIELD_NUMBER: _builtins.int
+    CLOCK_TERM_FIELD_NUMBER: _builtins.int
     member_id: _builtins.int
     """Member id of the new leader."""
     feed_id: _builtins.str
@@ -380,6 +388,12 @@ class Startup(_message.Message):
     """Number of feed partitions; set by the first leader of a cluster."""
     failover_grace_ms: _builtins.int
     """Minimum time, in milliseconds, that sessions stay valid after this change of leader."""
+    clock_epoch: _builtins.int
+    """Term in which a leader last started the cluster time from the wall clocks, as the new leader knows
+    it. 0: unknown.
+    """
+    clock_term: _builtins.int
+    """Term of the new leader, which defines the cluster time from now on. 0: unknown."""
     def __init__(
         self,
         *,
@@ -387,10 +401,12 @@ class Startup(_message.Message):
         feed_id: _builtins.str = ...,
         feed_partitions: _builtins.int = ...,
         failover_grace_ms: _builtins.int = ...,
+        clock_epoch: _builtins.int = ...,
+        clock_term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failover_grace_ms", b"failover_grace_ms", "feed_id", b"feed_id", "feed_partitions", b"feed_partitions", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "failover_grace_ms", b"failover_grace_ms", "feed_id", b"feed_id", "feed_partitions", b"feed_partitions", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -592,7 +608,7 @@ class RunSchedule(_message.Message):
     version.
     """
     until_ms: _builtins.int
-    """Due times up to this one are done, in milliseconds."""
+    """The command handles all due times up to this time, in milliseconds."""
     next_ms: _builtins.int
     """Next due time in milliseconds. 0: none."""
     @_builtins.property

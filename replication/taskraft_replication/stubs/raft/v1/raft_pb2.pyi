@@ -130,6 +130,7 @@ class Hello(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     LOWEST_PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    FOUNDERS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """Highest version of this protocol that the sender speaks."""
     cluster_id: _builtins.str
@@ -152,6 +153,12 @@ class Hello(_message.Message):
     """Address of the sender, for a receiver that does not know it yet."""
     lowest_protocol_version: _builtins.int
     """Lowest version of this protocol that the sender speaks. 0: only protocol_version."""
+    @_builtins.property
+    def founders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ids of the founders of the group, in order, while the sender waits for them. Empty: the group
+        exists. A receiver refuses founders that differ from its own.
+        """
+
     def __init__(
         self,
         *,
@@ -164,10 +171,11 @@ class Hello(_message.Message):
         directory_id: _builtins.str = ...,
         peer_address: _builtins.str = ...,
         lowest_protocol_version: _builtins.int = ...,
+        founders: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "group_id", b"group_id", "incarnation", b"incarnation", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "founders", b"founders", "group_id", b"group_id", "incarnation", b"incarnation", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,8 +250,9 @@ class Frame(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     BEACON_FIELD_NUMBER: _builtins.int
     beacon: _builtins.bytes
-    """Opaque to the protocol: what the program on the sending node tells that of the receiving node with
-    each heartbeat and each answer to one. Empty in frames without a heartbeat. At most 256 bytes.
+    """Data of the sending node's program for the receiving node's program; opaque to the protocol.
+    Sent with each heartbeat and with each reply to a heartbeat; empty in other frames. At most 256
+    bytes.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]:

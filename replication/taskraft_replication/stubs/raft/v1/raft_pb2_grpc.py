@@ -73,8 +73,8 @@ class PeerServiceServicer(object):
     def SendSnapshot(self, request_iterator, context):
         """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
         request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
-        has, and the sender continues there. A second answer follows when the content is complete and the
-        state was taken over.
+        has, and the sender continues there. The receiver answers a second time when the content is
+        complete and its state is accepted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,8 +49,8 @@ class PeerServiceStub:
     SendSnapshot: _grpc.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
     """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
     request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
-    has, and the sender continues there. A second answer follows when the content is complete and the
-    state was taken over.
+    has, and the sender continues there. The receiver answers a second time when the content is
+    complete and its state is accepted.
     """
 
 @_typing.type_check_only
@@ -74,8 +74,8 @@ class PeerServiceAsyncStub(PeerServiceStub):
     SendSnapshot: _aio.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
     """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
     request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
-    has, and the sender continues there. A second answer follows when the content is complete and the
-    state was taken over.
+    has, and the sender continues there. The receiver answers a second time when the content is
+    complete and its state is accepted.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,8 +108,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_raft_pb2.SendSnapshotResponse], _abc.AsyncIterator[_raft_pb2.SendSnapshotResponse]]:
         """Sends a snapshot to a member that needs entries which were trimmed from the sender's log. The first
         request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
-        has, and the sender continues there. A second answer follows when the content is complete and the
-        state was taken over.
+        has, and the sender continues there. The receiver answers a second time when the content is
+        complete and its state is accepted.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

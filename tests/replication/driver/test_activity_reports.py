@@ -1,4 +1,4 @@
-"""The driver passes signs of life between the core and the peers."""
+"""The driver passes reports of activity between the core and the peers."""
 
 import pytest
 
