@@ -14,9 +14,10 @@ from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.batch_checks import BatchOperation
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
-_CODECS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
+_CODECS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
     pb.BatchOperation.PUT_FIELD_NUMBER: PUT.decode,
     pb.BatchOperation.SETTLE_FIELD_NUMBER: SETTLE.decode,
     pb.BatchOperation.KICK_FIELD_NUMBER: KICK.decode,
@@ -35,14 +36,14 @@ def _operation(raw: bytes) -> BatchOperation:
     number, content = found[-1]
     if not isinstance(content, bytes):
         raise wire.WireMalformed("an operation of a batch is not a message")
-    command = _CODECS[number](content, 0)
+    command = _CODECS[number](content, NO_KEY)
     assert isinstance(command, BatchOperation)
     return command
 
 
-def _batch(request: pb.ExecuteBatchRequest, raw: bytes, hash_: int) -> ExecuteBatch:
+def _batch(request: pb.ExecuteBatchRequest, raw: bytes, key: RequestKey) -> ExecuteBatch:
     operations = [_operation(operation) for operation in wire.elements(raw, _OPERATIONS)]
-    return ExecuteBatch(operations, request.request_id, hash_)
+    return ExecuteBatch(operations, key.scope + request.request_id, key.hash)
 
 
 BATCH: Final = CommandCodec(LOG_FIELDS.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)

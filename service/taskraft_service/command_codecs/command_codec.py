@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.store.idempotency import RequestKey
 
 M = TypeVar("M", bound=Message)
 
@@ -23,9 +24,9 @@ class CommandCodec(Generic[M]):
 
     number: int
     message: type[M]
-    build: Callable[[M, bytes, int], Command]
-    """Builds the command from the message, the received bytes, and the request hash."""
+    build: Callable[[M, bytes, RequestKey], Command]
+    """Builds the command from the message, the received bytes, and the key of the request."""
 
-    def decode(self, raw: bytes, request_hash: int) -> Command:
+    def decode(self, raw: bytes, key: RequestKey) -> Command:
         """Return the command that ``raw`` encodes."""
-        return self.build(self.message.FromString(raw), raw, request_hash)
+        return self.build(self.message.FromString(raw), raw, key)

@@ -8,10 +8,11 @@ from taskraft.v1 import feed_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
 from taskraft_service.queue.operations.feed import CommitCursor
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _commit_cursor(
-    request: feed_service_pb2.CommitCursorRequest, _raw: bytes, hash_: int
+    request: feed_service_pb2.CommitCursorRequest, _raw: bytes, key: RequestKey
 ) -> CommitCursor:
     has_cursor = request.HasField("cursor")
     return CommitCursor(
@@ -19,8 +20,8 @@ def _commit_cursor(
         request.cursor.feed_id,
         dict(request.cursor.next_seq) if has_cursor else None,
         request.idle_ttl_ms or CONSUMER_IDLE_TTL_DEFAULT_MS,
-        request.request_id,
-        hash_,
+        key.scope + request.request_id,
+        key.hash,
     )
 
 

@@ -8,30 +8,31 @@ from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _group_task(task: pb.GroupTask) -> GroupTask:
     return GroupTask(task.tube, task.spec.SerializeToString(deterministic=True))
 
 
-def _create(request: pb.CreateGroupRequest, _raw: bytes, hash_: int) -> CreateGroup:
+def _create(request: pb.CreateGroupRequest, _raw: bytes, key: RequestKey) -> CreateGroup:
     group = request.group
     return CreateGroup(
         name=group.name,
         end_task=_group_task(group.end_task) if group.HasField("end_task") else None,
         abort_task=_group_task(group.abort_task) if group.HasField("abort_task") else None,
         only_if_processed=group.only_if_processed,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
     )
 
 
-def _start(request: pb.StartGroupRequest, _raw: bytes, hash_: int) -> StartGroup:
-    return StartGroup(request.name, request.request_id, hash_)
+def _start(request: pb.StartGroupRequest, _raw: bytes, key: RequestKey) -> StartGroup:
+    return StartGroup(request.name, key.scope + request.request_id, key.hash)
 
 
-def _cancel(request: pb.CancelGroupRequest, _raw: bytes, hash_: int) -> CancelGroup:
-    return CancelGroup(request.name, request.revoke, request.request_id, hash_)
+def _cancel(request: pb.CancelGroupRequest, _raw: bytes, key: RequestKey) -> CancelGroup:
+    return CancelGroup(request.name, request.revoke, key.scope + request.request_id, key.hash)
 
 
 CREATE_GROUP: Final = CommandCodec(

@@ -51,8 +51,9 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.store.idempotency import RequestKey
 
-DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
+DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
     PUT.number: PUT.decode,
     TAKE.number: TAKE.decode,
     SETTLE.number: SETTLE.decode,
@@ -89,4 +90,4 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     SET_WALL_OFFSET.number: SET_WALL_OFFSET.decode,
     COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
-"""Decoders by field number; each takes the bytes and the request hash."""
+"""Decoders by field number; each takes the bytes and the key of the request."""

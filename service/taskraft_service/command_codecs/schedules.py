@@ -16,6 +16,7 @@ from taskraft_service.queue.operations.schedules import (
     UpdateSchedule,
 )
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.store.idempotency import RequestKey
 
 SLOT_HEADER: Final = "taskraft-slot-ms"
 """Header with the scheduled time of a task, in ms as decimal digits."""
@@ -57,25 +58,25 @@ def slot_mark(at_ms: int) -> bytes:
     return wire.length_delimited(_HEADERS, entry)
 
 
-def _create(message: log_pb2.CreateSchedule, _raw: bytes, hash_: int) -> CreateSchedule:
+def _create(message: log_pb2.CreateSchedule, _raw: bytes, key: RequestKey) -> CreateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
     name = request.schedule.name
-    return CreateSchedule(name, options, message.next_ms, request.request_id, hash_)
+    return CreateSchedule(name, options, message.next_ms, key.scope + request.request_id, key.hash)
 
 
-def _update(message: log_pb2.UpdateSchedule, _raw: bytes, hash_: int) -> UpdateSchedule:
+def _update(message: log_pb2.UpdateSchedule, _raw: bytes, key: RequestKey) -> UpdateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
     name = request.schedule.name
-    return UpdateSchedule(name, options, message.next_ms, request.request_id, hash_)
+    return UpdateSchedule(name, options, message.next_ms, key.scope + request.request_id, key.hash)
 
 
-def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, hash_: int) -> DeleteSchedule:
-    return DeleteSchedule(request.name, request.request_id, hash_)
+def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, key: RequestKey) -> DeleteSchedule:
+    return DeleteSchedule(request.name, key.scope + request.request_id, key.hash)
 
 
-def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> RunSchedule:
+def _run(message: log_pb2.RunSchedule, _raw: bytes, _key: RequestKey) -> RunSchedule:
     slots = [ScheduledTime(at_ms, slot_mark(at_ms)) for at_ms in message.slots_ms]
     return RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
 

@@ -16,35 +16,38 @@ from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
-def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, hash_: int) -> Kick:
+def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, key: RequestKey) -> Kick:
     return Kick(
         tube=request.tube,
         count=request.count or 1,
         selector=None if names_nothing(request.selector) else selector_of(request.selector),
         delay_ms=request.delay_ms,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
         update=update_of(request),
     )
 
 
-def _bury(request: task_service_pb2.BuryTasksRequest, _raw: bytes, hash_: int) -> Bury:
+def _bury(request: task_service_pb2.BuryTasksRequest, _raw: bytes, key: RequestKey) -> Bury:
     return Bury(
         tube=request.tube,
         selector=selector_of(request.selector),
         failure=failure_of(request),
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
     )
 
 
-def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, hash_: int) -> Delete:
-    return Delete(request.tube, selector_of(request.selector), request.request_id, hash_)
+def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, key: RequestKey) -> Delete:
+    return Delete(
+        request.tube, selector_of(request.selector), key.scope + request.request_id, key.hash
+    )
 
 
-def _move(request: task_service_pb2.MoveTasksRequest, _raw: bytes, hash_: int) -> Move:
+def _move(request: task_service_pb2.MoveTasksRequest, _raw: bytes, key: RequestKey) -> Move:
     """Return the command; a request without a target returns dead letters."""
     return Move(
         tube=request.tube,
@@ -53,45 +56,55 @@ def _move(request: task_service_pb2.MoveTasksRequest, _raw: bytes, hash_: int) -
         delay_ms=request.delay_ms if request.HasField("delay_ms") else None,
         position=Position(request.position),
         renew_times=request.renew_times,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
         update=update_of(request),
     )
 
 
-def _update(request: task_service_pb2.UpdateTasksRequest, _raw: bytes, hash_: int) -> UpdateTasks:
+def _update(
+    request: task_service_pb2.UpdateTasksRequest, _raw: bytes, key: RequestKey
+) -> UpdateTasks:
     return UpdateTasks(
         tube=request.tube,
         selector=selector_of(request.selector),
         update=task_update(request.update),
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
     )
 
 
-def _snatch(request: task_service_pb2.SnatchTasksRequest, _raw: bytes, hash_: int) -> Snatch:
+def _snatch(request: task_service_pb2.SnatchTasksRequest, _raw: bytes, key: RequestKey) -> Snatch:
     selector = selector_of(request.selector)
-    return Snatch(request.tube, selector, request.delay_ms, request.request_id, hash_)
+    return Snatch(
+        request.tube, selector, request.delay_ms, key.scope + request.request_id, key.hash
+    )
 
 
-def _restart(request: task_service_pb2.RestartTasksRequest, _raw: bytes, hash_: int) -> Restart:
+def _restart(
+    request: task_service_pb2.RestartTasksRequest, _raw: bytes, key: RequestKey
+) -> Restart:
     selector = selector_of(request.selector)
-    return Restart(request.tube, selector, request.delay_ms, request.request_id, hash_)
+    return Restart(
+        request.tube, selector, request.delay_ms, key.scope + request.request_id, key.hash
+    )
 
 
-def _switch(request: task_service_pb2.SwitchTasksRequest, _raw: bytes, hash_: int) -> Switch:
+def _switch(request: task_service_pb2.SwitchTasksRequest, _raw: bytes, key: RequestKey) -> Switch:
     return Switch(
         tube=request.tube,
         selector=selector_of(request.selector),
         state=State(request.state),
         duration_ms=request.duration_ms,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
     )
 
 
-def _cancel(request: task_service_pb2.CancelTasksRequest, _raw: bytes, hash_: int) -> Cancel:
-    return Cancel(request.tube, selector_of(request.selector), request.request_id, hash_)
+def _cancel(request: task_service_pb2.CancelTasksRequest, _raw: bytes, key: RequestKey) -> Cancel:
+    return Cancel(
+        request.tube, selector_of(request.selector), key.scope + request.request_id, key.hash
+    )
 
 
 KICK: Final = CommandCodec(LOG_FIELDS.KICK_FIELD_NUMBER, task_service_pb2.KickTasksRequest, _kick)

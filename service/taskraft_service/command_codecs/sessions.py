@@ -21,58 +21,65 @@ from taskraft_service.queue.operations.sessions import (
     KeepSessions,
     OpenSession,
 )
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
-def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> OpenSession:
+def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, key: RequestKey) -> OpenSession:
     request = drawn.request
     ttr_ms = 0 if drawn.ends_with_stream else request.ttr_ms or SESSION_TTR_DEFAULT_MS
     return OpenSession(
         drawn.session_id,
         request.name,
         ttr_ms,
-        request.request_id,
-        hash_,
+        key.scope + request.request_id,
+        key.hash,
         drawn.as_settings,
         drawn.owner,
     )
 
 
 def _keep_sessions(
-    request: session_service_pb2.KeepSessionsRequest, _raw: bytes, _hash: int
+    request: session_service_pb2.KeepSessionsRequest, _raw: bytes, _key: RequestKey
 ) -> KeepSessions:
     return KeepSessions(list(request.session_ids))
 
 
 def _close_session(
-    request: session_service_pb2.CloseSessionRequest, _raw: bytes, hash_: int
+    request: session_service_pb2.CloseSessionRequest, _raw: bytes, key: RequestKey
 ) -> CloseSession:
-    return CloseSession(request.session_id, request.uncounted, request.request_id, hash_)
+    return CloseSession(
+        request.session_id, request.uncounted, key.scope + request.request_id, key.hash
+    )
 
 
-def _attach_session(message: log_pb2.AttachSession, _raw: bytes, _hash: int) -> AttachSession:
+def _attach_session(message: log_pb2.AttachSession, _raw: bytes, _key: RequestKey) -> AttachSession:
     return AttachSession(message.session_id, message.attached)
 
 
-def _startup(message: log_pb2.Startup, _raw: bytes, _hash: int) -> Startup:
+def _startup(message: log_pb2.Startup, _raw: bytes, _key: RequestKey) -> Startup:
     return Startup(
         member_id=message.member_id,
         failover_grace_ms=message.failover_grace_ms,
         feed_id=message.feed_id,
         feed_partitions=message.feed_partitions,
+        clock_epoch=message.clock_epoch,
+        clock_term=message.clock_term,
     )
 
 
-def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _hash: int) -> TrimFeed:
+def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _key: RequestKey) -> TrimFeed:
     return TrimFeed(dict(message.low_seq))
 
 
-def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> NoteCalls:
+def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _key: RequestKey) -> NoteCalls:
     return NoteCalls(
         [NotedCalls(one.tube, one.take_timeouts, one.peeks, one.metas) for one in message.tubes]
     )
 
 
-def _set_wall_offset(message: log_pb2.SetWallOffset, _raw: bytes, _hash: int) -> SetWallOffset:
+def _set_wall_offset(
+    message: log_pb2.SetWallOffset, _raw: bytes, _key: RequestKey
+) -> SetWallOffset:
     return SetWallOffset(message.wall_offset_ms)
 
 

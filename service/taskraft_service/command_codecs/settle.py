@@ -23,6 +23,7 @@ from taskraft_service.queue.operations.settlements import (
     Settlement,
     Touch,
 )
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release) -> Release:
@@ -77,9 +78,9 @@ def _settlement(settlement: task_service_pb2.Settlement) -> Settlement:
             raise wire.WireMalformed(f"a settlement without a known action: {other}")
 
 
-def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, hash_: int) -> Settle:
+def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, key: RequestKey) -> Settle:
     settlements = [_settlement(settlement) for settlement in request.settlements]
-    return Settle(settlements, request.atomic, request.request_id, hash_)
+    return Settle(settlements, request.atomic, key.scope + request.request_id, key.hash)
 
 
 SETTLE: Final = CommandCodec(

@@ -8,9 +8,10 @@ from taskraft.v1 import task_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
-def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -> Take:
+def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, key: RequestKey) -> Take:
     weights = [source.weight for source in request.sources]
     return Take(
         tubes=[source.tube for source in request.sources],
@@ -21,8 +22,8 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -
         types=tuple(request.types),
         priority_bound=request.priority_bound if request.HasField("priority_bound") else None,
         task_id=request.task_id if request.HasField("task_id") else None,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
         weights=tuple(weights) if any(weights) else (),
     )
 

@@ -27,6 +27,7 @@ from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.store.idempotency import RequestKey
 
 _Options = tube_service_pb2.TubeOptions
 
@@ -42,7 +43,7 @@ def tube_options(
 
 
 def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) -> TubeOptions:
-    """Return the options; absent ones are taken from ``plain``."""
+    """Return the options; absent options have the value in ``plain``."""
     has = options.HasField
     order = options.priority_order
     return TubeOptions(
@@ -80,7 +81,7 @@ def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) ->
 
 
 def _create_tube(
-    request: tube_service_pb2.CreateTubeRequest, _raw: bytes, hash_: int
+    request: tube_service_pb2.CreateTubeRequest, _raw: bytes, key: RequestKey
 ) -> CreateTube:
     kind = TubeKind(request.tube.kind)
     return CreateTube(
@@ -88,8 +89,8 @@ def _create_tube(
         kind=kind,
         options=tube_options(request.tube.options, kind, PROFILES[request.profile]),
         if_not_exists=request.if_not_exists,
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
         profile=request.profile,
         driver=request.tube.driver,
         driver_version=request.tube.driver_version,
@@ -103,7 +104,9 @@ OPTION_NAMES: Final = {
 """Names of the options in the core by their names in the contract."""
 
 
-def update_tube(request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int) -> UpdateTube:
+def update_tube(
+    request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, key: RequestKey
+) -> UpdateTube:
     """Return the command of an update that names only known options."""
     given = {field.name for field, _ in request.options.ListFields()}
     paths = dict.fromkeys(request.update_mask.paths)
@@ -112,32 +115,34 @@ def update_tube(request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_:
         options=merged_options(request.options, TubeOptions()),
         names=[OPTION_NAMES[path] for path in paths if path in given],
         resets=[OPTION_NAMES[path] for path in paths if path not in given],
-        request_id=request.request_id,
-        request_hash=hash_,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
     )
 
 
-def _configure(request: cluster_service_pb2.ConfigureRequest, _raw: bytes, hash_: int) -> Configure:
+def _configure(
+    request: cluster_service_pb2.ConfigureRequest, _raw: bytes, key: RequestKey
+) -> Configure:
     given = {field.name: setting for field, setting in request.settings.ListFields()}
     if "auto_create_kind" in given:
         given["auto_create_kind"] = TubeKind(given["auto_create_kind"])
-    return Configure(ReplicatedSettings(**given), request.request_id, hash_)
+    return Configure(ReplicatedSettings(**given), key.scope + request.request_id, key.hash)
 
 
-def _drop_tube(request: tube_service_pb2.DropTubeRequest, _raw: bytes, hash_: int) -> DropTube:
-    return DropTube(request.name, request.force, request.request_id, hash_)
+def _drop_tube(request: tube_service_pb2.DropTubeRequest, _raw: bytes, key: RequestKey) -> DropTube:
+    return DropTube(request.name, request.force, key.scope + request.request_id, key.hash)
 
 
 def _truncate_tube(
-    request: tube_service_pb2.TruncateTubeRequest, _raw: bytes, hash_: int
+    request: tube_service_pb2.TruncateTubeRequest, _raw: bytes, key: RequestKey
 ) -> TruncateTube:
-    return TruncateTube(request.name, request.request_id, hash_)
+    return TruncateTube(request.name, key.scope + request.request_id, key.hash)
 
 
 def _release_all(
-    request: tube_service_pb2.ReleaseAllRequest, _raw: bytes, hash_: int
+    request: tube_service_pb2.ReleaseAllRequest, _raw: bytes, key: RequestKey
 ) -> ReleaseAll:
-    return ReleaseAll(request.name, request.request_id, hash_)
+    return ReleaseAll(request.name, key.scope + request.request_id, key.hash)
 
 
 CREATE_TUBE: Final = CommandCodec(

@@ -24,6 +24,7 @@ from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.put import specs_of
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.values import value
 
 M = TypeVar("M", bound=Message)
@@ -31,6 +32,8 @@ M = TypeVar("M", bound=Message)
 _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
 HASH_TAG: Final = wire.tag(_HASH, wire.FIXED64)
 HASH_BYTES: Final = 8
+_SCOPE: Final = log_pb2.Command.REQUEST_SCOPE_FIELD_NUMBER
+SCOPE_TAG: Final = wire.tag(_SCOPE, wire.LENGTH)
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
     tube_service_pb2.CreateTubeRequest,
@@ -47,13 +50,15 @@ _MAPPED: Final = (
 
 @value
 class EncodedCommand:
-    """A command with its log encoding: ``head`` (request hash, field tag, length), then ``raw``."""
+    """A command with its log encoding: ``head`` (key, field tag, length), then ``raw``."""
 
     command: Command
     head: bytes
     raw: bytes
+    key: RequestKey = NO_KEY
     is_owed: bool = False
-    """Whether the leader itself owes the command, to end leases; never refused for overload."""
+    """Whether the leader itself issued the command to end leases; such a command is never refused
+    for overload."""
 
     @property
     def record_bytes(self) -> int:
@@ -61,18 +66,18 @@ class EncodedCommand:
         return len(self.head) + len(self.raw)
 
 
-def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
-    """Return a hash that detects another request under the same request_id; never 0.
+def request_hash(request: Message, raw: bytes) -> int:
+    """Return a hash that detects another request with the same scope and request_id; never 0.
 
-    The hash covers the method and the principal: a principal never gets the answer to a request of
-    another one, and a delete never gets the answer to a bury with the same fields.
+    The hash covers the method: a delete never gets the answer to a bury with the same fields.
 
     Messages with maps are hashed with sorted keys, because some languages write a map in a new
     order each time, even when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
-    # Neither message names nor principals contain NUL, so the parts of the hash are unambiguous.
-    named = f"{request.DESCRIPTOR.full_name}\0{principal}\0".encode()
+    # A principal once stood before the second NUL; it is part of the scope now. The NUL stays, so
+    # hashes in older logs stay valid.
+    named = f"{request.DESCRIPTOR.full_name}\0\0".encode()
     digest = hashlib.blake2b(named, digest_size=HASH_BYTES)
     digest.update(ordered)
     return int.from_bytes(digest.digest(), "little") or 1
@@ -91,19 +96,21 @@ def _has_maps(request: Message, raw: bytes) -> bool:
 
 
 def encode_request(
-    codec: CommandCodec[M], message: M, raw: bytes, hash_of_request: int = 0
+    codec: CommandCodec[M], message: M, raw: bytes, key: RequestKey = NO_KEY
 ) -> EncodedCommand:
     """Return a checked request as a command with its log encoding."""
-    command = codec.build(message, raw, hash_of_request)
+    command = codec.build(message, raw, key)
     head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
-    if hash_of_request:
-        head = HASH_TAG + hash_of_request.to_bytes(HASH_BYTES, "little") + head
-    return EncodedCommand(command, head, raw)
+    if key.scope:
+        head = wire.length_delimited(_SCOPE, key.scope.encode()) + head
+    if key.hash:
+        head = HASH_TAG + key.hash.to_bytes(HASH_BYTES, "little") + head
+    return EncodedCommand(command, head, raw, key)
 
 
 def encode_leader_command(
-    codec: CommandCodec[M], message: M, hash_of_request: int = 0, *, is_owed: bool = False
+    codec: CommandCodec[M], message: M, key: RequestKey = NO_KEY, *, is_owed: bool = False
 ) -> EncodedCommand:
     """Return a message of the leader as a command with its log encoding."""
-    encoded = encode_request(codec, message, message.SerializeToString(), hash_of_request)
+    encoded = encode_request(codec, message, message.SerializeToString(), key)
     return replace(encoded, is_owed=True) if is_owed else encoded

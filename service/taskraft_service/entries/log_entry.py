@@ -8,8 +8,14 @@ from typing import Final
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.registry import DECODERS
-from taskraft_service.entries.encoded_command import HASH_BYTES, HASH_TAG, EncodedCommand
+from taskraft_service.entries.encoded_command import (
+    HASH_BYTES,
+    HASH_TAG,
+    SCOPE_TAG,
+    EncodedCommand,
+)
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
@@ -47,16 +53,35 @@ def decode_entry(data: bytes) -> tuple[int, list[Command]]:
 
 def _decode_command(data: bytes, at: int, stop: int) -> Command:
     """Return the command between two positions of an entry; its bytes are copied once."""
-    hash_of_request = 0
+    key = NO_KEY
     if data.startswith(HASH_TAG, at):
-        at += len(HASH_TAG)
-        hash_of_request = int.from_bytes(data[at : at + HASH_BYTES], "little")
-        at += HASH_BYTES
-    key, at = wire.read_varint(data, at)
+        key, at = _decode_key(data, at + len(HASH_TAG))
+    tag, at = wire.read_varint(data, at)
     size, at = wire.read_varint(data, at)
     if at + size != stop or stop > len(data):
         raise wire.WireMalformed("a command is cut off, or holds more than one request")
-    decode = DECODERS.get(key >> 3)
-    if decode is None or key & 7 != wire.LENGTH:
+    decode = DECODERS.get(tag >> 3)
+    if decode is None or tag & 7 != wire.LENGTH:
         raise wire.WireMalformed("a log entry holds a command of an unknown kind")
-    return decode(data[at:stop], hash_of_request)
+    return decode(data[at:stop], key)
+
+
+def _decode_key(data: bytes, at: int) -> tuple[RequestKey, int]:
+    """Return the key of a request, whose hash begins at ``at``, and the offset of its end.
+
+    An entry of a version without scopes has none; its request ids belong to the empty scope.
+
+    Raises:
+        wire.WireMalformed: the scope is not UTF-8.
+    """
+    hash_of_request = int.from_bytes(data[at : at + HASH_BYTES], "little")
+    at += HASH_BYTES
+    scope = ""
+    if data.startswith(SCOPE_TAG, at):
+        size, at = wire.read_varint(data, at + len(SCOPE_TAG))
+        try:
+            scope = data[at : at + size].decode()
+        except UnicodeDecodeError as error:
+            raise wire.WireMalformed("the scope of a request_id is not UTF-8") from error
+        at += size
+    return RequestKey(hash_of_request, scope), at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
@@ -9,13 +10,13 @@ from taskraft_service.queue.entities.task_state import TAKEN, TaskOutcome
 from taskraft_service.queue.operations.releasing import LEASE_LOST, hand_back
 from taskraft_service.queue.operations.sessions import end_session
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.read_ahead import read_due
 from taskraft_service.queue.store.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
     RATE_TIMER,
     RETENTION_TIMER,
     SESSION_TIMER,
+    TASK_TIMERS,
     TTL_TIMER,
 )
 from taskraft_service.queue.store.ordered_index import OrderKey
@@ -26,7 +27,7 @@ VOID_DEADLINES_FACTOR: Final = 16
 """Maximum of deadlines that one entry examines, as a multiple of ``deadlines_per_entry_max``."""
 
 SUBQUEUES_MAX: Final = 100
-"""Maximum of sub-queues of one tube that one rate timer makes takeable again."""
+"""Maximum of sub-queues of one tube that one rate timer readmits."""
 
 
 def advance(state: QueueState, now_ms: int) -> None:
@@ -45,9 +46,9 @@ def advance(state: QueueState, now_ms: int) -> None:
     if timer is None or timer[0] > now_ms:
         return
     most = state.limits.deadlines_per_entry_max
-    read_due(state, most)
+    _read_due(state, most)
     fired = looked_at = 0
-    # Also limit the deadlines of truncated and dropped tubes: they do nothing, but can be many.
+    # Count the deadlines of truncated and dropped tubes too: they have no effect, but can be many.
     while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
         timer = timers.least()
         if timer is None or timer[0] > now_ms:
@@ -57,8 +58,33 @@ def advance(state: QueueState, now_ms: int) -> None:
         looked_at += 1
 
 
+def _read_due(state: QueueState, count: int) -> None:
+    """Read the tasks of up to ``count`` due deadlines, and of later deadlines if memory allows."""
+    due = list(islice(state.timers.in_memory_until((state.now_ms + 1,)), count))
+    if not any(_is_stored(state, timer) for timer in due):
+        return
+    limits = state.limits
+    if state.resident_bytes <= limits.resident_bytes_max:
+        due += state.timers.coming(limits.read_tasks_max)
+    ids: dict[int, list[int]] = {}
+    for _, kind, tube_number, number in due:
+        if kind in TASK_TIMERS:
+            ids.setdefault(tube_number, []).append(number)
+    for tube_number, numbers in ids.items():
+        tube = state.tubes.by_number.get(tube_number)
+        if tube is not None:
+            state.bring_all(tube, numbers)
+
+
+def _is_stored(state: QueueState, timer: OrderKey) -> bool:
+    """Return whether the task of a deadline is not in memory."""
+    _, kind, tube_number, number = timer
+    tube = state.tubes.by_number.get(tube_number) if kind in TASK_TIMERS else None
+    return tube is not None and number not in tube.tasks
+
+
 def _fire(state: QueueState, timer: OrderKey) -> int:
-    """Fire one timer; return the work done, in deadlines (0: the tube no longer exists)."""
+    """Fire one timer; return its cost, counted in deadlines (0: the tube no longer exists)."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
         session = state.sessions.by_number[number]

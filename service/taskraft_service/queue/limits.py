@@ -41,19 +41,19 @@ class Limits:
     removals_per_entry_max: int = 500
     """Maximum of tasks of truncated and dropped tubes that an entry without commands deletes."""
     removals_beside_max: int = 50
-    """The same maximum for an entry with commands: smaller, because the commands wait."""
+    """Maximum of such tasks that an entry with commands deletes; low, because the commands wait."""
     kick_tasks_max: int = 10_000
     selector_scan_max: int = 5_000
     """Maximum of tasks that one command with a filter scans; the result has the next position."""
     passed_max: int = 5_000
-    """Maximum of unsuitable tasks that one take skips; the result tells if it reached the maximum.
+    """Maximum of unsuitable tasks that one take skips; the result shows if the maximum was reached.
 
     The tubes of one take share this maximum equally.
     """
     requests_max: int = 10_000_000
     """Maximum of remembered request ids; at the maximum, the older half is deleted."""
     request_window_ms: int = 600_000
-    """Minimum time in milliseconds for which a request id is remembered; the maximum is twice it.
+    """Minimum time in milliseconds for which a request id is remembered; the maximum is double.
 
     ``requests_max`` may shorten this time.
     """
@@ -69,7 +69,8 @@ class Limits:
     subqueues_max: int = 4_096
     """Maximum of sub-queues of one tube with entries in memory; busy sub-queues do not count."""
     type_entries_max: int = 64
-    """Minimum share of one task type of one tube, in entries in memory, while takes ask for it."""
+    """Minimum number of entries in memory for one task type of one tube, while takes select the
+    type."""
     types_max: int = 256
     """Maximum of task types of one tube with entries in memory: the types of the latest takes."""
     resident_bytes_max: int = 64 * 1024 * 1024

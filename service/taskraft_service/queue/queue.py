@@ -1,32 +1,144 @@
 """Implement the replicated state machine: apply entries, collect writes, answer queries.
 
-A queue is the state of one replica and is used from one thread. Replicas that apply the same
-entries have the same state, whichever tasks are in memory and whenever writes are collected.
+A queue is the state of one replica. Only one thread may use it. Replicas that apply the same
+entries have the same state. The set of tasks in memory and the times at which writes are collected
+do not affect the state.
+
+Adjacent commands of the same kind are executed together if the effect is the same: takes of one
+task from the same tube, and plain acknowledgements. If the leader serves many consumers, an entry
+holds one take and one acknowledgement of each consumer. Executed one by one, each command would
+take several times as long as its task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TypeAlias
 
 from taskraft_service.queue.clock import advance
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.acknowledge import is_plain
 from taskraft_service.queue.operations.dependencies import settle_dependents
-from taskraft_service.queue.operations.execution import execute, execute_together, runs
 from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
-from taskraft_service.queue.operations.registry import Command, Result
+from taskraft_service.queue.operations.registry import (
+    ANSWERS,
+    DEFINITIONS,
+    EXECUTE,
+    Command,
+    Result,
+)
+from taskraft_service.queue.operations.settle import settle_each
+from taskraft_service.queue.operations.settlements import Ack, Settle
+from taskraft_service.queue.operations.take import Take, TakeResult, take_each
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.state_records import bare_task, collect, open_state
 from taskraft_service.queue.reading.readers import QueueReaders
-from taskraft_service.queue.state.queue_state import BEGINNING, CounterOrigin, Editor, unchanged
-from taskraft_service.queue.state.read_ahead import read_ahead
+from taskraft_service.queue.state.queue_state import (
+    BEGINNING,
+    CounterOrigin,
+    Editor,
+    QueueState,
+    unchanged,
+)
+from taskraft_service.queue.store.idempotency import without_scope
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import remove_surplus
 
+Likeness: TypeAlias = tuple[str, int | None] | None
+"""Key that is equal for commands that can be executed together; None: execute alone."""
+
+SETTLES: Likeness = ("", None)
+"""Key of plain acknowledgements; the key of a take has a tube name instead."""
+
+
+def runs(commands: Sequence[Command]) -> Iterable[tuple[Likeness, Sequence[Command]]]:
+    """Split the commands of an entry into runs that can be executed together."""
+    if len(commands) < 2:
+        return ((None, commands),)
+    return [(likeness, list(run)) for likeness, run in groupby(commands, _likeness)]
+
+
+def _likeness(command: Command) -> Likeness:
+    """Return the key of a command; see ``Likeness``."""
+    if isinstance(command, Settle):
+        if len(command.settlements) == 1 and not command.atomic:
+            only = command.settlements[0]
+            if isinstance(only, Ack) and is_plain(only):
+                return SETTLES
+    elif isinstance(command, Take):
+        wants_one = command.tasks_max == 1 and len(command.tubes) == 1 and command.task_id is None
+        if wants_one and not command.types and command.priority_bound is None:
+            return command.tubes[0], command.ttr_ms
+    return None
+
+
+def execute_together(state: QueueState, run: Sequence[Command]) -> Sequence[Result]:
+    """Execute a run of commands together; return the results of the first commands.
+
+    There may be fewer results than commands, or none; the remaining commands are not executed.
+    """
+    named = [command.request_id for command in run if command.request_id]
+    if named and (len(set(named)) < len(named) or any(map(state.requests.find, named))):
+        return ()
+    answers = _do_together(state, run)
+    if named:
+        for place, answer in enumerate(answers):
+            remember(state, run[place], answer)
+    return answers
+
+
+def _do_together(state: QueueState, run: Sequence[Command]) -> Sequence[Result]:
+    if isinstance(run[0], Take):
+        return take_each(state, [command for command in run if isinstance(command, Take)])
+    return settle_each(state, [command for command in run if isinstance(command, Settle)])
+
+
+def execute(state: QueueState, command: Command) -> Result:
+    """Execute a command; answer a repeated request id with the result of the first request.
+
+    A request id that was used with another request is refused.
+    """
+    request_id = command.request_id
+    if not request_id:
+        return EXECUTE[type(command)](state, command)
+    known = state.requests.find(request_id)
+    if known is not None:
+        request_hash, kept = known
+        if request_hash != command.request_hash:
+            return Refusal(
+                Reason.REQUEST_ID_REUSED,
+                "this request_id was used before with another request, by the same principal with "
+                "the same client_id; use a new request_id, or a client_id of your own",
+                {"request_id": without_scope(request_id)},
+            )
+        answer: Result = ANSWERS[kept[0]].repeat(state, kept)
+        return answer
+    result = EXECUTE[type(command)](state, command)
+    remember(state, command, result)
+    return result
+
+
+def remember(state: QueueState, command: Command, result: Result) -> None:
+    """Store the result of a command with a request id, to answer repeated requests.
+
+    Refusals, and takes that found no task, are not stored, because they had no effect. A retry with
+    the same request id is executed again.
+    """
+    if isinstance(result, Refusal) or (isinstance(result, TakeResult) and not result.tasks):
+        return
+    if command.request_id:
+        codec = DEFINITIONS[type(command)].answer
+        assert codec is not None, f"{type(command).__name__} has a request id but keeps no answer"
+        kept = codec.write(result)
+        state.requests.remember(command.request_id, command.request_hash, kept)
+
 
 class Queue(QueueReaders):
-    """Hold the state machine of tubes, tasks, sessions, groups and schedules."""
+    """The state machine of tubes, tasks, sessions, groups and schedules."""
 
     def __init__(
         self,
@@ -40,7 +152,7 @@ class Queue(QueueReaders):
         """Open the queue that ``store`` holds; an empty store gives an empty queue.
 
         Args:
-            store: holds the state as of one applied index.
+            store: the stored state at one applied index.
             limits: bounds of this node's queue.
             new_task: parses a stored TaskSpec, for tasks that the queue itself puts. Must be a
                 pure function that is the same on all replicas.
@@ -59,7 +171,7 @@ class Queue(QueueReaders):
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
 
         ``index`` must increase and ``now_ms`` must not decrease. Returns one result per command.
-        After an exception the state is undefined and the queue must not be used any more.
+        After an exception the state is undefined and the queue must no longer be used.
         """
         state = self._state
         assert index > state.index, f"entry {index} after {state.index}"
@@ -136,9 +248,19 @@ class Queue(QueueReaders):
     def read_ahead(self) -> None:
         """Prefetch tasks that takes will need soon; the replicated state does not change.
 
-        Call after a batch of writes.
+        Call it after each batch of writes. It reads tasks of the tubes that changed before the
+        batch.
         """
-        read_ahead(self._state)
+        state = self._state
+        limits = state.limits
+        tubes, state.tubes.used = state.tubes.used, []
+        for tube in tubes:
+            if state.resident_bytes > limits.resident_bytes_max:
+                return
+            is_there = tube.number in state.tubes.by_number  # not truncated or dropped since then
+            if is_there and len(tube.tasks) < sum(tube.counters.states):
+                coming = tube.ready.coming(limits.ahead_tasks_max)
+                state.bring_all(tube, [entry[-1] for entry in coming])
 
     def next_deadline_ms(self) -> int | None:
         """Return the time at which the leader must propose an entry without commands, or None."""

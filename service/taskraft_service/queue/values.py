@@ -1,4 +1,4 @@
-"""Define immutable value classes without the run-time cost of frozen dataclasses."""
+"""Define immutable value classes without the runtime cost of frozen dataclasses."""
 
 from __future__ import annotations
 

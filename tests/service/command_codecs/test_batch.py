@@ -7,6 +7,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
+from taskraft_service.queue.store.idempotency import NO_KEY
 
 IDS = task_pb2.TaskSelector(ids=[3, 1])
 
@@ -17,11 +18,11 @@ def test_the_last_encoded_operation_counts_and_unknown_fields_are_ignored():
     unknown = wire.length_delimited(99, b"x")
     for operation, kind in ((bury + delete + unknown, Delete), (delete + bury, Bury)):
         raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
-        assert [type(one) for one in BATCH.decode(raw, 0).operations] == [kind]
+        assert [type(one) for one in BATCH.decode(raw, NO_KEY).operations] == [kind]
 
 
 @pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
 def test_a_batch_with_an_unknown_operation_is_refused(operation):
     raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
     with pytest.raises(wire.WireMalformed):
-        BATCH.decode(raw, 0)
+        BATCH.decode(raw, NO_KEY)

@@ -96,6 +96,7 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduledTime
+from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.command_codecs.examples import (
     BY_IDS,
@@ -485,7 +486,7 @@ def test_a_command_has_the_values_of_its_request(case):
     codec, message, command = CASES[case]
     raw = message.SerializeToString()
     put_codec.specs_of.cache_clear()
-    assert codec.decode(raw, HASH) == command
+    assert codec.decode(raw, RequestKey(HASH)) == command
 
 
 def test_every_codec_has_an_example():

@@ -1,11 +1,14 @@
 """Options of a new tube: set by the request, or defaults of its profile."""
 
+from dataclasses import replace
+
 import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import CREATE_TUBE, OPTION_NAMES
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.retry_policy import SAFE_RETRY
 from taskraft_service.queue.entities.tube_options import (
     Durability,
     OnAck,
@@ -15,6 +18,7 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.store.idempotency import RequestKey
 
 Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
 SAID = Options(
@@ -44,7 +48,7 @@ def created(kind, options=None, profile=""):
         if_not_exists=True,
         profile=profile,
     )
-    return CREATE_TUBE.decode(request.SerializeToString(), 77)
+    return CREATE_TUBE.decode(request.SerializeToString(), RequestKey(77))
 
 
 @pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
@@ -71,7 +75,7 @@ def test_an_absent_option_gets_the_default_of_the_profile(field):
 def test_each_profile_has_its_default_options():
     day_ms, least = 86_400_000, -(2**63)
     usual = TubeOptions()
-    assert created(Tube.FIFOTTL).options == usual
+    assert created(Tube.FIFOTTL).options == replace(usual, retry=SAFE_RETRY)
     assert (usual.priority_min, usual.ttr_ms) == (least, FOREVER_MS)
     t15 = created(Tube.FIFOTTL, profile="t15").options
     assert (t15.higher_first, t15.priority, t15.ttl_ms, t15.ttr_ms) == (

@@ -1,4 +1,4 @@
-"""Generate random commands that meet in few tubes, groups and tasks, so that features combine."""
+"""Generate random commands on few tubes, groups and tasks, so that features combine."""
 
 from __future__ import annotations
 

@@ -92,7 +92,10 @@ IDS = st.integers(1, 14)
 TOKENS = st.lists(st.integers(1, 16), max_size=3)
 SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
 FAILURES = st.none() | st.builds(
-    Failure, st.sampled_from(("", "Timeout")), st.just("why"), st.sampled_from((False, False, True))
+    Failure,
+    st.sampled_from(("", "Timeout")),
+    st.sampled_from(("why", "é" * 300)),
+    st.sampled_from((False, False, True)),
 )
 UPDATES = st.none() | st.builds(
     TaskUpdate,

@@ -28,7 +28,7 @@ from itertools import groupby
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
-from taskraft_service.queue.entities.retry_policy import Position
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, Position
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
@@ -108,7 +108,7 @@ FLAGS = (
 class Player:
     """Plays blocks on a queue.
 
-    ``between`` gets the queue after each block and returns the one to go on with.
+    ``between`` gets the queue after each block and returns the queue for the next block.
     """
 
     def __init__(self, queue, between):
@@ -293,9 +293,12 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
 
 
 def create(name, found):
+    """Return the creation of a tube, without back-off unless the line names a retry policy."""
     kind = TubeKind[found.get("kind", "fifottl").upper()]
     profile = found.get("profile", "")
     defaults = defaults_of(PROFILES[profile], kind)
+    if not profile and found.get("retry") != "default":
+        defaults = replace(defaults, retry=NO_RETRY)
     paused = found.get("paused", "")
     chosen = replace(
         defaults,

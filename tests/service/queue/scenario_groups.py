@@ -32,7 +32,7 @@ from taskraft_service.queue.operations.schedules import (
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
 
 EPOCH_MS = 1_000_000
-"""Time of the clock at the beginning; times are shown relative to it."""
+"""Time of the clock at the beginning; answers show times relative to this time."""
 QUESTIONS = ("schedules", "groups")
 FLAGS = ("paused", "only", "revoke")
 

@@ -102,7 +102,7 @@ def update(found):
 
 
 def ack(tokens, found):
-    """Parse an acknowledgement."""
+    """Parse an acknowledgement with its options."""
     return Ack(
         tokens,
         found["result"].encode() if "result" in found else None,

@@ -111,7 +111,7 @@ def move(tube, found, chosen):
 
 
 def failed(queue, tube, found):
-    """Answer with the records of selected failed tasks that are gone."""
+    """Answer with the records of selected failed tasks that were removed."""
     return [
         "nothing"
         if view is None

@@ -35,7 +35,7 @@ UNTIMED = {
     "priority": None,
 }
 MISSES = 8
-"""One number in this many, and one entry, stays unchanged."""
+"""One number in this many stays unchanged, and so does one entry in this many."""
 SUITABLE = {
     Kick: (State.BURIED,),
     Bury: (State.READY, State.DELAYED),
@@ -167,11 +167,11 @@ class Targeting:
         return name if name in tubes else self.one_of(tubes, name)
 
     def one_of(self, names, name):
-        """Return one of several names, or the given one if there is none."""
+        """Return one of several names, or the given name if the list is empty."""
         return names[self.model.index % len(names)] if names else name
 
     def offering(self, take):
-        """Return the tubes of a take; one of them offers a task, if any tube does."""
+        """Return the tubes of a take; one of the tubes offers a task, if any tube does."""
         model, names = self.model, list(take.tubes)
         offering = [tube["name"] for tube in model.tubes if model.takeable(tube)]
         offering = [name for name in offering if model.offers(model.tube(name))]

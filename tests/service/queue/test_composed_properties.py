@@ -1,4 +1,4 @@
-"""Groups, dependencies, schedules, batches, drivers and moves together equal the naive ones."""
+"""Groups, dependencies, schedules, batches, drivers and moves together equal the naive queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OPENING = (
 
 
 class ComposedMachine(QueueMachine):
-    """The same machine with commands that meet in few tubes, groups and tasks."""
+    """A queue machine with commands that address few tubes, groups and tasks."""
 
     opening = OPENING
     limits = replace(

@@ -1,4 +1,4 @@
-"""Every command meets a task in every state: by the life-cycle table, or as tested here."""
+"""Every command meets a task in every state, and follows the life-cycle table or a test here."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
-from taskraft_service.queue.persistence.meta_record import UnknownFormatError
+from taskraft_service.queue.persistence.state_records import UnknownFormatError
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import META
 from taskraft_service.queue.transitions.updating import TaskUpdate
@@ -190,7 +190,7 @@ ANY = st.one_of(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.lists(ANY, max_size=6)), max_size=6))
 def test_apply_never_raises(entries):
-    """Any numbers and names: a mistake gets an answer, and the state can be written."""
+    """Commands with any numbers and names get an answer, and the state can be written."""
     store = MemoryStore()
     queue = Queue(store, Limits(head_entries_max=2), editor=replaced)
     policed = TubeOptions(
@@ -420,7 +420,7 @@ def test_commands_name_the_tubes_that_they_may_make_ready():
 
 
 def test_equal_entries_give_equal_states_whenever_writes_are_collected():
-    """Guarantee 7: the digest does not depend on the tasks in memory."""
+    """The digest does not depend on the tasks in memory or on the batches of writes."""
     small = Limits(head_entries_max=2, resident_bytes_max=1)
     stores = [MemoryStore(), MemoryStore(), MemoryStore()]
     queues = [Queue(stores[0], Limits()), Queue(stores[1], small), Queue(stores[2], small)]
@@ -451,7 +451,10 @@ def test_different_states_have_different_digests():
 
 
 def test_negative_times_count_as_zero():
-    """The API refuses them; if one gets through, it must be stored and end at once."""
+    """The API refuses negative times.
+
+    The queue must store a negative time that gets through, and end the task at once.
+    """
     node = Node()
     node.put(1, delay_ms=-5, ttr_ms=-5)
     node.put(1, ttl_ms=-5)

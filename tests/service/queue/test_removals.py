@@ -67,7 +67,7 @@ def test_tasks_removed_before_their_tube_have_no_second_event(collected):
 
 @pytest.mark.parametrize("end", [DropTube("mail"), TruncateTube("mail")])
 def test_an_emptied_tube_leaves_nothing_in_the_store(end):
-    """Its last tasks were removed before, but not yet deleted from the store."""
+    """The last tasks of the tube were removed before, but not yet deleted from the store."""
     node = Node()
     node.put(5, ttl_ms=10_000)
     node.collect()

@@ -1,8 +1,9 @@
 """Equal entries give equal states, with any memory limits, batches of writes and crashes.
 
-Three replicas of one queue get the same entries. The first keeps everything in memory and never
-writes. The second has a small memory and writes at random. The third also crashes between writes
-and is reopened. Differences show without a model, so every command can take part.
+Three replicas of one queue get the same entries. The first replica keeps everything in memory and
+never writes. The second replica has a small memory and writes at random. The third replica also
+crashes between writes and is reopened. Differences show without a model, so every command can take
+part.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.store.idempotency import request_scope
 from tests.service.queue.entities.test_tube_driver import Newest
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.orders.test_subqueue_properties import PLAIN_TASKS
@@ -64,7 +66,7 @@ ROOMY = replace(
     resident_bytes_max=DEFAULTS.resident_bytes_max,
     feed_chunk_rows_max=DEFAULTS.feed_chunk_rows_max,
 )
-"""The same limits of an entry, with smaller limits of memory."""
+"""Limits with the values of the first replica for entries, and with smaller values for memory."""
 POLICED = ("mail", "tried", "slow", "few")
 GROUPS = st.sampled_from(("g", "h"))
 OPTIONS = st.sampled_from(
@@ -196,7 +198,8 @@ OPENING = (
 def any_of_all(draw):
     """Draw a command, sometimes one that repeats or contradicts an earlier request_id."""
     command = draw(st.one_of(any_command(), any_command(), OTHERS))
-    request_id = draw(st.sampled_from(("", "", "", "one", "two")))
+    scoped = request_scope("", "client") + "one"
+    request_id = draw(st.sampled_from(("", "", "", "one", "two", scoped)))
     if not request_id or isinstance(command, Idempotent):
         return command
     return replace(command, request_id=request_id, request_hash=draw(st.sampled_from((1, 1, 2))))

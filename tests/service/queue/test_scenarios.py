@@ -30,7 +30,7 @@ def never(_store):
 
 
 def collected(store):
-    """Write all changes after each block, and only changes."""
+    """Write all changes after each block, and check that nothing else is written."""
 
     def between(queue):
         store.write(queue.collect_writes())

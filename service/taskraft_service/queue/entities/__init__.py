@@ -1,1 +1,1 @@
-"""Values that every layer of the queue shares; the bottom of its layers."""
+"""Values that every layer of the queue uses; this package is the lowest layer."""

@@ -28,7 +28,7 @@ class Relation(Enum):
 
 
 class NumberField(Enum):
-    """Numeric fields of a task; an instant that never comes is larger than all others."""
+    """Numeric fields of a task; ``NEVER_MS`` is larger than all other instants."""
 
     ID = "id"
     PRIORITY = "priority"
@@ -51,7 +51,7 @@ INSTANTS: Final = frozenset(
         NumberField.LEASE_UNTIL,
     }
 )
-"""Fields that a filter compares with an instant in wall time; a task has it in cluster time."""
+"""Fields that are instants: a filter gives them in wall time, a task holds them in cluster time."""
 
 
 class AgeField(Enum):
@@ -105,7 +105,7 @@ class AgeIs:
 
 @value
 class TextIs:
-    """A text field consists of the pieces with any text between them; one piece: it is equal."""
+    """A text field consists of the pieces, with any text between two of them."""
 
     field: TextField
     pieces: Sequence[str]
@@ -200,7 +200,7 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
 def matcher(chosen: Filter | None, now_ms: int, wall_offset_ms: int) -> Predicate:
     """Return a predicate that evaluates a filter at an instant; None matches every task.
 
-    The filter names instants in wall time, which is ``wall_offset_ms`` ahead of cluster time.
+    Instants in the filter are in wall time, which is ``wall_offset_ms`` ahead of cluster time.
     """
     match chosen:
         case None:

@@ -1,4 +1,4 @@
-"""A task group: its state, the numbers of its tasks by outcome, and what callers see of it."""
+"""Define task groups: their state, their numbers of tasks by outcome, and their public view."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN, State, TaskOutcome
-from taskraft_service.queue.store.task_indexes import FIRST, SetMember
+from taskraft_service.queue.store.indexes import FIRST, SetMember
 from taskraft_service.queue.values import value
 
 
@@ -90,7 +90,7 @@ class TaskGroup:
     )
 
     def __init__(self, number: int, name: str, created_ms: int) -> None:
-        """Make a group without tasks."""
+        """Create a group without tasks."""
         self.number = number
         self.name = name
         self.state = GroupState.HELD
@@ -108,7 +108,7 @@ class TaskGroup:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the group cannot change any more."""
+        """Return whether the group has ended and can no longer change."""
         return self.ended_ms > 0
 
     def count(self, state: State, outcome: TaskOutcome, tasks: int) -> None:

@@ -12,7 +12,7 @@ FOREVER_MS: Final = 100 * 365 * 86_400_000
 """Durations of 100 years (in ms) or more mean "no limit", as in tarantool/queue."""
 
 NEVER_MS: Final = 1 << 62
-"""The instant that never comes; larger than every other, so that ``min`` finds the earliest."""
+"""The instant "never"; larger than every other instant, so that ``min`` finds the earliest."""
 
 
 def after(now_ms: int, duration_ms: int) -> int:
@@ -23,17 +23,17 @@ def after(now_ms: int, duration_ms: int) -> int:
 
 
 def postponed(instant_ms: int, duration_ms: int) -> int:
-    """Return an instant moved by a duration; ``NEVER_MS`` stays."""
+    """Return an instant moved by a duration; ``NEVER_MS`` stays unchanged."""
     return NEVER_MS if instant_ms >= NEVER_MS else after(instant_ms, duration_ms)
 
 
 def lengthened(duration_ms: int, by_ms: int) -> int:
-    """Return the sum of two durations, at most ``FOREVER_MS``; negative ones count as 0."""
+    """Return the sum of two durations, at most ``FOREVER_MS``; a negative duration counts as 0."""
     return min(max(duration_ms, 0) + max(by_ms, 0), FOREVER_MS)
 
 
 def in_wall_time(instant_ms: int, wall_offset_ms: int) -> int:
-    """Return an instant of cluster time as callers see it; 0 stays 0: there is none."""
+    """Convert an instant from cluster time to wall time; 0 (no instant) stays 0."""
     return instant_ms + wall_offset_ms if instant_ms else 0
 
 

@@ -1,7 +1,7 @@
-"""Define the life cycle of a task: one table with the target state of each state and operation.
+"""Define the life cycle of a task as one table: state and operation determine the next state.
 
-An operation that the table does not list for a state is refused. An operation of the clock, such as
-the end of a delay, does not occur in such a state.
+An operation that the table does not list for a state is refused. Operations of the clock, such as
+the end of a delay, occur only in the states for which the table lists them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EventKind(IntEnum):
 
 @unique
 class Operation(IntEnum):
-    """Operation on a task; the operations with DELAYED in their name have a delay above 0 ms.
+    """Operation on a task; DELAYED in a name means that the operation has a delay above 0 ms.
 
     EXHAUST: a return that uses up the attempts, so that the task is buried; EXHAUST_REMOVE removes
     the task. MOVE: a release of a taken task to another tube, or its move to the dead-letter tube.

@@ -1,4 +1,4 @@
-"""One task of a put, and the tasks that it depends on."""
+"""Define one task of a put, with its dependencies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OnConflict(IntEnum):
 
 @value
 class UniqueAmong:
-    """Which existing tasks with the same unique key block a new task.
+    """Defines which existing tasks with the same unique key block a new task.
 
     Args:
         states: tasks in these states.

@@ -1,8 +1,9 @@
 """Limit the rate of takes with token buckets: one for a tube, and one for each sub-queue.
 
-A sub-queue has a bucket from its first take until the bucket is full again, so memory follows the
-recently used sub-queues. A sub-queue with an empty bucket is barred until ``readmit``. Barring
-therefore changes only with log entries, and is equal on all replicas.
+A sub-queue has a bucket from its first take until the bucket is full again. Memory use therefore
+depends only on the number of recently used sub-queues. A sub-queue with an empty bucket is excluded
+from takes until ``readmit``. Only log entries exclude and readmit a sub-queue, so all replicas
+agree.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from taskraft_service.queue.store.keys import (
 from taskraft_service.queue.store.store import Store, Write
 
 WHOLE: Final = 1_000
-"""Levels are in thousandths: at a rate of 1 per second, one thousandth comes per millisecond."""
+"""Levels of one token. A rate of 1 per second adds one level per millisecond."""
 
 
 class TokenBucket:
-    """The remaining tokens; ``level`` was valid at ``at_ms``, and tokens were added since.
+    """A token bucket; ``level`` is its level at the instant ``at_ms``.
 
-    Integers only, and driven by the clock of the log, so that all replicas agree. A bucket starts
+    Levels are integers and follow the clock of the log, so that all replicas agree. A bucket starts
     full and refills at the rate.
     """
 
@@ -53,7 +54,7 @@ class TokenBucket:
         self.at_ms = now_ms
 
     def due_ms(self) -> int | None:
-        """Return the instant of the next whole token; None if one is left."""
+        """Return the time at which the next whole token is available; None if one is left."""
         missing = WHOLE - self.level
         return self.at_ms - (-missing // self.per_second) if missing > 0 else None
 
@@ -79,7 +80,7 @@ class TokenBucket:
 
 
 LOOKED_AT: Final = 2
-"""Number of least recently used buckets that each use checks for being full."""
+"""Number of least recently used buckets that each use checks, to remove full buckets."""
 
 _record = Struct(">qQ")
 
@@ -98,7 +99,7 @@ class SubqueueRates:
         self._buckets: dict[str, TokenBucket] = {}
         """Buckets by sub-queue, least recently used first."""
         self._barred: list[tuple[int, str]] = []
-        """A heap of the barred sub-queues by the instant at which the bar ends."""
+        """A heap of the excluded sub-queues, by the instant at which the exclusion ends."""
         self._touched: dict[str, None] = {}
 
     def restore(self) -> None:
@@ -126,7 +127,7 @@ class SubqueueRates:
         return bucket is None or not bucket.is_used_up
 
     def use(self, subqueue: str, now_ms: int) -> None:
-        """Count a take from a sub-queue, and bar it if its bucket is empty."""
+        """Count a take from a sub-queue, and exclude the sub-queue if its bucket is empty."""
         self._forget_full(now_ms)
         bucket = self._buckets.pop(subqueue, None)
         if bucket is None:
@@ -139,30 +140,33 @@ class SubqueueRates:
             heappush(self._barred, (due_ms, subqueue))
 
     def due_ms(self) -> int | None:
-        """Return the instant at which the first bar ends, or None."""
+        """Return the instant at which the first exclusion ends, or None."""
         return self._barred[0][0] if self._barred else None
 
     def due(self, now_ms: int, most: int) -> list[str]:
-        """Return at most ``most`` barred sub-queues whose bar has ended, earliest first."""
+        """Remove and return sub-queues that the rate limit no longer excludes, earliest first.
+
+        Returns at most ``most`` sub-queues.
+        """
         names: list[str] = []
         while self._barred and self._barred[0][0] <= now_ms and len(names) < most:
             names.append(heappop(self._barred)[1])
         return names
 
     def readmit(self, subqueue: str, now_ms: int) -> None:
-        """End the bar of a sub-queue that was ``due``."""
+        """End the exclusion of a sub-queue that ``due`` returned."""
         self._buckets[subqueue].use(0, now_ms)
         self._touched[subqueue] = None
 
     def barred(self) -> list[str]:
-        """Return all barred sub-queues in order of their names."""
+        """Return all excluded sub-queues in order of their names."""
         return sorted(name for _, name in self._barred)
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Set other rates and keep the levels; takes time for each bucket.
 
-        A full bucket is full under the new rates as well. Replicas forget full buckets at different
-        moments, so a full bucket must behave like a forgotten one.
+        A full bucket is also full under the new rates. Replicas remove full buckets at different
+        times, so a full bucket must behave like a removed bucket.
         """
         per_second = options.subqueue_rate_per_second
         burst = options.subqueue_rate_burst or per_second
@@ -207,7 +211,7 @@ class SubqueueRates:
         self._touched.clear()
 
     def digest_parts(self, now_ms: int) -> Iterator[bytes]:
-        """Yield the state without full buckets, which may be removed or not."""
+        """Yield the state without full buckets, which some replicas have removed already."""
         for name, bucket in sorted(self._buckets.items()):
             if not bucket.is_full(now_ms):
                 yield repr((name, bucket.level, bucket.at_ms)).encode()

@@ -1,7 +1,7 @@
-"""Describe the ready tasks of a tube: the interface of their order, and the age of the oldest.
+"""Define the interface of the order of ready tasks, and measure the age of the oldest ready task.
 
 Package ``orders`` has two implementations of ``ReadyOrder``: ``PlainOrder``, in which every ready
-task can be taken, and ``SubqueueOrder`` for tubes with sub-queues. Both offer entries in ascending
+task can be taken, and ``SubqueueOrder`` for tubes with sub-queues. Both return entries in ascending
 order; the last number of an entry is the id of the task.
 """
 
@@ -18,11 +18,11 @@ from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, Or
 from taskraft_service.queue.store.store import Write
 
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
-"""Type of a task: a parameter, because the type of a task names the type of the order."""
+"""Type of a task; a type parameter avoids a circular import, because tasks refer to their order."""
 
 
 class Offers(Protocol):
-    """Entries of tasks, the next one to take first; the last number of an entry is the task id."""
+    """Entries of tasks in take order; the last number of an entry is the task id."""
 
     def least(self) -> OrderKey | None:
         """Return the entry of the next task, or None."""
@@ -65,7 +65,7 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Add ready tasks."""
 
     def discard(self, task: TaskT_contra) -> None:
-        """Remove a task that is no longer ready; harmless for other tasks."""
+        """Remove a task that is no longer ready; no effect for other tasks."""
 
     def pop_many(self, count: int) -> Sequence[OrderKey]:
         """Withdraw up to ``count`` entries to take next; empty if no task can be taken.
@@ -80,7 +80,7 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Return whether the limits of a sub-queue allow one more lease."""
 
     def claim(self, task: TaskT_contra, now_ms: int) -> None:
-        """Remove a task from the order, if it is there, and count its lease."""
+        """Remove a task from the order, if present, and count its lease."""
 
     def claim_withdrawn(self, tasks: Sequence[TaskT_contra], now_ms: int) -> None:
         """Count the leases of tasks whose entries one ``pop_many`` has withdrawn."""
@@ -89,7 +89,7 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Subtract leases that have ended."""
 
     def offered(self, ready: int) -> int:
-        """Return approximately how many tasks can be taken now, of ``ready`` ready tasks."""
+        """Return approximately how many of ``ready`` ready tasks can be taken now."""
 
     @property
     def offers(self) -> int:
@@ -117,15 +117,17 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Append changes to ``writes``; return the entries that left memory.
 
-        ``ready`` is the number of ready tasks. The order keys of tasks are not part of it.
+        ``ready`` is the number of ready tasks. The order keys of tasks are not included.
         """
 
 
 PRECISION: Final = 16
-"""A slot spans at most 1/16 of the age of its tasks: the reported age is at most 1/16 too high."""
+"""A slot spans at most 1/16 of the age of its tasks, so the reported age is at most 1/16 too
+high."""
 
 FRESH_SLOTS_MAX: Final = 256
-"""Number of new slots after which slots are joined; joining scans all slots."""
+"""Number of new slots after which slots are joined. The number is high, because joining scans all
+slots."""
 
 _head = Struct(">HH")
 
@@ -133,11 +135,12 @@ _head = Struct(">HH")
 class ReadyAgeHistogram:
     """The ready tasks of one tube, counted by the instant at which they became ready.
 
-    Finds the age of the oldest ready task, in whatever order tasks are taken: an exponential
-    histogram (Datar, Gionis, Indyk, Motwani: "Maintaining Stream Statistics over Sliding Windows",
-    SIAM J. Comput. 2002). Ready tasks are counted in slots of time, short for young tasks and long
-    for old tasks. A backlog of any size and age therefore needs a bounded number of slots. A task
-    behind more urgent tasks keeps its slot, so the age of the oldest task is visible.
+    Finds the age of the oldest ready task, in whatever order tasks are taken. The data structure is
+    an exponential histogram (Datar, Gionis, Indyk, Motwani: "Maintaining Stream Statistics over
+    Sliding Windows", SIAM J. Comput. 2002). Ready tasks are counted in time slots; slots of young
+    tasks are short, and slots of old tasks are long. A backlog of any size and age therefore needs
+    a bounded number of slots. A task that waits behind more urgent tasks stays in its slot, so its
+    age counts.
 
     ``_since`` has the starts of the slots, ascending; a slot ends where the next one starts.
     ``_tasks`` has the number of tasks of each slot; no slot is empty.
@@ -192,7 +195,7 @@ class ReadyAgeHistogram:
     def _join(self, now_ms: int) -> None:
         """Join the slots of tasks that are old enough for the lower precision.
 
-        The precision only falls with age, so joined slots stay joined.
+        The precision only decreases with age, so joined slots stay joined.
         """
         since, tasks = self._since, self._tasks
         ends = [*since[1:], now_ms]
@@ -215,7 +218,7 @@ class ReadyAgeHistogram:
 
     @classmethod
     def read(cls, record: bytes, start: int) -> tuple[ReadyAgeHistogram, int]:
-        """Return the slots in the record of a tube, and the position after them."""
+        """Decode the slots in the record of a tube; return the slots and the end position."""
         ages = cls()
         slots, ages._fresh = _head.unpack_from(record, start)
         numbers = Struct(f">{2 * slots}Q")

@@ -1,11 +1,17 @@
-"""Refusals: why a command, or one item of it, had no effect."""
+"""Define refusals: the reasons why a command, or one of its items, had no effect.
+
+A stored refusal has the reason, the message and the metadata, but not the violations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
+from typing import Final, Protocol
 
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Items, Number, Size, Texts
 from taskraft_service.queue.values import value
 
 
@@ -28,6 +34,8 @@ class Reason(IntEnum):
     TUBE_BUSY = 22
     KIND_UNSUITABLE = 23
     DRIVER_MISSING = 24
+    TUBE_QUARANTINED = 26
+    DRIVER_FAILED = 27
     TUBE_FULL = 30
     RATE_LIMITED = 31
     LIMIT_REACHED = 32
@@ -43,7 +51,7 @@ class Reason(IntEnum):
 class Refusal:
     """Result of a command, or of one item, that had no effect.
 
-    ``violations`` are pairs of a field and what is wrong with the field.
+    ``violations`` are pairs of a field and the description of its error.
     """
 
     reason: Reason
@@ -82,14 +90,14 @@ def key_taken(task_id: int) -> Refusal:
 
 
 def invalid(field: str, text: str, metadata: Mapping[str, str]) -> Refusal:
-    """Return the refusal of a field; ``text`` says what is wrong with it."""
+    """Return the refusal of a field; ``text`` describes the error."""
     return Refusal(
         Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, **metadata}, ((field, text),)
     )
 
 
 def together(refusals: Sequence[Refusal]) -> Refusal | None:
-    """Return one refusal for all invalid fields, with the metadata of the first; None for none."""
+    """Return one refusal for all invalid fields, or None if there are none."""
     if len(refusals) < 2:
         return refusals[0] if refusals else None
     return replace(
@@ -124,9 +132,67 @@ def within(refusal: Refusal, path: str) -> Refusal:
 class CountResult:
     """Number of affected tasks, and the refused items.
 
-    ``continue_after_id``: a filter did not scan the tasks above this id; 0: it scanned all.
+    ``continue_after_id``: last id that a filter has scanned; 0: all tasks were scanned.
     """
 
     count: int
     refused: Sequence[ItemRefusal] = ()
     continue_after_id: int = 0
+
+
+class Refused(Protocol):
+    """A group or schedule whose last put may have been refused."""
+
+    refusal: Refusal | None
+
+
+def reason_of(refused: Refused) -> int:
+    """Return the reason of the refusal; 0: there is no refusal."""
+    return 0 if refused.refusal is None else refused.refusal.reason
+
+
+def message_of(refused: Refused) -> str:
+    """Return the message of the refusal, or an empty text."""
+    return "" if refused.refusal is None else refused.refusal.message
+
+
+def metadata_of(refused: Refused) -> Mapping[str, str]:
+    """Return the metadata of the refusal, or an empty mapping."""
+    return {} if refused.refusal is None else refused.refusal.metadata
+
+
+def flattened(metadata: Mapping[str, str]) -> list[str]:
+    """Return each key and its text, one after the other."""
+    return [text for pair in metadata.items() for text in pair]
+
+
+def unflattened(texts: Sequence[str]) -> dict[str, str]:
+    """Return the metadata of a flat list of keys and texts."""
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def kept_refusal(reason: int, message: str, metadata: Mapping[str, str]) -> Refusal | None:
+    """Return the refusal that was kept, or None for the reason 0."""
+    return Refusal(Reason(reason), message, metadata) if reason else None
+
+
+def _texts_of(item: ItemRefusal) -> list[str]:
+    return [item.refusal.message, *flattened(item.refusal.metadata)]
+
+
+def _item_refusal(item: int, reason: Reason, texts: Sequence[str]) -> ItemRefusal:
+    message, *metadata = texts
+    return ItemRefusal(item, Refusal(reason, message, unflattened(metadata)))
+
+
+_ITEM: Final = FieldTable(
+    _item_refusal,
+    Number("item", "I"),
+    Number("reason", "H", Reason, of="refusal.reason"),
+    Size("I", "texts"),
+    Texts("texts", of=_texts_of),
+)
+"""The texts are the message, followed by the keys and values of the metadata."""
+
+REFUSED_ITEMS: Final = Items("refused", _ITEM)
+"""The refused items of an answer, from the attribute ``refused``."""

@@ -32,14 +32,16 @@ BACKOFF_MS_MAX: Final = 86_400_000
 
 @value
 class RetryPolicy:
-    """Number of attempts, and the delay before each.
+    """Maximum number of attempts, and the delay before each attempt.
 
-    The delay before attempt n + 1 is ``backoff_ms * (factor_percent / 100) ** (n - 1)``, at most
-    ``backoff_ms_max``, shortened by up to ``jitter_percent``.
+    The delay after failed attempt n is ``backoff_ms * (factor_percent / 100) ** (n - 1)``, at most
+    ``backoff_ms_max``, shortened by up to ``jitter_percent``. An attempt fails when the consumer
+    releases the task with a failure, when the lease expires, or when the session ends. A lease
+    that ends because of a change of leader is no failed attempt.
     """
 
     attempts_max: int = 0
-    """Maximum number of attempts; 0: unlimited."""
+    """Maximum number of failed attempts; 0: unlimited."""
     backoff_ms: int = 0
     factor_percent: int = 200
     backoff_ms_max: int = BACKOFF_MS_MAX
@@ -51,6 +53,11 @@ class RetryPolicy:
 NO_RETRY: Final = RetryPolicy()
 """Unlimited attempts without a delay."""
 
+SAFE_RETRY: Final = RetryPolicy(
+    attempts_max=20, backoff_ms=1_000, backoff_ms_max=600_000, jitter_percent=20
+)
+"""Default of tubes without a profile: 20 failed attempts in at least 80 minutes, then BURIED."""
+
 ATTEMPTS_MAX: Final = 1_000_000
 FACTOR_PERCENT_MAX: Final = 100_000
 
@@ -60,7 +67,7 @@ def refusal_of_retry(
 ) -> Refusal | None:
     """Return which fields of the retry policy at ``path`` are invalid, or None.
 
-    ``dead_letter_tube`` None: not known, as for the policy of a single task.
+    ``dead_letter_tube`` is None if it is not known, as for the policy of a single task.
     """
     found = _violations(policy, dead_letter_tube)
     return together([invalid(f"{path}.{field}", text, {}) for field, text in found])

@@ -1,12 +1,23 @@
-"""A session: a group of leases that expire together and can outlive a connection."""
+"""Define sessions, which are groups of leases that expire together, and hold all sessions."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
-from taskraft_service.queue.store.keys import SESSION_TIMER
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Size, Text
+from taskraft_service.queue.store.indexes import write_timer
+from taskraft_service.queue.store.keys import (
+    SESSION,
+    SESSION_TIMER,
+    prefix_stop,
+    session_key,
+    timer_key,
+)
 from taskraft_service.queue.store.ordered_index import OrderKey
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
 
 
@@ -52,7 +63,7 @@ class QueueSession:
     )
 
     def __init__(self, number: int, session_id: str, name: str, ttr_ms: int, now_ms: int) -> None:
-        """Make a session without leases that does not expire."""
+        """Create a session without leases that does not expire."""
         self.number = number
         self.id = session_id
         self.name = name
@@ -72,7 +83,7 @@ class QueueSession:
         self.timer: OrderKey | None = None
         self.dirty = False
         self.written: bytes | None = None
-        """Key of the session's timer in the store; empty: the session has no timer there.
+        """Key of the session's timer in the store; empty: the stored session has no timer.
 
         None: the session is not in the store.
         """
@@ -94,3 +105,105 @@ class QueueSession:
             self.created_ms,
             self.owner,
         )
+
+
+_OWN_TTR: Final = -1
+
+
+def _session(
+    number: int,
+    id: str,
+    name: str,
+    ttr_ms: int,
+    created_ms: int,
+    **others: object,
+) -> QueueSession:
+    session = QueueSession(number, id, name, ttr_ms, created_ms)
+    for attribute, content in others.items():
+        setattr(session, attribute, content)
+    session.timer = session.due()
+    return session
+
+
+SESSION_RECORD: Final = FieldTable(
+    _session,
+    Number("number", "Q"),
+    Number("attached", "?"),
+    Number("orphaned", "?"),
+    Number("ttr_ms", "q"),
+    Number("default_ttr_ms", "q", absent=_OWN_TTR),
+    Number("expires_ms", "q"),
+    Number("created_ms", "q"),
+    Size("H", "id"),
+    Size("H", "name"),
+    Size("H", "owner"),
+    Text("id"),
+    Text("name"),
+    Text("owner"),
+)
+
+
+class SessionRegistry(dict[str, QueueSession]):
+    """All sessions by id: a dictionary that only its own methods change.
+
+    ``number`` is the number of the newest session.
+    """
+
+    __slots__ = ("_dirty", "_ended", "by_number", "number")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self.by_number: dict[int, QueueSession] = {}
+        self.number = 0
+        self._dirty: list[QueueSession] = []
+        self._ended: list[QueueSession] = []
+
+    def find(self, session_id: str) -> QueueSession | Refusal:
+        """Return a session, or a refusal."""
+        session = self.get(session_id)
+        if session is None:
+            return Refusal(
+                Reason.SESSION_NOT_FOUND,
+                "the session does not exist or has expired; open a new one",
+            )
+        return session
+
+    def add(self, session: QueueSession) -> None:
+        """Add an opened session."""
+        self[session.id] = session
+        self.by_number[session.number] = session
+
+    def remove(self, session: QueueSession) -> None:
+        """Remove a session that has ended."""
+        del self[session.id]
+        del self.by_number[session.number]
+        self._ended.append(session)
+
+    def touch(self, session: QueueSession) -> None:
+        """Mark a session as changed, so that its record is written."""
+        if not session.dirty:
+            session.dirty = True
+            self._dirty.append(session)
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append the changes since the last call to ``writes``."""
+        for session in self._ended:
+            if session.written is not None:
+                writes.append((session_key(session.number), None))
+                if session.written:
+                    writes.append((session.written, None))
+        for session in self._dirty:
+            session.dirty = False
+            if session.number in self.by_number:
+                writes.append((session_key(session.number), SESSION_RECORD.write(session)))
+                write_timer(session, writes)
+        self._ended.clear()
+        self._dirty.clear()
+
+    def restore(self, store: Store) -> None:
+        """Read all sessions."""
+        for _, record in store.scan(SESSION, prefix_stop(SESSION)):
+            session, _ = SESSION_RECORD.read(record)
+            session.written = timer_key(session.timer) if session.timer is not None else b""
+            self.add(session)

@@ -35,7 +35,7 @@ class TaskOutcome(IntEnum):
     EXPIRED = 4
     DELETED = 5
     TIMEOUT = 6
-    """Answer to a wait that timed out; no task has it."""
+    """Answer to a wait that timed out; not an outcome of a task."""
     DEPENDENCY_FAILED = 7
 
 
@@ -52,7 +52,7 @@ OPEN: Final = (READY, DELAYED, TAKEN, HELD)
 """States of tasks that have neither ended nor been buried."""
 
 FINISHED: Final = (DONE, ZOMBIE)
-"""States of tasks that have ended and are kept."""
+"""States of tasks that have ended and are retained."""
 
 STATES: Final = tuple(State)
 """States by number."""

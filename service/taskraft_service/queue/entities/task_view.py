@@ -1,7 +1,8 @@
-"""A task as callers see it, with the extras that most tasks do not have."""
+"""Define the read-only view of a task, and the optional attributes that most tasks lack."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
@@ -22,9 +23,10 @@ class OnDependencyFailure(IntEnum):
 
 @value
 class Awaited:
-    """One open dependency of a task, by tube and id as the producer named it.
+    """One open dependency of a task, by the tube and id that the producer specified.
 
-    ``number`` identifies the set of its dependents; it stays the same when the task is moved.
+    ``number`` identifies the set of dependents of this task, and does not change when the task is
+    moved.
     """
 
     number: int
@@ -49,11 +51,36 @@ class Waiting:
 
 @value
 class Failure:
-    """Why an attempt failed; ``fatal``: further attempts are useless."""
+    """The reason why an attempt failed; ``fatal`` means that no further attempt is made."""
 
     type: str = ""
     message: str = ""
     fatal: bool = False
+
+
+ATTEMPT_FAILURES_MAX: Final = 5
+"""Maximum number of failures that a task keeps, the last failure included."""
+ATTEMPT_FAILURE_BYTES_MAX: Final = 512
+"""Maximum size of the message of a kept failure, in bytes of UTF-8; longer messages are cut."""
+
+
+@value
+class AttemptFailure:
+    """A failure that ended an attempt, or that came with a burial.
+
+    Args:
+        attempt: number of the attempt.
+        at_ms: instant of the failure.
+        type: type of the failure.
+        message: the first ``ATTEMPT_FAILURE_BYTES_MAX`` bytes of the message.
+        fatal: no further attempt was made.
+    """
+
+    attempt: int
+    at_ms: int
+    type: str
+    message: str
+    fatal: bool
 
 
 @value
@@ -82,24 +109,27 @@ class Extras:
 
     Args:
         failure: the last failure that a consumer or the queue reported.
+        failures: the last failures of attempts, oldest first, at most ``ATTEMPT_FAILURES_MAX``.
         times_buried: number of times the task was buried.
+        failed_attempts: attempts that failed since the first put or the last restart.
         progress: the progress of the last touch.
         result: the result of the acknowledgement.
         result_content_type: media type of the result.
         outcome: how a kept task ended.
         retain_until_ms: instant at which a kept task is removed; 0: never.
-        unique_key: unique among the tasks of the tube that ``UniqueAmong`` names.
+        unique_key: key that is unique among the tasks of the tube that ``UniqueAmong`` selects.
         group: name of the task's group.
         group_number: number of the group; names can be reused, numbers cannot.
         retry: overrides the retry policy of the tube.
         cancel_requested: the holder is asked to stop.
         origin: origin of a dead letter, until it returns.
-        dependents: number of the set of dependents; 0: no task depends on this one.
+        dependents: number of the set of dependents; 0: no task depends on this task.
         waiting: open dependencies; None: the task has none.
     """
 
     failure: Failure | None = None
     times_buried: int = 0
+    failed_attempts: int = 0
     progress: TaskProgress | None = None
     result: bytes | None = None
     result_content_type: str = ""
@@ -113,6 +143,14 @@ class Extras:
     origin: TaskOrigin | None = None
     dependents: int = 0
     waiting: Waiting | None = None
+    failures: tuple[AttemptFailure, ...] = ()
+
+    def with_failure(self, failure: Failure, attempt: int, now_ms: int) -> Extras:
+        """Return the extras after a failure of an attempt."""
+        cut = failure.message.encode()[:ATTEMPT_FAILURE_BYTES_MAX].decode(errors="ignore")
+        latest = AttemptFailure(attempt, now_ms, failure.type, cut, failure.fatal)
+        failures = (*self.failures, latest)[-ATTEMPT_FAILURES_MAX:]
+        return replace(self, failure=failure, failures=failures)
 
 
 NO_EXTRAS: Final = Extras()
@@ -141,10 +179,11 @@ class TaskView:
 
     @property
     def content_bytes(self) -> int:
-        """Bytes of payload, result and failure message."""
+        """Bytes of payload, result and failure messages."""
         extras = self.extras
         if extras is NO_EXTRAS:
             return len(self.body)
         failure, result = extras.failure, extras.result
         said = len(failure.message.encode()) if failure is not None else 0
+        said += sum([len(one.message.encode()) for one in extras.failures])
         return len(self.body) + len(result or b"") + said

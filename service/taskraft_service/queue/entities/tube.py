@@ -41,11 +41,12 @@ from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Store
 
 BODY_INLINE_BYTES_MAX: Final = 1024
-"""Larger bodies have a key of their own, so that a change of the record does not rewrite them."""
+"""Maximum size of a body in the record of its task. A larger body has its own key, so that a change
+of the record does not rewrite the body."""
 
 
 class Stored(IntEnum):
-    """State of the stored copy of a body that has a key of its own."""
+    """State of the stored copy of a body that has its own key in the store."""
 
     NOTHING = 0
     CURRENT = 1
@@ -53,18 +54,18 @@ class Stored(IntEnum):
 
 
 StoredPosition: TypeAlias = "tuple[State, OrderKey, int, str, str]"
-"""State, order, token, sub-queue and type of a task, from which its order keys follow."""
+"""State, order, token, sub-queue and type of a task; these determine its keys in the indexes."""
 
 Written: TypeAlias = "tuple[StoredPosition, OrderKey | None, Stored]"
 """Position and timer of a task when it was last written, and the state of its stored body.
-A plain tuple, because one is made for each task that is read."""
+A plain tuple, because one is created for each task that is read."""
 
 
 class QueueTube(TubeLimits):
     """A tube with its tasks.
 
-    ``tasks`` holds the tasks in memory: all taken tasks, all tasks that differ from the store (also
-    removed tasks whose record must still be deleted), and some of the waiting tasks.
+    ``tasks`` holds the tasks in memory: all taken tasks, all tasks that differ from the store
+    (including removed tasks whose record must still be deleted), and some of the waiting tasks.
     """
 
     __slots__ = (
@@ -92,11 +93,11 @@ class QueueTube(TubeLimits):
         self.memory = b""
         """State that the driver returned last, passed to its next call; opaque to the queue."""
         self.timer: OrderKey | None = None
-        self.written = b""
+        self.written: bytes | None = b""
         """Key of the tube's timer in the store; empty: the store has none."""
         self.next_id = 1
         self.share = 0
-        """Pass of the tube in takes by weight; see ``WeightedCandidates``."""
+        """Stride-scheduling pass of the tube in takes by weight; see ``WeightedCandidates``."""
         self.ages = ReadyAgeHistogram()
         self.tasks: dict[int, QueueTask] = {}
         self.dirty = False
@@ -107,7 +108,7 @@ class QueueTube(TubeLimits):
         )
 
     def refill(self, now_ms: int, subqueues_max: int) -> int:
-        """Allow the takes that the rates permit again; return the amount of work."""
+        """Refill the token buckets and readmit sub-queues; return the amount of work."""
         if self.bucket is not None:
             self.bucket.use(0, now_ms)
         return 1 + self.ready.readmit(now_ms, subqueues_max)
@@ -122,6 +123,7 @@ class QueueTube(TubeLimits):
             self.profile,
             self.driver,
             self.driver_version,
+            self.quarantined_at,
         )
 
 
@@ -129,8 +131,8 @@ class QueueTask:
     """A task of a tube.
 
     Invariants: ``token`` is 0 and ``session`` is None unless the task is TAKEN. ``timer`` is the
-    earliest deadline that applies in the state, or None. ``written`` is what the store has, or
-    None. ``body`` None: the body is only in the store. ``extras`` is never changed in place.
+    earliest deadline that applies in the state, or None. ``written`` describes the stored task, or
+    is None. ``body`` None: the body is only in the store. ``extras`` is never changed in place.
     """
 
     __slots__ = (
@@ -207,7 +209,7 @@ class QueueTask:
 
     @property
     def is_body_apart(self) -> bool:
-        """Return whether the body has a key of its own."""
+        """Return whether the body is stored under its own key."""
         return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
 
     @property

@@ -22,7 +22,8 @@ class CountedOperation(IntEnum):
 
     URGENT: puts to the front. REQUEUE: releases to the back. DONE: acknowledged tasks that are
     kept. DIG: kicks of selected tasks. TAKE_TIMEOUT: takes that found nothing in time. PEEK and
-    META: tasks that were read with and without payload. The leader reports the last three.
+    META: tasks that were read with and without payload. The leader reports these three. FAIL:
+    failed attempts.
     """
 
     URGENT = 0
@@ -32,6 +33,7 @@ class CountedOperation(IntEnum):
     TAKE_TIMEOUT = 4
     PEEK = 5
     META = 6
+    FAIL = 7
 
 
 CALL_COUNT: Final = len(CountedOperation)
@@ -42,7 +44,7 @@ _IS_END: Final = tuple(
     for from_state in STATES
     for to_state in STATES
 )
-"""Whether a transition ends the task, unless the task moved to another tube; by transition."""
+"""For each transition, whether it ends a task that did not move to another tube."""
 
 
 _PARTS: Final = (
@@ -54,13 +56,13 @@ _PARTS: Final = (
     ("departures", STATE_COUNT),
     ("arrivals", STATE_COUNT),
 )
-"""The lists of counters in the order on disk, with their lengths."""
+"""The lists of counters in their order in the record, with their lengths."""
 _ENDS: Final = tuple(accumulate(length for _, length in _PARTS))
 _record = Struct(f">{_ENDS[-1] + 2}Q")
 
 
 class TubeCounters:
-    """Counters of one tube, as lists of numbers: counting a batch costs a few additions.
+    """Counters of one tube, as lists of numbers, so that counting a batch takes a few additions.
 
     Attributes:
         states: tasks by state.
@@ -72,7 +74,7 @@ class TubeCounters:
         arrivals: tasks that came from another tube, by the state that they entered.
         finished: ends of tasks; a task that is restarted can end again.
         before: the calls when the leadership began. Each node has its own; not replicated.
-        whole: the counters of all tubes together, which count the same changes.
+        whole: the counters of all tubes, which are updated with the same changes.
     """
 
     __slots__ = (
@@ -114,13 +116,13 @@ class TubeCounters:
         self.before = self.all_calls()
 
     def join(self, whole: TubeCounters) -> None:
-        """Add the counters to a whole, and count in it from now on."""
+        """Add the counters to ``whole``, and update ``whole`` with each further change."""
         assert self.whole is None
         self.whole = whole
         whole.add(self)
 
     def leave(self) -> None:
-        """Subtract the counters from the whole, and stop counting in it."""
+        """Subtract the counters from ``whole``, and stop updating it."""
         assert self.whole is not None
         self.whole.add(self, -1)
         self.whole = None
@@ -147,13 +149,13 @@ class TubeCounters:
             self.whole.expire(state)
 
     def depart(self, state: State) -> None:
-        """Count a task that left for another tube, in addition to its transition."""
+        """Count a task that left for another tube; ``count`` counts its transition."""
         self.departures[state] += 1
         if self.whole is not None:
             self.whole.depart(state)
 
     def arrive(self, state: State) -> None:
-        """Count a task that arrived from another tube, in addition to its transition."""
+        """Count a task that arrived from another tube; ``count`` counts its transition."""
         self.arrivals[state] += 1
         if self.whole is not None:
             self.whole.arrive(state)
@@ -217,7 +219,7 @@ class TubeCounters:
 
     @classmethod
     def read(cls, record: bytes, start: int) -> tuple[TubeCounters, int]:
-        """Return the counters in the record of a tube, and the position after them."""
+        """Decode the counters in the record of a tube; return the counters and the end position."""
         numbers = list(_record.unpack_from(record, start))
         counters = cls()
         for (name, length), end in zip(_PARTS, _ENDS, strict=True):

@@ -1,4 +1,4 @@
-"""The interface of a tube driver: a kind of tube that is installed as a plugin.
+"""Define the interface of tube drivers, which are kinds of tubes installed as plugins.
 
 A driver decides the order of the ready tasks of its tubes, and which tasks the tubes accept.
 Everything else (leases, delays, retries, statistics, the feed) works as in other tubes. A driver
@@ -10,6 +10,7 @@ order of sets, or global state.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Final, Protocol
 
 from taskraft_service.queue.values import value
@@ -17,7 +18,7 @@ from taskraft_service.queue.values import value
 RANK_MIN: Final = -(1 << 63)
 RANK_MAX: Final = (1 << 63) - 1
 MEMORY_BYTES_MAX: Final = 64 * 1024
-"""Maximum memory of a driver per tube, in bytes; it is written with every change of the tube."""
+"""Maximum memory of a driver per tube, in bytes; written with every change of the tube."""
 
 
 @value
@@ -65,7 +66,7 @@ class TubeDriver(Protocol):
 
     @property
     def version(self) -> int:
-        """Version, from 1; raise it with every change of the answers."""
+        """Version, from 1; increase it with every change of the answers."""
 
     def refuse(self, arrival: ArrivingTask) -> str:
         """Return why a task cannot be put, as a sentence; empty if it can be put."""
@@ -73,8 +74,63 @@ class TubeDriver(Protocol):
     def place(self, arrival: ArrivingTask, memory: bytes) -> Placement:
         """Return the rank of a task that becomes READY, or that changes while READY.
 
-        ``memory`` is what the last call for this tube returned; empty at first.
+        ``memory`` is the value that the last call for this tube returned; empty at first.
         """
+
+
+class DriverHook(IntEnum):
+    """A method of a driver."""
+
+    REFUSE = 1
+    PLACE = 2
+
+
+class DriverFailed(Exception):
+    """A driver raised an exception or returned a value outside the limits; see the text."""
+
+
+def refuse_checked(driver: TubeDriver, arrival: ArrivingTask) -> str:
+    """Return why a driver does not accept a task; empty: the driver accepts the task.
+
+    Raises:
+        DriverFailed: the driver raised an exception, or returned no text.
+    """
+    try:
+        why: object = driver.refuse(arrival)
+    except Exception as error:  # foreign code may raise anything
+        raise DriverFailed(f"refuse raised {_shown(error)}") from error
+    if not isinstance(why, str):
+        raise DriverFailed(f"refuse returned {type(why).__name__}, not a text")
+    return why
+
+
+def place_checked(driver: TubeDriver, arrival: ArrivingTask, memory: bytes) -> Placement:
+    """Return the rank of a task and the new memory of the tube.
+
+    Raises:
+        DriverFailed: the driver raised an exception, or returned a value outside the limits.
+    """
+    try:
+        placement = driver.place(arrival, memory)
+        rank: object = placement.rank
+        new_memory: object = placement.memory
+    except Exception as error:  # foreign code may raise anything
+        raise DriverFailed(f"place raised {_shown(error)}") from error
+    if not isinstance(rank, int) or not RANK_MIN <= rank <= RANK_MAX:
+        raise DriverFailed(f"place returned the rank {rank!r:.40}, not a signed 64-bit integer")
+    if not isinstance(new_memory, bytes):
+        raise DriverFailed(
+            f"place returned a memory of type {type(new_memory).__name__}, not bytes"
+        )
+    if len(new_memory) > MEMORY_BYTES_MAX:
+        most = MEMORY_BYTES_MAX
+        raise DriverFailed(f"place returned {len(new_memory)} bytes of memory, more than {most}")
+    return placement
+
+
+def _shown(error: Exception) -> str:
+    """Return the type and the text of an exception, in up to 200 characters."""
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 NO_DRIVERS: Final[Mapping[str, TubeDriver]] = {}

@@ -1,7 +1,7 @@
-"""The part of a tube that does not depend on its tasks: options, limits and defaults.
+"""Apply the options of a tube: limits, capacity, and the defaults of new tasks.
 
-The options limit the number and the bytes of the tasks, the takes at one time and the takes per
-second. They also give new tasks their defaults.
+The options limit the number and the size of the tasks, the number of concurrent leases, and the
+takes per second.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.rates import SubqueueRates, TokenBucket
 from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid, together
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, Position
+from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import STATES, TAKEN
 from taskraft_service.queue.entities.tube_counters import TubeCounters
-from taskraft_service.queue.entities.tube_driver import ArrivingTask, TubeDriver
+from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import (
     SUBQUEUE_KINDS,
     TIMED_KINDS,
@@ -31,7 +31,7 @@ from taskraft_service.queue.store.store import Store
 
 
 class TubeLimits:
-    """The options of a tube, the counters of its tasks, and what the options still allow.
+    """The options of a tube, the counters of its tasks, and the remaining capacity and takes.
 
     ``QueueTube`` adds the tasks.
     """
@@ -46,7 +46,6 @@ class TubeLimits:
         "has_limits",
         "has_options",
         "has_rate",
-        "has_retry",
         "has_subqueues",
         "is_temporary",
         "kind",
@@ -55,12 +54,13 @@ class TubeLimits:
         "name",
         "number",
         "options",
+        "quarantined_at",
         "subqueue_rates",
         "ttl_ends",
     )
 
     def __init__(self, number: int, view: TubeView, store: Store) -> None:
-        """Start with counts of 0 and full buckets."""
+        """Start with all counters 0 and full token buckets."""
         self.number = number
         self.name = view.name
         self.kind = view.kind
@@ -71,7 +71,9 @@ class TubeLimits:
         self.driver = view.driver
         self.driver_version = view.driver_version
         self.custom: TubeDriver | None = None
-        """Driver of a tube of kind CUSTOM; the tube registry sets it."""
+        """Driver of a tube of kind CUSTOM; the tube registry sets it. None in quarantine."""
+        self.quarantined_at = 0
+        """Index of the entry at which the driver failed; 0: the tube is not in quarantine."""
         self.bucket: TokenBucket | None = None
         self.set_options(view.options, view.created_ms)
         self.lane_min = 0
@@ -83,10 +85,9 @@ class TubeLimits:
         """Set the options, and cache values that are needed for each task."""
         self.options = options
         self.is_temporary = options.is_temporary
-        self.has_retry = options.retry != NO_RETRY
         self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
         self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
-        """Whether limits of the tube may allow fewer takes than tasks are ready."""
+        """Whether limits of the tube can keep ready tasks from being taken."""
         self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
         """Whether a rate limit may delay takes."""
         ends = TTL_ENDS[options.ttl_scope]
@@ -101,7 +102,7 @@ class TubeLimits:
             self.bucket.change(rate, burst, now_ms)
 
     def takeable(self, now_ms: int) -> int | None:
-        """Return the number of tasks that the limits allow to take now; None: unlimited."""
+        """Return how many tasks the limits allow to be taken now; None: unlimited."""
         bucket, concurrency = self.bucket, self.options.concurrency
         if not concurrency:
             return None if bucket is None else bucket.left(now_ms)
@@ -109,7 +110,7 @@ class TubeLimits:
         return free if bucket is None else min(free, bucket.left(now_ms))
 
     def due(self) -> OrderKey | None:
-        """Return the timer of the instant at which the limits allow more takes, or None."""
+        """Return the timer for the time at which the limits allow more takes, or None."""
         instants = (
             None if self.bucket is None else self.bucket.due_ms(),
             self.subqueue_rates.due_ms(),
@@ -118,7 +119,7 @@ class TubeLimits:
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def refusal_to_grow(self, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why the tube lacks capacity for more, or None; only growth is checked."""
+        """Return why the tube cannot grow by this much, or None; only growth is checked."""
         options, counters = self.options, self.counters
         bounds = (
             ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
@@ -134,15 +135,19 @@ class TubeLimits:
                 )
         return None
 
-    def refusal_of_driver(self, arrival: ArrivingTask) -> Refusal | None:
-        """Return why the driver of the tube does not accept a task, or None."""
-        why = self.custom.refuse(arrival) if self.custom is not None else ""
-        if not why:
+    def refusal_of_quarantine(self) -> Refusal | None:
+        """Return why a tube in quarantine neither accepts nor leases out tasks, or None."""
+        if not self.quarantined_at:
             return None
-        return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": self.name, "driver": self.driver})
+        return Refusal(
+            Reason.TUBE_QUARANTINED,
+            f"the driver {self.driver!r} failed, so the tube is in quarantine; move its tasks to"
+            " another tube, or truncate or drop the tube",
+            {"tube": self.name, "driver": self.driver},
+        )
 
     def rank(self, priority: int) -> int:
-        """Return the rank of a priority: lower ranks come first, and ``~`` cannot overflow."""
+        """Return the rank of a priority; lower ranks are taken first, and ``~`` cannot overflow."""
         return ~priority if self.options.higher_first else priority
 
     def refusal_of_priority(self, field: str, priority: int) -> Refusal | None:
@@ -185,12 +190,12 @@ class CapacityEstimate:
             self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
 
     def refusal_of(self, tube: TubeLimits, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why a tube lacks capacity for more beyond the added changes, or None."""
+        """Return why a tube has no capacity for a further change, or None."""
         _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
         return tube.refusal_to_grow(more_tasks + tasks, more_bytes + payload_bytes)
 
     def claim(self, tube: TubeLimits, payload_bytes: int) -> Refusal | None:
-        """Add the growth of a task of a tube, or return why the tube lacks capacity for it."""
+        """Add the growth of a task, or return why its tube lacks the capacity."""
         refusal = self.refusal_of(tube, 0, payload_bytes) if payload_bytes > 0 else None
         if refusal is None:
             self.add(tube, 0, payload_bytes)

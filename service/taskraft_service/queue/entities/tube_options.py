@@ -1,4 +1,4 @@
-"""The options of a tube, and their checks: ranges, consistency, and support by the kind of tube."""
+"""Define and check the options of a tube: ranges, consistency, and support by the kind of tube."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OnAck(IntEnum):
 
 
 class Durability(IntEnum):
-    """Where the tasks of a tube are stored; numbers are those of the contract."""
+    """Storage of the tasks of a tube; numbers are those of the contract."""
 
     REPLICATED = 1
     TEMPORARY = 2
@@ -112,6 +112,8 @@ class TubeView:
     profile: str = ""
     driver: str = ""
     driver_version: int = 0
+    quarantined_at: int = 0
+    """Index of the entry at which the driver failed; 0: the tube is not in quarantine."""
 
 
 TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
@@ -156,7 +158,7 @@ _SMALL_COUNTS: Final = (
     "subqueue_rate_burst",
 )
 _NAMES: Final = {"higher_first": "priority_order"}
-"""Options that have another name in the contract."""
+"""Options whose name in the contract differs."""
 
 _PLAIN: Final = TubeOptions()
 
@@ -164,7 +166,7 @@ _PLAIN: Final = TubeOptions()
 def refusal_of_options(
     name: str, kind: TubeKind, options: TubeOptions, path: str, *, needs_capacity: bool = True
 ) -> Refusal | None:
-    """Return which options at ``path`` are invalid for a tube, or None.
+    """Return which options of a tube are invalid, or None; ``path`` prefixes the field names.
 
     ``name`` is the name of the tube. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
     capacity. The violations name the options as the contract does.
@@ -203,9 +205,9 @@ def _unsupported_options(kind: TubeKind, options: TubeOptions) -> Iterator[tuple
 
 def _shown(given: object) -> str:
     """Return a value by its name in the contract."""
-    if given is True:  # only this bool option is not supported by every kind
+    if given is True:  # the only bool option that some kinds do not support
         return "HIGHER_FIRST"
-    if isinstance(given, tuple):  # weights: there can be many, with long names
+    if isinstance(given, tuple):  # shorten weights, because there can be many with long names
         (name, weight), *more = given
         return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
     return given.name if isinstance(given, IntEnum) else str(given)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from taskraft_service.queue.entities.new_task import NewTask
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import SAFE_RETRY, Exhausted, RetryPolicy
 from taskraft_service.queue.entities.tube_options import (
     SUBQUEUE_KINDS,
     SUBQUEUE_OPTIONS,
@@ -46,7 +46,7 @@ class TubeProfile:
     needs_capacity: bool = True
 
 
-OWN: Final = TubeProfile("")
+OWN: Final = TubeProfile("", TubeOptions(retry=SAFE_RETRY))
 TARANTOOL: Final = TubeProfile(
     "tarantool",
     TubeOptions(priority_min=0),

@@ -49,7 +49,7 @@ RETENTION_CHUNKS_MAX: Final = 64
 
 
 def _forget(_row: tuple[int | str, ...]) -> None:
-    """Drop an event: there is no feed before the first Startup."""
+    """Drop an event, because there is no feed before the first Startup command."""
 
 
 class ChangeFeed:
@@ -68,11 +68,16 @@ class ChangeFeed:
         self.appends: tuple[Callable[[tuple[int | str, ...]], None], ...] = (_forget,)
 
     def begin(self, feed_id: str, partitions: int) -> None:
-        """Set the id and the number of partitions, once in the life of a cluster."""
+        """Set the id and the number of partitions, once in the lifetime of a cluster."""
         assert not self.partitions
         self.feed_id = feed_id
         self.partitions = [FeedPartition(number) for number in range(partitions)]
         self.appends = tuple(partition.fresh.extend for partition in self.partitions) or (_forget,)
+
+    def rename(self, feed_id: str) -> None:
+        """Give the feed another id, because its next events differ from those of the old feed."""
+        assert self.partitions
+        self.feed_id = feed_id
 
     def emit(
         self,
@@ -84,11 +89,10 @@ class ChangeFeed:
         reason: str = "",
         outcome: TaskOutcome = NO_OUTCOME,
     ) -> None:
-        """Append one event per task: tasks of one tube make the same transition, in order.
+        """Append one event per task, in order; all tasks make the same transition in one tube.
 
-        The tasks have the attempt and the session that the event shows, and still ``since_ms`` of
-        the state that they leave. Events are plain tuples here, because a named tuple costs twice
-        as much.
+        Each task has the attempt and the session for the event, and still the ``since_ms`` of its
+        previous state. Events are plain tuples, because creating a named tuple takes twice as long.
         """
         tube = tasks[0].tube
         name, salt = tube.name, tube.number * TUBE_STRIDE

@@ -1,9 +1,9 @@
 """Encode events as columns, and cut and decode such chunks.
 
-A chunk holds events of one partition with dense sequence numbers. Its columns are little-endian
-arrays exactly as in taskraft.v1.ChangeColumns, so a stored chunk goes to a bulk reader without work
-per event. The stored form frames the same bytes: a header, the texts, and the columns in the order
-of ``COLUMNS``. The number of rows alone determines where a column is.
+A chunk holds events of one partition with dense sequence numbers. The columns are little-endian
+arrays exactly as in taskraft.v1.ChangeColumns, so a stored chunk is sent to a reader of columns
+without work per event. The stored form is a header, the texts, and the columns in the order of
+``COLUMNS``. The number of rows determines the offset of each column.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class ChunkHeader:
 def pack(code: str, numbers: Sequence[int]) -> bytes:
     """Return numbers as a little-endian array.
 
-    Uses ``struct``, which takes half the time of ``array``: this runs for every column.
+    Uses ``struct``, which takes half the time of ``array``, because the function runs for every
+    column.
     """
     return struct.pack(f"<{len(numbers)}{code}", *numbers)
 
@@ -156,7 +157,7 @@ def unpack(code: str, column: bytes) -> Sequence[int]:
 
 
 def _pack_numbers(code: str, column: Sequence[int]) -> bytes:
-    """Return a column of numbers; equal numbers, as in most columns, are packed once."""
+    """Return a column of numbers; a column of equal numbers, the usual case, is packed once."""
     first, rows = column[0], len(column)
     if column[-1] == first and column.count(first) == rows:
         return pack(code, [first]) * rows

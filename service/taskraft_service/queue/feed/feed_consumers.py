@@ -1,8 +1,8 @@
-"""Hold the named consumers of the feed: their positions delay retention by age.
+"""Hold the named consumers of the feed, whose positions delay retention by age.
 
 Positions never go back, so a consumer that repeats an old position after a crash changes nothing. A
-consumer that is silent for its idle TTL is removed, and their number is limited. The bound on the
-bytes of the feed is not delayed, so a dead consumer cannot fill the disk.
+consumer without a commit for its idle TTL is removed, and the number of consumers is limited.
+Consumers do not delay retention by size, so a dead consumer cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number, Rows, Size, Text
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Rows, Size, Text
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
@@ -30,7 +30,7 @@ class FeedConsumer:
         self.idle_ttl_ms = 0
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return whether the consumer was silent for its idle TTL."""
+        """Return whether the consumer made no commit for its idle TTL."""
         return self.committed_ms + self.idle_ttl_ms <= now_ms
 
     def view(self) -> ConsumerView:
@@ -84,7 +84,7 @@ class FeedConsumers:
         return self._by_name.get(name)
 
     def set(self, consumer: FeedConsumer) -> None:
-        """Add a consumer, or note that it changed."""
+        """Add a consumer, or mark it as changed."""
         self._by_name[consumer.name] = consumer
         self._dirty[consumer.name] = None
 
@@ -94,7 +94,7 @@ class FeedConsumers:
         return self._by_name.pop(name, None) is not None
 
     def forget_idle(self, now_ms: int) -> None:
-        """Remove the consumers that were silent for their idle TTL."""
+        """Remove the consumers that made no commit for their idle TTL."""
         for consumer in list(self):
             if consumer.is_idle(now_ms):
                 self.remove(consumer.name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number
 from taskraft_service.queue.feed.chunk import (
     AT_MS_COLUMN,
     FIELDS,
@@ -15,6 +13,8 @@ from taskraft_service.queue.feed.chunk import (
     encode,
     read_header,
 )
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
@@ -26,12 +26,12 @@ PARTITION_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
     Number("high_ms", "q"),
     Number("bytes_written", "Q"),
 )
-"""First and first unstored sequence number, instant of the last event, bytes written so far."""
+"""First sequence number, first one that is not stored, last instant, bytes written so far."""
 
 
 @value
 class PartitionView:
-    """A partition as a value; ``bytes`` and ``oldest_ms`` (0: no event) differ between nodes."""
+    """Bounds and size of a partition; ``bytes`` and ``oldest_ms`` (0: no event) differ by node."""
 
     partition: int
     low_seq: int
@@ -45,7 +45,7 @@ class FeedPartition:
     """One partition of the feed.
 
     ``stored_seq`` is the first sequence number that the store does not have. ``fresh`` has the
-    fields of the events from there on, one event after the other.
+    fields of all later events, one event after the other.
     """
 
     __slots__ = (
@@ -129,10 +129,10 @@ class FeedPartition:
             self.bytes_written += len(frame)
             self.stored_seq += header.rows
             writes.append((chunk_key(self.number, self.stored_seq), frame))
-        fresh.clear()  # in place, because ``ChangeFeed.appends`` holds ``extend`` of this list
+        fresh.clear()  # in place: ``ChangeFeed.appends`` holds the ``extend`` of this list
 
     def restore(self, low_seq: int, stored_seq: int, high_ms: int, bytes_written: int) -> None:
-        """Continue with the numbers of the meta record."""
+        """Set the numbers from the meta record."""
         self.low_seq, self.stored_seq = low_seq, stored_seq
         self.high_ms, self.bytes_written = high_ms, bytes_written
 

@@ -1,1 +1,1 @@
-"""Operations: what producers, consumers and administrators do to tasks."""
+"""The operations of producers, consumers and administrators on tasks."""

@@ -43,7 +43,7 @@ _BY_OPTION: Final[Mapping[OnAck, Operation]] = {
 
 
 def stale(token: int) -> Refusal:
-    """Return the refusal of an invalid lease; a foreign token is given as its negative."""
+    """Return the refusal of an invalid lease; a negative token is a lease of another principal."""
     return Refusal(
         Reason.LEASE_STALE,
         "the lease does not exist or has expired; take the task again",
@@ -167,7 +167,7 @@ def acknowledge_each(
 
 
 def _finish_all(state: QueueState, tasks: Sequence[QueueTask], settlement: Ack) -> None:
-    """Acknowledge taken tasks; in one run where the end of no task has further effects."""
+    """Acknowledge taken tasks; handle them together if their ends have no further effects."""
     for tube, run in by_tube(tasks) if tasks else ():
         operation = _operation(tube, settlement)
         is_plain_end = operation is ACK and tube.number not in state.watch.tubes
@@ -181,7 +181,7 @@ def _finish_all(state: QueueState, tasks: Sequence[QueueTask], settlement: Ack) 
 def _refusal(
     state: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
 ) -> Refusal | None:
-    """Return why a task cannot be acknowledged in this way, or None."""
+    """Return why the acknowledgement of a task is invalid, or None."""
     return refusal_of_ack(state, task, settlement) or room.claim(
         task.tube, growth(state, task, settlement.update)
     )
@@ -199,6 +199,7 @@ def _end(state: QueueState, task: QueueTask, operation: Operation, settlement: A
         task.extras = replace(
             task.extras,
             failure=None,
+            failures=(),
             result=settlement.result,
             result_content_type=settlement.result_content_type,
             retain_until_ms=retain_until_ms,

@@ -25,10 +25,10 @@ from taskraft_service.queue.entities.tube_limits import refusal_of_delay
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
+    ReadyPrediction,
     side_of_tube,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
-from taskraft_service.queue.operations.releasing import come_back, give_back
+from taskraft_service.queue.operations.releasing import come_back, forget_attempts, give_back
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
@@ -141,9 +141,9 @@ def restart(state: QueueState, command: Restart) -> CountResult | Refusal:
 
 
 def restart_one(state: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Start a delayed, buried or finished task again; its unique key is free or its own."""
+    """Start a delayed, buried or finished task again; no other task has its unique key."""
     leave_order(task)
-    task.attempt = 0
+    forget_attempts(task)
     _live_again(state, task, delay_ms)
     operation = Operation.RESTART_DELAYED if delay_ms > 0 else Operation.RESTART
     transition(state, task.tube, (task,), operation)

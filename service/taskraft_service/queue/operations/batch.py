@@ -1,6 +1,6 @@
 """Execute several operations in one command, all or none.
 
-All operations are checked before any is executed, see ``batch_checks.py``.
+All operations are checked before any operation is executed; see ``batch_checks.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from taskraft_service.queue.codecs.fields import Blobs
 from taskraft_service.queue.entities.new_task import TaskReference
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
 from taskraft_service.queue.operations import kick_bury_delete
@@ -27,6 +26,7 @@ from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     AnswerCodec,
     CommandDefinition,
+    ReadyPrediction,
     Violation,
     shown_answer,
 )
@@ -40,12 +40,12 @@ from taskraft_service.queue.operations.kick_bury_delete import (
 )
 from taskraft_service.queue.operations.move import Move, move_tasks
 from taskraft_service.queue.operations.put import Put, PutResult, put
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.settle import settle_checked
 from taskraft_service.queue.operations.settlements import Settle, SettleResult
 from taskraft_service.queue.operations.update_tasks import UpdateTasks, update_tasks
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides
+from taskraft_service.queue.store.fields import Blobs
 from taskraft_service.queue.values import value
 
 
@@ -56,7 +56,7 @@ class ExecuteBatch:
     Answer: ``BatchResult``.
 
     Operations name their tasks by id, key or lease. Each task is named once, so no operation
-    depends on the effect of another one.
+    depends on the effect of another operation.
     """
 
     operations: Sequence[BatchOperation]

@@ -1,8 +1,8 @@
 """Check all operations of a batch before any is executed, so that none is refused later.
 
-The check is exact because each task is named once: no operation changes a task of another one. Only
-capacity and unique keys depend on several operations. The capacity is estimated for all of them
-together, and the claimed and freed keys are tracked.
+The check is exact, because no two operations change the same task. Only capacity and unique keys
+depend on several operations. The capacity is estimated for all of them together, and the claimed
+and freed keys are tracked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
 class BatchChecks:
     """Tasks, keys and capacity that the checked operations need.
 
-    ``room`` is the capacity estimate of all operations; ask it after the last one.
+    ``room`` is the capacity estimate of all operations; query it after the last operation.
     """
 
     def __init__(self, state: QueueState) -> None:
@@ -160,7 +160,7 @@ class BatchChecks:
         return first_of(refusals) if refusals else None
 
     def _refusal_of_lease(self, task: QueueTask, settlement: Settlement) -> Refusal | None:
-        """Return why a lease cannot be settled in this way, or None."""
+        """Return why the settlement of a lease is invalid, or None."""
         refusal = self._tasks.name(task) or refusal_of_settlement(self._state, task, settlement)
         if refusal is None:
             if isinstance(settlement, Ack):

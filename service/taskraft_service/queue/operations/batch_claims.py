@@ -73,7 +73,8 @@ class KeyClaims:
         self._state = state
         self._given: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
-        """Finished task that keeps the key until it is claimed, by key; 0: the task is gone."""
+        """For each freed key, the finished task that keeps the key until another task claims it; 0:
+        none."""
 
     def free(self, task: QueueTask, *, is_kept: bool) -> None:
         """Record that an operation ends a task, which may have a key."""
@@ -84,7 +85,7 @@ class KeyClaims:
     def put(self, tube: QueueTube, new: NewTask) -> QueueTask | Refusal | None:
         """Claim the key of a new task, if any; return the task that holds it, or a refusal.
 
-        A returned task is the one that the item is resolved to.
+        If a task is returned, the item is resolved to this task.
         """
         place = (tube.number, new.unique_key)
         kept = self._freed.get(place, 0)
@@ -122,7 +123,7 @@ class KeyClaims:
         self._given.add(place)
 
     def refusal_to_name(self, tube: QueueTube, selector: ByIds | ByKeys) -> Refusal | None:
-        """Return why tasks cannot be named by key, or None: an earlier operation claims it."""
+        """Return a refusal if an earlier operation claims a key that names a task, or None."""
         for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
             if (tube.number, key) in self._given:
                 text = "names a unique key that an earlier operation claims"

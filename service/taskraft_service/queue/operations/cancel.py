@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Number
-from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusal import REFUSED_ITEMS, ItemRefusal, Refusal
 from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
@@ -21,12 +19,14 @@ from taskraft_service.queue.entities.task_state import (
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
+    ReadyPrediction,
     side_of_tube,
     table_answer,
+    tubes_of_end,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.selection import Selector, change_each
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.values import value
@@ -47,7 +47,7 @@ class Cancel:
 
 @value
 class CancelResult:
-    """Number of holders that were asked and of removed tasks; the rest as in ``CountResult``."""
+    """Numbers of holders that were asked to stop and of removed tasks; see also ``CountResult``."""
 
     asked: int
     removed: int
@@ -83,7 +83,7 @@ def cancel(state: QueueState, command: Cancel) -> CancelResult | Refusal:
 def ask_to_stop(state: QueueState, task: QueueTask) -> bool:
     """Mark a taken task as cancelled; return whether it was not marked before.
 
-    The holder learns of the mark with its next touch or heartbeat.
+    The holder receives the cancellation with its next touch or heartbeat.
     """
     if task.extras.cancel_requested:
         return False

@@ -1,8 +1,8 @@
 """Offer the ready tasks of one or several tubes to a take, the most urgent first.
 
-A tube offers all of its ready tasks, the tasks of some types, or the sufficiently urgent tasks.
-Reading an offer removes nothing: a task leaves all orders of its tube when it is taken or ends.
-Offers can therefore be stacked, and the tasks that a take skips stay in place.
+A view offers all ready tasks of a tube, the tasks of some types, or the sufficiently urgent tasks.
+Reading from a view removes nothing; a task is removed from all orders of its tube when it is taken
+or ends. Views can therefore be stacked, and tasks that a take skips keep their position.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from taskraft_service.queue.entities.ready_tasks import Offers
 from taskraft_service.queue.entities.task_state import READY, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.read_ahead import soon_needed
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order
 
 LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
-"""Entry after all entries of lane 0 (normal order) and before those of the lanes from 1 (back)."""
+"""Entry after all entries of lane 0 (normal) and before all entries of lanes from 1 (back)."""
 
 
 class OfTypes:
-    """The ready tasks of some types; each operation takes time in proportion to their number."""
+    """The ready tasks of some types; operations take time in proportion to the type count."""
 
     __slots__ = ("_orders",)
 
@@ -40,7 +39,7 @@ class OfTypes:
         return min(leasts, default=None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries after the given one, in order.
+        """Yield the entries after ``after``, in order.
 
         The entries must not change during the iteration.
         """
@@ -83,8 +82,8 @@ class Urgent:
 
     If the entries are sorted by lane and rank, the first entry of lane 0 that is not urgent enough
     ends that lane, and the rest of the lane is skipped at once. Entries of the front and back lanes
-    are skipped one by one. If a driver or the turns of sub-queues define the order, all entries are
-    skipped one by one.
+    are skipped one by one. If a driver or the rotation of sub-queues defines the order, all entries
+    are skipped one by one.
 
     Args:
         offers: the view to filter.
@@ -113,7 +112,8 @@ class Urgent:
         self._passed: OrderKey = NOTHING
         """Last entry known to be skipped.
 
-        An entry that is added during the take comes after the claimed entries, so after this one.
+        Entries that are added during the take are ordered after the claimed entries, and therefore
+        after this entry.
         """
 
     def least(self) -> OrderKey | None:
@@ -128,7 +128,7 @@ class Urgent:
         return next(self.ordered(self._passed), None)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries after the given one, in order.
+        """Yield the entries after ``after``, in order.
 
         The entries must not change during the iteration.
         """
@@ -147,7 +147,7 @@ class Urgent:
                 return
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return about ``count`` next entries of the other view, some perhaps not urgent enough."""
+        """Return about ``count`` next entries of the other view; some may not be urgent enough."""
         return self._offers.coming(count)
 
     def _end_of_lane(self, entry: OrderKey) -> OrderKey:
@@ -236,7 +236,7 @@ class Candidates:
 
 def ready_task(state: QueueState, tube: QueueTube, offers: Offers, entry: OrderKey) -> QueueTask:
     """Return the task of an entry of a tube's ready order."""
-    task = tube.tasks.get(entry[-1]) or soon_needed(state, tube, offers, [entry])
+    task = tube.tasks.get(entry[-1]) or state.soon_needed(tube, offers, [entry])
     assert task.state is READY
     return task
 
@@ -248,9 +248,10 @@ def expire(state: QueueState, task: QueueTask) -> None:
 
 
 STRIDE: Final = 1_000_000
-"""Stride of weight 1; also the maximum weight."""
+"""Stride of a tube with weight 1, by which each taken task advances the pass; also the maximum
+weight."""
 LAG_MAX: Final = 2 * STRIDE
-"""Maximum lag of a tube behind the others: a tube does not accumulate a share while it is empty."""
+"""Maximum lag of a tube's pass, so that a tube does not accumulate a share while it is empty."""
 
 
 class WeightedCandidates(Candidates):

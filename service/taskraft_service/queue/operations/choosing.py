@@ -1,8 +1,8 @@
 """Select the tasks of a take from one or more tubes, by urgency or by weights.
 
-A selected task is removed from its ready order; leasing it is the next step. Tubes with a limit of
-concurrency or rate are asked in rounds. Each round takes at most the smallest number that one of
-them allows, so no tube exceeds its limit in any order of the tasks.
+A selected task is removed from its ready order; leasing it is the next step. Tasks of tubes with a
+concurrency or rate limit are selected in rounds. Each round takes at most the smallest number of
+tasks that any of these tubes allows, so no tube exceeds its limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from taskraft_service.queue.operations.candidates import (
     expire,
 )
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.state.read_ahead import soon_needed
 from taskraft_service.queue.store.ordered_index import OrderKey
 
 
@@ -108,11 +107,11 @@ class TakeCriteria(Protocol):
 
     @property
     def priority_bound(self) -> int | None:
-        """Least urgent priority that is accepted; None: all."""
+        """Least urgent accepted priority; None: all priorities."""
 
     @property
     def weights(self) -> Sequence[int]:
-        """Shares of the tubes; empty: the most urgent task is next."""
+        """Weights of the tubes; empty: the most urgent task of all tubes is next."""
 
 
 def choose(
@@ -163,9 +162,9 @@ def _first_of_one(
 ) -> list[QueueTask]:
     """Select the first tasks of one tube.
 
-    Hot path of consumers.
+    This function is on the hot path of consumers.
 
-    ``ends_expired`` False: stop at a task whose time to live is over.
+    If ``ends_expired`` is False, stop at a task whose time to live is over.
     """
     now_ms = state.now_ms
     ready, resident = tube.ready, tube.tasks
@@ -175,7 +174,7 @@ def _first_of_one(
         run: list[QueueTask] = []
         expired: QueueTask | None = None
         for place, entry in enumerate(entries):
-            task = resident.get(entry[-1]) or soon_needed(state, tube, ready, entries[place:])
+            task = resident.get(entry[-1]) or state.soon_needed(tube, ready, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
                 expired = task
@@ -224,11 +223,11 @@ def _offers(
     offers: Offers = tube.ready
     if command.types:
         offers = OfTypes(tube.ready.types.ask(command.types))
-        state.tubes.touch(tube)  # the next collect releases the opened sub-queues
+        state.tubes.touch(tube)  # the next ``collect`` drops the opened sub-queues from memory
     if command.priority_bound is None:
         return offers
     rank_max = tube.rank(command.priority_bound)
-    if tube.custom is None:
+    if not tube.driver:
         suits, goes_by_rank = partial(_has_rank, rank_max), not tube.options.subqueue_weights
     else:
         suits, goes_by_rank = partial(_is_urgent, state, tube, rank_max), False

@@ -1,38 +1,39 @@
-"""Define what a module of ``operations`` states about a command, and how its answer is kept.
+"""Define how a module of ``operations`` declares a command: its answer, side and ready tasks.
 
 Each module ends with the definitions of its commands; ``operations.registry`` lists them all.
 
-The answer to a request id is kept, so that a repetition gets the first answer again: for minutes at
-the full request rate, so the records are compact. Leases, tubes, sessions, groups and schedules are
-kept by id or name and are shown as they are at the time of the repetition. Each record begins with
-a byte that identifies its codec.
+The answer to each request id is stored for some minutes, so that a repeated request gets the first
+answer again. The records are compact, because all requests of these minutes are stored. Leases,
+tubes, sessions, groups and schedules are stored as an id or name, and a repeated request gets their
+current state. Each record begins with a byte that identifies its codec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Constant, Field, Number
-from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
-from taskraft_service.queue.entities.refusal import CountResult, Refusal
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
+from taskraft_service.queue.entities.refusal import REFUSED_ITEMS, CountResult, Refusal
+from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Constant, Field, Number
+from taskraft_service.queue.store.keys import SESSION_TIMER
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCodec(Generic[R]):
-    """How the result of a command is kept.
+    """Defines how the result of a command is stored.
 
     Args:
         kinds: first bytes of the records that ``write`` returns; unique among all codecs.
         write: encodes a result.
-        repeat: decodes a record and returns the answer to a repetition.
+        repeat: decodes a record and returns the answer to a repeated request.
     """
 
     kinds: tuple[int, ...]
@@ -41,15 +42,16 @@ class AnswerCodec(Generic[R]):
 
 
 def table_answer(kind: int, result: Callable[..., R], *fields: Field) -> AnswerCodec[R]:
-    """Return the codec of a result that is kept whole; ``result`` makes it from the fields."""
+    """Return the codec of a result that is stored as a whole; ``result`` constructs it."""
     table = FieldTable(result, Constant("B", kind), *fields)
     return AnswerCodec((kind,), table.write, lambda _state, kept: table.read(kept)[0])
 
 
 def shown_answer(kind: int, show: Callable[..., R | Refusal], *fields: Field) -> AnswerCodec[R]:
-    """Return the codec of a result of which only a reference is kept.
+    """Return the codec of a result that is stored as a reference.
 
-    ``show`` gets the state, and the fields as keywords. It returns the answer as it is now.
+    ``show`` is called with the state, and with the fields as keyword arguments. ``show`` returns
+    the current state of the referenced object.
     """
     table: FieldTable[dict[str, Any]] = FieldTable(dict, Constant("B", kind), *fields)
     return AnswerCodec((kind,), table.write, lambda state, kept: show(state, **table.read(kept)[0]))
@@ -61,15 +63,114 @@ COUNT_ANSWER: Final = table_answer(
 
 C = TypeVar("C")
 Violation: TypeAlias = tuple[str, str]
-"""A field path and what is wrong with the field."""
+"""A field path and the description of the error."""
 
 
 class Idempotent:
-    """Base of commands without a request id: harmless when repeated, or sent by the leader."""
+    """Base of commands without a request id: idempotent commands, and commands of the leader."""
 
     __slots__ = ()
     request_id: ClassVar[str] = ""
     request_hash: ClassVar[int] = 0
+
+
+# ------------------------------------------------------------------------------- ready tasks
+
+DEPENDENTS_MAX: Final = 16
+"""Maximum number of dependents of one task that the prediction examines."""
+
+
+class ReadyPrediction:
+    """Tubes in which an entry may make tasks ready, with upper bounds of the numbers of tasks.
+
+    The leader appends the takes of waiting consumers on these tubes to the same entry, so that a
+    task is committed and leased in one round of consensus. A tube predicted wrongly costs a take
+    that finds nothing. A tube that was not predicted costs one more round of consensus.
+
+    ``put`` has the exact number of tasks per tube of puts. For the tubes in ``names`` only the sum
+    ``others`` is known.
+    """
+
+    __slots__ = ("names", "now_ms", "others", "put", "state")
+
+    def __init__(self, state: QueueState, now_ms: int) -> None:
+        """Start with the tubes of the deadlines that are due at ``now_ms``."""
+        self.state = state
+        self.now_ms = now_ms
+        self.put: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.others = 1
+        least = state.timers.least()
+        if least is not None and least[0] <= now_ms:
+            self.names.update(_tubes_due(state, now_ms))
+
+    def add_put(self, tube: str, tasks: int) -> None:
+        """Add tasks that are put into a tube."""
+        self.put[tube] = self.put.get(tube, 0) + tasks
+
+    def add(self, tubes: Iterable[str], tasks: int = 0) -> None:
+        """Add tubes in which up to ``tasks`` tasks in total become ready."""
+        self.names.update(tubes)
+        self.others += tasks
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of tasks by tube, in order of the names of the tubes.
+
+        The fixed order decides the order of the appended takes.
+        """
+        put, others = self.put, self.others
+        return {name: put.get(name, 0) or others for name in sorted(self.names.union(put))}
+
+
+def predict_nothing(_prediction: ReadyPrediction, _command: object) -> None:
+    """Add no tube, because the command makes no task ready or signals its tubes itself."""
+
+
+def tubes_of_end(state: QueueState, tube: str) -> Iterator[str]:
+    """Yield a tube if the end of one of its leases may let another task be taken."""
+    found = state.tubes.get(tube)
+    if found is not None and limits_leases(found):
+        yield tube
+
+
+def tubes_of_session(state: QueueState, session_id: str) -> Iterator[str]:
+    """Yield the tubes to which the leases of a session return when the session ends."""
+    session = state.sessions.get(session_id)
+    for token in session.held if session is not None else ():
+        yield from and_dead_letters(state.leases[token].tube)
+
+
+def tubes_of_dependents(state: QueueState, task: QueueTask) -> Iterator[str]:
+    """Yield the tubes of the tasks that depend on a task, of the first ``DEPENDENTS_MAX``."""
+    for number, _ in state.dependents.first_of(task.extras.dependents, DEPENDENTS_MAX):
+        tube = state.tubes.by_number.get(number)
+        if tube is not None:
+            yield tube.name
+
+
+def limits_leases(tube: QueueTube) -> bool:
+    """Return whether the number of leases in the tube, or in its sub-queues, is limited."""
+    return tube.ready.counts_leases or tube.options.concurrency > 0
+
+
+def and_dead_letters(tube: QueueTube) -> Iterator[str]:
+    """Yield the name of a tube and of its dead-letter tube, if any."""
+    yield tube.name
+    if tube.options.dead_letter_tube:
+        yield tube.options.dead_letter_tube
+
+
+def _tubes_due(state: QueueState, now_ms: int) -> Iterator[str]:
+    """Yield the tubes of the deadlines in memory that are due."""
+    due = state.timers.in_memory_until((now_ms + 1,))
+    for _, kind, tube_number, number in islice(due, state.limits.deadlines_per_entry_max):
+        if kind == SESSION_TIMER:
+            yield from tubes_of_session(state, state.sessions.by_number[number].id)
+        elif tube_number in state.tubes.by_number:
+            yield from and_dead_letters(state.tubes.by_number[tube_number])
+
+
+# ------------------------------------------------------------------------------------- sides
 
 
 class _NamesTube(Protocol):
@@ -100,12 +201,12 @@ def side_of_name(command: _IsNamed, side_lookup: SideLookup) -> Side:
 def no_violations(
     _command: object, _side: Side, _side_lookup: SideLookup, _path: str
 ) -> Iterator[Violation]:
-    """Yield nothing: the command can be executed on either side."""
+    """Yield nothing, because the command can be executed on both sides."""
     return iter(())
 
 
 def no_bytes(_command: object) -> int:
-    """Return 0: the command does not add content."""
+    """Return 0, because the command adds no content."""
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Register new tasks as dependents, and tell dependents that a dependency has ended.
+"""Register new tasks as dependents, and notify dependents when a dependency has ended.
 
 A task can depend on existing tasks, and on earlier items of the same put or batch. A reference to a
-missing task is refused, because its outcome is unknown. The end of the last dependency makes a task
-available. A task can have many dependents, and one failure can end a chain of tasks, so the work
-proceeds in bounded steps per entry, in the order in which the dependencies ended.
+missing task is refused, because its outcome is unknown. A task leaves HELD when its last dependency
+has ended. A task can have many dependents, and one failure can end a chain of tasks. Each entry
+therefore notifies a bounded number of dependents, in the order in which the dependencies ended.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from taskraft_service.queue.transitions.transition import unhold_if_clear
 
 
 class Placed(NamedTuple):
-    """Tasks of the earlier items of a put or batch, by tube and id; id 0: the item was refused.
+    """Tube and id of the tasks of earlier items of a put or batch; id 0: the item was refused.
 
-    ``before`` has the tasks of earlier puts of a batch, ``ids`` the ids of the same put.
+    ``before`` has the tasks of earlier puts of the batch, ``ids`` the task ids of the current put.
     """
 
     before: Sequence[TaskReference]
@@ -87,7 +87,7 @@ def refusal_of_reference(state: QueueState, place: int, reference: TaskReference
 
 
 def no_item(place: int, reference: ItemReference) -> Refusal:
-    """Return the refusal of a reference to an item that is not an earlier one."""
+    """Return the refusal of a reference to a refused or later item."""
     field = f"depends_on[{place}]"
     return Refusal(
         Reason.DEPENDENCY_NOT_FOUND,
@@ -133,7 +133,7 @@ def waiting_of(
 ) -> Waiting:
     """Return the open dependencies of a task; its delay starts after the last of them ends.
 
-    An absolute time of the producer stays the earliest time at which the task can be taken.
+    If the producer set an absolute time, the task cannot be taken before this time.
     """
     delay_ms = task.tube.options.delay_ms if new.delay_ms is None else new.delay_ms
     named_ms = new.visible_at_ms
@@ -153,10 +153,10 @@ FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
 
 
 def settle_dependents(state: QueueState, tasks_max: int) -> int:
-    """Process ended dependencies; return the number of told dependents.
+    """Notify the dependents of tasks that have ended; return the number of notifications.
 
-    Ending a dependent can end further tasks and complete groups; the caller settles these groups.
-    At most ``tasks_max`` dependents are told; the next call continues.
+    Each notification can end the dependent, and so complete its group; the caller settles these
+    groups. One call sends at most ``tasks_max`` notifications, and the next call continues.
     """
     dependents = state.dependents
     done = 0
@@ -178,7 +178,7 @@ def settle_dependents(state: QueueState, tasks_max: int) -> int:
 
 
 def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
-    """Tell a held task that one of its dependencies has ended."""
+    """Update a held task after one of its dependencies has ended."""
     waiting = task.extras.waiting
     assert task.state is HELD
     assert waiting is not None
@@ -203,7 +203,7 @@ def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
 
 
 def _begin_delay(state: QueueState, task: QueueTask, waiting: Waiting) -> None:
-    """Start the delay of a task now; an absolute time of the producer stays the earliest."""
+    """Start the delay of a task now; it ends at the producer's absolute time or later."""
     if waiting.delay_ms <= 0:
         return
     due_ms = min(after(state.now_ms, waiting.delay_ms), NEVER_MS - 1)

@@ -11,9 +11,9 @@ from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
+    predict_nothing,
     replicated,
 )
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
 

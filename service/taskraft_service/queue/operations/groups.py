@@ -1,7 +1,7 @@
 """Create, start and cancel task groups, and end them after their last task.
 
-Starting or cancelling many tasks proceeds in bounded steps, one per entry. The end of the last task
-and the put of the end task happen in the same entry.
+A start or cancellation of many tasks proceeds in bounded steps, one per entry. The end of the last
+task and the put of the end task happen in the same entry.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.group import (
     GroupState,
     GroupTask,
@@ -25,15 +24,16 @@ from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.cancel import ask_to_stop
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
+    predict_nothing,
     replicated,
     shown_answer,
 )
 from taskraft_service.queue.operations.put import Put, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
-from taskraft_service.queue.store.task_indexes import FIRST
+from taskraft_service.queue.store.fields import Text
+from taskraft_service.queue.store.indexes import FIRST
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, unhold_if_clear
 from taskraft_service.queue.values import value
@@ -97,7 +97,7 @@ class GroupResult:
 
 
 def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refusal:
-    """Create a group; at the maximum number of groups, the one that ended first is removed."""
+    """Create a group; at the maximum number of groups, remove the group that ended first."""
     groups = state.groups
     if groups.get(command.name) is not None:
         text = f"a group named {command.name!r} exists"
@@ -134,7 +134,7 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
 
 
 def _refusal_of_group_task(state: QueueState, following: GroupTask, path: str) -> Refusal | None:
-    """Return why a task cannot be the end or abort task, as far as known now, or None."""
+    """Return why a task cannot be the end or abort task, or None; the later put checks again."""
     tube, spec = following.tube, following.spec
     refusal = refusal_of_target(state, tube, f"{path}.tube")
     return refusal or refusal_of_stored(state, tube, spec, f"{path}.spec")

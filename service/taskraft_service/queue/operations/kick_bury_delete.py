@@ -21,10 +21,11 @@ from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
+    ReadyPrediction,
     side_of_name,
     side_of_tube,
+    tubes_of_end,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
@@ -55,7 +56,7 @@ class ReleaseAll:
 
 @value
 class Kick:
-    """Make buried tasks ready: the first ``count``, or selected ones.
+    """Make buried tasks ready: the first ``count`` tasks, or selected tasks.
 
     Answer: ``CountResult``.
     """
@@ -97,7 +98,7 @@ class Delete:
 
 
 def kick(state: QueueState, command: Kick, *, is_admitted: bool = False) -> CountResult | Refusal:
-    """Make buried tasks READY or DELAYED: the first by priority and id, or the selected ones.
+    """Make buried tasks READY or DELAYED: selected tasks, or the first by priority and id.
 
     ``is_admitted``: the capacity of the tube is not checked, because a batch has checked it.
     """

@@ -1,6 +1,6 @@
-"""Begin a leadership, count calls that change nothing, and correct the wall offset.
+"""Define the leader's own commands: startup, call counts, and wall offset.
 
-The leader proposes these commands on its own. The wall offset is wall time minus cluster time.
+No client can send these commands. The wall offset is wall time minus cluster time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     Idempotent,
+    predict_nothing,
     replicated,
 )
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
 
@@ -26,18 +26,21 @@ class Startup(Idempotent):
     """Begin a leadership: detach all sessions and give each the full grace period.
 
     Leases without a session keep their deadlines. ``feed_id`` and ``feed_partitions`` are used only
-    by the first Startup of a cluster. Answer: ``StartupResult``.
+    by the first Startup of a cluster. ``clock_epoch`` is the epoch of the cluster time, and
+    ``clock_term`` the term of the new leader. Answer: ``StartupResult``.
     """
 
     member_id: int
     failover_grace_ms: int
     feed_id: str = ""
     feed_partitions: int = 0
+    clock_epoch: int = 0
+    clock_term: int = 0
 
 
 @value
 class NotedCalls:
-    """Numbers of calls on one tube that change nothing.
+    """Numbers of calls on one tube that changed nothing.
 
     ``take_timeouts``: takes that found no task. ``peeks`` and ``metas``: tasks that were read with
     and without payload.
@@ -61,10 +64,10 @@ class NoteCalls(Idempotent):
 
 @value
 class SetWallOffset(Idempotent):
-    """Set the wall offset; the leader decides when and how far.
+    """Set the wall offset; the leader decides when and to which value.
 
-    Leases, delays and all other deadlines stay: they are in cluster time. Answer: ``CountResult``,
-    1 if the offset has changed.
+    Leases, delays and all other deadlines do not change, because they are in cluster time. Answer:
+    ``CountResult``, 1 if the offset has changed.
     """
 
     wall_offset_ms: int
@@ -94,11 +97,14 @@ def note_calls(state: QueueState, command: NoteCalls) -> CountResult:
 def startup(state: QueueState, command: Startup) -> StartupResult:
     """Detach all sessions from the old leader, and give each the full grace period.
 
-    Sessions with time to run 0 get it too, because a change of leader is not the client's fault.
-    Leases without a session keep their deadlines. The first Startup of a cluster creates the feed.
+    Sessions with time to run 0 get the grace period too, because the client did not cause the
+    change of leader. Leases without a session keep their deadlines. The first Startup of a cluster
+    creates the feed.
     """
     if not state.feed.partitions and command.feed_partitions > 0:
         state.feed.begin(command.feed_id, command.feed_partitions)
+    state.clock_epoch = max(state.clock_epoch, command.clock_epoch)
+    state.clock_term = max(state.clock_term, command.clock_term)
     state.tubes.totals.begin()
     configured_ms = state.settings.failover_grace_ms
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
@@ -112,7 +118,7 @@ def startup(state: QueueState, command: Startup) -> StartupResult:
 
 
 def set_wall_offset(state: QueueState, command: SetWallOffset) -> CountResult:
-    """Set the wall offset, so that wall time may go back; timestamps of events never do."""
+    """Set the wall offset; wall time may go back, but event timestamps never decrease."""
     if command.wall_offset_ms == state.wall_offset_ms:
         return CountResult(0)
     state.event_floor_ms = max(state.event_floor_ms, state.stamp.at_ms)

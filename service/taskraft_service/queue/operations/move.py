@@ -1,7 +1,7 @@
 """Move selected tasks to another tube, or return dead letters to their original tubes.
 
-The effect on a task is that of a release with ``move_to`` (``transitions/moving.py``); in addition
-the unique key moves with the task. A refusal concerns one task only.
+A move has the effect of a release with ``move_to`` (``transitions/moving.py``), and the unique key
+moves with the task. A refusal concerns one task only.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_sta
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
+    ReadyPrediction,
     Violation,
     side_of_tube,
+    tubes_of_end,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, tubes_of_end
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
@@ -73,10 +74,10 @@ MOVABLE: Final = (READY, DELAYED, BURIED)
 def move_tasks(
     state: QueueState, command: Move, *, is_admitted: bool = False
 ) -> CountResult | Refusal:
-    """Move tasks to a tube, or return dead letters to the tubes that gave them up.
+    """Move tasks to a tube, or return dead letters to their tubes of origin.
 
-    Tasks that are no dead letters are not counted when dead letters return. ``is_admitted``: the
-    capacity is not checked, because a batch has checked it.
+    When dead letters are returned, other tasks are not counted. ``is_admitted``: the capacity is
+    not checked, because a batch has checked it.
     """
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -117,9 +118,10 @@ def _origin_of(task: QueueTask) -> str:
 
 
 def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
-    """Return the unique key of a task after a move: its current key, or its former key there.
+    """Return the unique key that a task has after a move to ``target``.
 
-    A dead letter that returns to its origin gets the key that it had there.
+    A dead letter that returns to its tube of origin gets its former key back; other tasks keep
+    their key.
     """
     origin = task.extras.origin
     if origin is not None and origin.tube == target.name:
@@ -186,7 +188,7 @@ def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) 
     elif command.delay_ms is not None:
         set_delay(state, task, delay_ms)
     if not command.move_to:
-        state.signals.signal_ready(target)  # the prediction does not know the target
+        state.signals.signal_ready(target)  # the target is not known to the prediction
     move_to(state, task, target, delay_ms, command.position, key)
 
 

@@ -6,11 +6,15 @@ from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Constant, Number, Numbers
-from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.new_task import NewTask, TaskReference
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, at_item, first_of
+from taskraft_service.queue.entities.refusal import (
+    REFUSED_ITEMS,
+    ItemRefusal,
+    Reason,
+    Refusal,
+    at_item,
+    first_of,
+)
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
@@ -19,21 +23,23 @@ from taskraft_service.queue.entities.tube_profiles import suitable_task
 from taskraft_service.queue.operations.command_definition import (
     AnswerCodec,
     CommandDefinition,
+    ReadyPrediction,
     Violation,
     side_of_tube,
 )
 from taskraft_service.queue.operations.put_plan import PutPlan, refusal_of_task
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.task_creation import create_with_attributes, settle_conflict
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, out_of_reach
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Constant, Number, Numbers
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.values import value
 
 
 @value
 class Put:
-    """Put tasks; with ``atomic`` all or none, otherwise each on its own.
+    """Put tasks; with ``atomic`` all or none, otherwise each task separately.
 
     Answer: ``PutResult``.
 
@@ -62,7 +68,7 @@ class PutResult:
 
 
 TASK_BYTES: Final = 768
-"""Approximate memory of a task beside its content."""
+"""Approximate memory of a task without its content, in bytes."""
 NO_ATTRIBUTES: Final = NewTask(b"", 0)
 IN_ORDER: Final = Position.IN_ORDER
 
@@ -76,9 +82,9 @@ def put(
 ) -> PutResult | Refusal:
     """Put tasks in order; with ``atomic`` all or none.
 
-    ``is_admitted``: neither a pause of the tube nor its capacity refuses the tasks; used for the
-    end task of a group and for batches, which check the capacity beforehand. ``before``: the tasks
-    of earlier puts of the same batch.
+    ``is_admitted``: neither a pause of the tube nor its quarantine nor its capacity refuses the
+    tasks; used for the end task of a group and for batches, which check the capacity beforehand.
+    ``before``: the tasks of earlier puts of the same batch.
     """
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
@@ -107,7 +113,7 @@ def put(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
     for conflict in plan.conflicts:
-        if conflict.task_id < first_id:  # tasks of this put were planned with the change already
+        if conflict.task_id < first_id:  # the tasks of this put were planned with this change
             settle_conflict(state, tube, conflict)
     return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 
@@ -118,7 +124,7 @@ def _sets_attributes(tube: QueueTube, tasks: Sequence[NewTask]) -> bool:
     A loop, because it runs for each task of each put and takes half the time of a generator in
     ``any``.
     """
-    if tube.custom is not None:
+    if tube.driver:
         return True
     knows_subqueues = tube.has_subqueues
     for task in tasks:
@@ -148,8 +154,10 @@ def refusal_to_put(tube: QueueTube, *, is_admitted: bool = False) -> Refusal | N
     """Return why a tube accepts no task at all, or None."""
     if tube.is_temporary:
         return out_of_reach(tube)
-    if is_admitted or not tube.options.put_paused:
+    if is_admitted:
         return None
+    if not tube.options.put_paused:
+        return tube.refusal_of_quarantine() if tube.quarantined_at else None
     return Refusal(
         Reason.TUBE_PAUSED, "puts into the tube are paused; retry later", {"tube": tube.name}
     )
@@ -172,7 +180,7 @@ def _store(
 ) -> Sequence[int]:
     """Create the tasks and return their ids.
 
-    Hot path of producers: see bench/core_cycle.py.
+    This function is on the hot path of producers; see bench/core_cycle.py.
     """
     now_ms = state.now_ms
     first_id = tube.next_id
@@ -200,7 +208,7 @@ def _predict(prediction: ReadyPrediction, command: Put) -> None:
 def _side_violations(
     command: Put, side: Side, _side_lookup: SideLookup, path: str
 ) -> Iterator[Violation]:
-    """Yield what a task in a temporary tube may not have: a group and dependencies."""
+    """Yield the fields that are not allowed in a temporary tube: group and dependencies."""
     if side is not Side.MEMORY:
         return
     for place, task in enumerate(command.tasks):
@@ -224,7 +232,7 @@ def _dense(first: int, count: int) -> PutResult:
 _DENSE: Final = FieldTable(
     _dense, Constant("B", 1), Number("first", "Q", of=itemgetter(0)), Number("count", "I", of=len)
 )
-"""Consecutive ids without refusals, the usual answer."""
+"""Answer with consecutive ids and without refusals, which is the usual case."""
 _LISTED: Final = FieldTable(
     PutResult, Constant("B", 2), Numbers("ids", "Q"), Numbers("existing", "Q"), REFUSED_ITEMS
 )

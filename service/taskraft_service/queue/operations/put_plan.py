@@ -1,4 +1,4 @@
-"""Check the items of a put, and decide for each what happens to it, before any has an effect.
+"""Check the items of a put, and decide about each item before any of them has an effect.
 
 Task ids are assigned in order, so the ids of new tasks are known in advance.
 """
@@ -39,7 +39,7 @@ def refusal_of_task(state: QueueState, tube: QueueTube, task: NewTask) -> Refusa
         return wrong
     refusal = state.groups.refusal_to_join(task.group) if task.group else None
     if refusal is None and tube.custom is not None:
-        return tube.refusal_of_driver(_arrival_of(state, tube, task))
+        return state.quarantines.refusal_of(tube, arrival_of(state, tube, task), state.index)
     return refusal
 
 
@@ -74,7 +74,7 @@ def _invalid_fields(tube: QueueTube, task: NewTask) -> Iterator[Refusal]:
             yield refusal
 
 
-def _arrival_of(state: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
+def arrival_of(state: QueueState, tube: QueueTube, task: NewTask) -> ArrivingTask:
     """Return the input of a tube driver for a task that is only checked."""
     priority = tube.options.priority if task.priority is None else task.priority
     now_ms = state.now_ms
@@ -123,7 +123,7 @@ class PutPlan:
         self._tube = tube
         self._is_limited = is_limited
         self._payload_bytes = 0
-        """Bytes by which the planned items grow the tube."""
+        """Growth of the tube by the planned items, in bytes."""
         self._planned: dict[tuple[str, ...], int] = {}
         """Unique keys that items of this put claim, with the ids of their tasks."""
         self.ids: list[int] = []
@@ -174,7 +174,7 @@ class PutPlan:
         self.ids.append(0)
 
     def _has_capacity(self, tasks: int, more_bytes: int) -> bool:
-        """Return whether the tube can grow by this much; refuse the item if it cannot."""
+        """Return whether the tube can grow by this much; otherwise refuse the item."""
         refusal = self._tube.refusal_to_grow(tasks, more_bytes) if self._is_limited else None
         if refusal is None:
             return True
@@ -214,7 +214,7 @@ class PutPlan:
         self.conflicts.append(conflict)
 
     def _changes(self, conflict: Conflict) -> bool:
-        """Return whether the existing task will be waiting because of this item."""
+        """Return whether the item restarts or replaces the existing task."""
         if conflict.new.on_conflict is not OnConflict.RESTART_IF_FINISHED:
             return conflict.new.on_conflict is OnConflict.REPLACE_IF_WAITING
         there = self._state.find(self._tube, conflict.task_id)
@@ -251,7 +251,7 @@ def existing_task(
 
 
 def _stands_in_the_way(there: QueueTask, task: NewTask, now_ms: int) -> bool:
-    """Return whether a task with the same key blocks a new one, by its state and age.
+    """Return whether the state and age of a task with the same key block a new task.
 
     A finished task always blocks an item that would restart it.
     """

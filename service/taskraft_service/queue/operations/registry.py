@@ -1,7 +1,7 @@
 """List the definitions of all commands, and look them up by the type of a command.
 
-Adding a command takes three lines here: its import, its definition in ``DEFINITIONS`` and its type
-in the union ``Command``.
+A new command needs three lines in this module: its import, its definition in ``DEFINITIONS`` and
+its type in the union ``Command``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ from taskraft_service.queue.operations import (
 from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
 from taskraft_service.queue.operations.cancel import Cancel, CancelResult
-from taskraft_service.queue.operations.command_definition import AnswerCodec, CommandDefinition
+from taskraft_service.queue.operations.command_definition import (
+    AnswerCodec,
+    CommandDefinition,
+    ReadyPrediction,
+)
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
@@ -49,7 +53,6 @@ from taskraft_service.queue.operations.leadership import (
 )
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put, PutResult
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
@@ -152,7 +155,7 @@ DEFINITIONS: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
 EXECUTE: Final[Mapping[type, Callable[[QueueState, Any], Result]]] = {
     command: definition.execute for command, definition in DEFINITIONS.items()
 }
-"""The functions that execute commands, one look-up per command."""
+"""The functions that execute commands, by type."""
 ANSWERS: Final[Mapping[int, AnswerCodec[Any]]] = {
     kind: definition.answer
     for definition in DEFINITIONS.values()

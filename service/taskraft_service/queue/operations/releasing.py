@@ -18,7 +18,7 @@ from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Release
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.transitions.endings import bury, end
+from taskraft_service.queue.transitions.endings import bury, end, note_failure
 from taskraft_service.queue.transitions.moving import bring_to_dead_letters, dead_letters_of
 from taskraft_service.queue.transitions.transition import transition
 
@@ -32,7 +32,7 @@ RETURNS: Final[Mapping[EventKind, Sequence[Operation]]] = {
 }
 """Operations that make a taken task READY or DELAYED, by the event that ends the lease."""
 UNSAID: Final = Release(())
-"""The release of a task whose holder did not settle it."""
+"""The release of a task that its holder did not settle."""
 
 
 def come_back(state: QueueState, task: QueueTask, kind: EventKind) -> None:
@@ -103,10 +103,10 @@ def renew_ttl(state: QueueState, task: QueueTask, release: Release, delay_ms: in
 LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
 SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
 EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
-"""Reason in the feed if no failure gives one."""
+"""Reason in the feed if the task has no failure."""
 
 GROWTH_MAX: Final = 1_024
-"""Number of attempts after which the delay stops growing."""
+"""Number of failed attempts after which the delay stops growing."""
 _seed = Struct(">IQI")
 
 
@@ -117,11 +117,13 @@ def policy_of(task: QueueTask) -> RetryPolicy:
 
 
 def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
-    """Return the delay after the current attempt, in ms.
+    """Return the delay after an attempt that failed and was counted, in ms.
 
     The jitter is a hash of tube, task and attempt, so all replicas compute the same delay.
     """
-    steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
+    if policy.backoff_ms == 0:
+        return 0
+    steps = min(max(task.extras.failed_attempts - 1, 0), GROWTH_MAX)
     grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
     delay_ms = min(grown_ms, policy.backoff_ms_max)
     if policy.jitter_percent > 0:
@@ -132,16 +134,18 @@ def backoff_ms(policy: RetryPolicy, task: QueueTask) -> int:
 
 
 def hand_back(state: QueueState, task: QueueTask, kind: EventKind, failure: Failure) -> None:
-    """Return a taken task whose lease was lost; ``failure`` says why."""
-    task.extras = replace(task.extras, failure=failure)
+    """Return a taken task whose lease was lost; ``failure`` is the reason.
+
+    The attempt failed, unless the lease was lost because a client did not return after a change
+    of leader.
+    """
+    note_failure(state, task, failure)
     if _has_outlived(state, task):
         give_back(state, task, kind)  # the time to live ends the task before the next take
-    elif task.extras.cancel_requested:  # a cancelled task ends, also without attempts left
-        come_back(state, task, kind)
-    elif task.tube.has_retry or task.extras.retry is not None:
-        try_again(state, task, kind, UNSAID)
+    elif task.extras.cancel_requested or kind is EventKind.STARTUP_RELEASE:
+        come_back(state, task, kind)  # a cancelled task ends even if it has no attempts left
     else:
-        come_back(state, task, kind)
+        try_again(state, task, kind, UNSAID)
 
 
 def _has_outlived(state: QueueState, task: QueueTask) -> bool:
@@ -156,7 +160,7 @@ def _has_outlived(state: QueueState, task: QueueTask) -> bool:
 
 
 def try_again(state: QueueState, task: QueueTask, kind: EventKind, release: Release) -> None:
-    """End a counted attempt: schedule the next one, or give up if none is left.
+    """End a failed attempt: schedule the next attempt, or give up if none is left.
 
     The release overrides the policy, except for the maximum number of attempts. The failure is
     already stored in the task.
@@ -164,18 +168,34 @@ def try_again(state: QueueState, task: QueueTask, kind: EventKind, release: Rele
     policy = policy_of(task)
     failure = release.failure
     reason = failure.type if failure is not None else ""
-    if is_last_attempt(task, failure):
+    is_last = is_last_attempt(task, failure)
+    task.tube.counters.note(CountedOperation.FAIL)
+    task.extras = replace(task.extras, failed_attempts=task.extras.failed_attempts + 1)
+    if is_last:
         give_up(state, task, kind, policy.exhausted, reason or EXHAUSTED)
         return
     delay_ms = backoff_ms(policy, task) if release.delay_ms is None else release.delay_ms
-    if release.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
-        task.order = (task.tube.lane(policy.position), *task.order[1:])
+    take_position(task, release)
     put_back(state, task, kind, release, delay_ms, reason)
 
 
+def take_position(task: QueueTask, release: Release) -> None:
+    """Give a task the position of its retry policy, unless the release has a position."""
+    position = policy_of(task).position
+    if release.position is Position.IN_ORDER and position is not Position.IN_ORDER:
+        task.order = (task.tube.lane(position), *task.order[1:])
+
+
+def forget_attempts(task: QueueTask) -> None:
+    """Reset the numbers of attempts and of failed attempts of a task to 0."""
+    task.attempt = 0
+    if task.extras.failed_attempts:
+        task.extras = replace(task.extras, failed_attempts=0)
+
+
 def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
-    """Return whether a counted attempt is the last: none is left, or the failure is fatal."""
-    used_up = 0 < policy_of(task).attempts_max <= task.attempt
+    """Return whether the current attempt is the last if it fails, or the failure is fatal."""
+    used_up = 0 < policy_of(task).attempts_max <= task.extras.failed_attempts + 1
     return used_up or (failure is not None and failure.fatal)
 
 

@@ -1,7 +1,8 @@
 """Create, replace, delete and run schedules: one put per scheduled time.
 
-The leader proposes the times that are due. A new leader may propose the same times again, so a
-schedule stores the time up to which it is done, and no time up to there is put again.
+The leader proposes the times that are due. A new leader may propose the same times again. A
+schedule therefore stores the time up to which tasks were put, and no task is put again for an
+earlier time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
@@ -18,13 +18,14 @@ from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
+    ReadyPrediction,
+    predict_nothing,
     replicated,
     shown_answer,
 )
 from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
 from taskraft_service.queue.operations.put import Put, PutResult, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction, predict_nothing
 from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import (
@@ -35,6 +36,7 @@ from taskraft_service.queue.state.schedule_registry import (
     TaskSchedule,
 )
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.store.fields import Text
 from taskraft_service.queue.values import value
 
 
@@ -70,7 +72,7 @@ class UpdateSchedule:
 
 @value
 class DeleteSchedule:
-    """Remove a schedule; its tasks stay.
+    """Remove a schedule; its tasks are kept.
 
     Answer: ``CountResult``.
     """
@@ -82,15 +84,16 @@ class DeleteSchedule:
 
 @value
 class RunSchedule(Idempotent):
-    """Put one task for each scheduled time that is not done yet.
+    """Put one task for each scheduled time that is not handled yet.
 
     Answer: ``CountResult``.
 
     Args:
         name: name of the schedule.
-        version: version for which the times were computed; ignored if the schedule has another one.
+        version: version for which the times were computed; the command is ignored if the schedule
+            has another version.
         slots: scheduled times, in order.
-        until_ms: instant up to which the schedule is done afterwards.
+        until_ms: time up to which the schedule is handled afterwards.
         next_ms: next scheduled time; 0: none.
     """
 
@@ -132,7 +135,7 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
 
 
 def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
-    """Replace a schedule; a new pattern starts from now, an end of a pause may catch up."""
+    """Replace a schedule; a new pattern starts now, and after a pause ``catch_up`` applies."""
     schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
@@ -151,13 +154,13 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
 
 
 def _refusal_of_options(state: QueueState, options: ScheduleSpec) -> Refusal | None:
-    """Return why a schedule cannot put its task, as far as known now, or None."""
+    """Return why a schedule cannot put its task, or None; each put is checked again."""
     refusal = refusal_of_target(state, options.tube, "schedule.tube")
     return refusal or refusal_of_stored(state, options.tube, options.spec, "schedule.spec")
 
 
 def delete_schedule(state: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
-    """Remove a schedule; its tasks stay."""
+    """Remove a schedule; its tasks are kept."""
     schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
@@ -166,7 +169,7 @@ def delete_schedule(state: QueueState, command: DeleteSchedule) -> CountResult |
 
 
 def run_schedule(state: QueueState, command: RunSchedule) -> CountResult | Refusal:
-    """Put the tasks of the times that are not done; return how many were put.
+    """Put the tasks of the times that are not handled yet; return their number.
 
     A plan for another version of the schedule, or a repeated plan, has no effect.
     """
@@ -187,7 +190,7 @@ def run_schedule(state: QueueState, command: RunSchedule) -> CountResult | Refus
 
 
 def _put(state: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool:
-    """Put the task of one scheduled time; return whether it exists now."""
+    """Put the task of one scheduled time; return whether the task was put."""
     options = schedule.options
     before = _task_before(state, schedule)
     if before is not None and options.overlap is Overlap.SKIP:
@@ -210,7 +213,7 @@ def _put(state: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool
 
 
 def _put_instead(state: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
-    """Put a task in place of another one with its key and capacity; keep that one if refused."""
+    """Replace a task, using its key and capacity; keep the old task if the put is refused."""
     removal = Delete(before.tube.name, ByIds([before.id]))
     checks = BatchChecks(state)
     refusal = (

@@ -83,7 +83,7 @@ class Found(NamedTuple):
 def scan(
     state: QueueState, tube: QueueTube, is_wanted: Predicate, selector: ByFilter, scan_max: int
 ) -> Found:
-    """Return the matching tasks after ``selector.after_id``, of at most ``scan_max`` tasks."""
+    """Return the matching tasks among the next ``scan_max`` tasks after ``selector.after_id``."""
     tasks: list[QueueTask] = []
     after_id = max(selector.after_id, 0)
     for looked_at, task in enumerate(state.tasks(tube, after_id)):
@@ -133,7 +133,7 @@ def change_each(
 def named(
     state: QueueState, tube: QueueTube, selector: ByIds | ByKeys
 ) -> Iterator[QueueTask | Refusal]:
-    """Yield the task of each item, or a refusal if there is none, as it is at that moment."""
+    """Yield the current task of each item, or a refusal if the task does not exist."""
     match selector:
         case ByIds(ids):
             for task_id in ids:

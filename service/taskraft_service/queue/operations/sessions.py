@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Text
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
@@ -14,17 +13,16 @@ from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
     Idempotent,
-    replicated,
-    shown_answer,
-)
-from taskraft_service.queue.operations.ready_prediction import (
     ReadyPrediction,
     predict_nothing,
+    replicated,
+    shown_answer,
     tubes_of_session,
 )
 from taskraft_service.queue.operations.releasing import SESSION_LOST, come_back, hand_back
 from taskraft_service.queue.operations.settings import session_ttr_ms
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.store.fields import Text
 from taskraft_service.queue.values import value
 
 
@@ -96,7 +94,7 @@ class KeepResult:
 
 
 def open_session(state: QueueState, command: OpenSession) -> SessionResult | Refusal:
-    """Open a session; an id that is open already is answered with that session.
+    """Open a session; if the id is already open, return its session.
 
     A session with ``ttr_ms`` 0 ends with its last stream, so it starts attached. The time to run of
     other sessions starts at once.
@@ -137,7 +135,8 @@ def keep_sessions(state: QueueState, command: KeepSessions) -> KeepResult:
             continue
         if not session.attached:
             session.orphaned = False
-            # The grace after a change of leader may exceed the time to run; never shorten it.
+            # Never shorten the grace period after a change of leader, which may exceed the time to
+            # run.
             session.expires_ms = max(session.expires_ms, after(state.now_ms, session.ttr_ms))
             state.set_session_timer(session)
         kept.append(session.view())
@@ -174,9 +173,9 @@ def close_session(state: QueueState, command: CloseSession) -> CountResult | Ref
 
 
 def end_session(state: QueueState, session: QueueSession, *, uncounted: bool = False) -> int:
-    """Release the leases of a session in the order of the takes, remove it, return their number.
+    """Release the leases of a session in take order and remove it; return their number.
 
-    A session whose client did not return after a change of leader is recorded as such.
+    The change feed records if the client did not return after a change of leader.
     """
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = [state.leases[token] for token in session.held]

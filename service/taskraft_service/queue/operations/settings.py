@@ -7,10 +7,10 @@ from typing import Final
 
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
+    predict_nothing,
     replicated,
     shown_answer,
 )
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.values import value
@@ -49,7 +49,7 @@ def configure(state: QueueState, command: Configure) -> SettingsResult:
 
 
 def session_ttr_ms(state: QueueState, default_ttr_ms: int) -> int:
-    """Return the time to run of a session that does not set one, in ms.
+    """Return the time to run, in ms, of a session that sets no time to run.
 
     ``default_ttr_ms`` 0: the session was opened by a stream and may end with the stream. Other
     sessions need heartbeats, so they get at least ``session_ttr_min_ms``.

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Items, Number
-from taskraft_service.queue.codecs.refusal_codec import REFUSED_ITEMS
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
     NEVER_MS,
@@ -18,7 +15,7 @@ from taskraft_service.queue.entities.instants import (
     shown,
 )
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
-from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusal import REFUSED_ITEMS, ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
@@ -26,13 +23,11 @@ from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
-    Violation,
-    table_answer,
-)
-from taskraft_service.queue.operations.ready_prediction import (
     ReadyPrediction,
+    Violation,
     and_dead_letters,
     limits_leases,
+    table_answer,
     tubes_of_dependents,
 )
 from taskraft_service.queue.operations.releasing import (
@@ -40,6 +35,7 @@ from taskraft_service.queue.operations.releasing import (
     give_up,
     put_back,
     renew_ttl,
+    take_position,
     try_again,
 )
 from taskraft_service.queue.operations.settle_checks import (
@@ -68,7 +64,9 @@ from taskraft_service.queue.state.temporary_tubes import (
     side_of_tokens,
     union_of_sides,
 )
-from taskraft_service.queue.transitions.endings import bury
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Items, Number
+from taskraft_service.queue.transitions.endings import bury, note_failure
 from taskraft_service.queue.transitions.moving import move_to
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.updating import update_task
@@ -109,7 +107,7 @@ def settle_checked(state: QueueState, command: Settle, *, is_checked: bool = Tru
 
 
 def settle_each(state: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
-    """Execute settles of one plain acknowledgement each together; empty if none was executed."""
+    """Execute several plain acknowledgements together; return [] if none was executed."""
     acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
     assert len(acks) == len(commands)
     return [
@@ -153,14 +151,17 @@ def _settle_one(
 
 
 def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
-    """Return a task to READY or DELAYED, in its tube or another one, counted or uncounted."""
+    """Return a task to READY or DELAYED, in its tube or another one.
+
+    The back-off and the maximum of attempts apply if the release has a failure and counts.
+    """
     place = tube_after(state, task, settlement)
     if place.rules.ignores_unsupported and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
     reason = failure.type if failure is not None else ""
     if failure is not None:
-        task.extras = replace(task.extras, failure=failure)
+        note_failure(state, task, failure)
     if task.extras.cancel_requested:  # a cancelled task ends on release
         put_back(state, task, RELEASE, UNSAID, 0, reason)
         return
@@ -170,9 +171,11 @@ def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
         delay_ms = renew_ttl(state, task, settlement, settlement.delay_ms or 0)
         target = state.tubes[settlement.move_to]
         move_to(state, task, target, delay_ms, settlement.position)
-    elif settlement.uncounted:
+    elif settlement.uncounted or failure is None:
+        if not settlement.uncounted:
+            take_position(task, settlement)
         put_back(state, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
-        task.attempt -= 1
+        task.attempt -= settlement.uncounted
     else:
         try_again(state, task, RELEASE, settlement)
 
@@ -188,17 +191,17 @@ def _bury(state: QueueState, settlement: BuryTaken, task: QueueTask) -> None:
 def _reject(state: QueueState, settlement: Reject, task: QueueTask) -> None:
     failure = settlement.failure
     if failure is not None:
-        task.extras = replace(task.extras, failure=failure)
+        note_failure(state, task, failure)
     reason = failure.type if failure is not None else ""
     to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
     give_up(state, task, EventKind.BURY, to, reason)
 
 
 def _touch(state: QueueState, settlement: Touch, task: QueueTask) -> None:
-    """Extend a lease: by an increment (also of TTR and TTL), or by restarting its time to run.
+    """Extend a lease: add an increment (also to TTR and TTL), or restart its time to run.
 
     The two forms are the ``touch`` of tarantool/queue and the ``touch`` of beanstalkd. A lease that
-    lasts as long as its session stays so. A touch never shortens a lease.
+    lasts as long as its session is left unchanged. A touch never shortens a lease.
     """
     increment_ms, progress = settlement.increment_ms, settlement.progress
     if increment_ms <= 0 and not settlement.restart and progress is None:
@@ -255,7 +258,7 @@ def _side(command: Settle, _side_lookup: SideLookup) -> Side:
 def _side_violations(
     command: Settle, side: Side, side_lookup: SideLookup, path: str
 ) -> Iterator[Violation]:
-    """Yield an atomic settle of both sides, and releases that would move a task across."""
+    """Yield an atomic settle of both sides, and releases that would move a task between sides."""
     if command.atomic and side is Side.BOTH:
         text = "names leases of temporary and of replicated tubes; send two requests, or not atomic"
         yield f"{path}settlements", text

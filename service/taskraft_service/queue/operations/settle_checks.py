@@ -1,4 +1,4 @@
-"""Check settlements, and the tube capacity that they need, before any of them is applied."""
+"""Check settlements and their capacity needs before any of them is applied."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ from taskraft_service.queue.transitions.updating import (
 
 
 def refusal_of_settle(state: QueueState, command: Settle) -> Refusal | None:
-    """Return why an atomic settle is refused: the first reason with all invalid fields, or None.
+    """Return the first reason to refuse an atomic settle, with all invalid fields, or None.
 
-    Each lease can be settled once. Capacity that an earlier settlement frees counts for later ones.
+    Each lease can be settled once. Later settlements can use the capacity that an earlier
+    settlement frees.
     """
     ended: set[int] = set()
     room = CapacityEstimate()
@@ -91,12 +92,12 @@ def refusal_of_settlement(
 
 
 def tube_after(state: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
-    """Return the tube in which a task will be; its options decide what the task may have."""
+    """Return the tube of a task after its settlement; the options of this tube apply."""
     return state.tubes.get(settlement.move_to, task.tube)
 
 
 def _refusal_of_release(state: QueueState, task: QueueTask, settlement: Release) -> Refusal | None:
-    """Return why a task cannot be released in this way, or None."""
+    """Return why the release of a task is invalid, or None."""
     place, update = tube_after(state, task, settlement), settlement.update
     refusals = (_refusal_of_times(place, settlement), refusal_of_attributes(place, update))
     refusal = together([refusal for refusal in refusals if refusal is not None])
@@ -144,8 +145,8 @@ def add_settlement(
 ) -> None:
     """Add the capacity change of a valid settlement to the estimate.
 
-    A task that is given up needs capacity in the dead-letter tube only if the estimate leaves some.
-    Otherwise the task will be buried, as it is when the settlement is applied.
+    A task that is given up needs capacity in the dead-letter tube only if there is capacity left.
+    Otherwise the task is buried.
     """
     more = _growth(state, task, settlement)
     place = _place_after(state, room, task, settlement, more)
@@ -177,7 +178,7 @@ def _place_after(
         case Release(move_to=name) if name:
             return state.tubes[name]
         case Release(uncounted=uncounted, failure=failure):
-            if uncounted or not is_last_attempt(task, failure):
+            if uncounted or failure is None or not is_last_attempt(task, failure):
                 return task.tube
             return _place_given_up(state, room, task, policy_of(task).exhausted, more)
         case Reject():

@@ -15,7 +15,7 @@ from taskraft_service.queue.values import value
 
 
 class Keep(IntEnum):
-    """Effect of an acknowledgement on its task, with the numbers of the contract."""
+    """Effect of an acknowledgement on its task; values as in the API."""
 
     AS_TUBE = 0
     REMOVE = 1
@@ -27,7 +27,7 @@ class Keep(IntEnum):
 class Ack:
     """Finish tasks.
 
-    ``keep``, ``retain_ms`` and ``update`` (a new payload) concern tasks that are kept.
+    ``keep``, ``retain_ms`` and ``update`` (a new payload) apply to tasks that are kept.
     ``retain_ms`` None: the retention of the tube.
     """
 
@@ -76,7 +76,7 @@ class Reject:
 
 @value
 class Touch:
-    """Extend leases by an increment or restart their time to run; store reported progress."""
+    """Extend leases by an increment, or restart their time to run; store the reported progress."""
 
     tokens: Sequence[int]
     increment_ms: int = 0

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Numbers
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, no_task
@@ -23,11 +22,15 @@ from taskraft_service.queue.operations.choosing import (
     choose_within,
     open_tubes,
 )
-from taskraft_service.queue.operations.command_definition import CommandDefinition, shown_answer
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    predict_nothing,
+    shown_answer,
+)
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides
 from taskraft_service.queue.state.working_set import by_tube
+from taskraft_service.queue.store.fields import Numbers
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.values import value
@@ -35,7 +38,7 @@ from taskraft_service.queue.values import value
 
 @value
 class Take:
-    """Lease ready tasks of one or more tubes, to a session or for a time.
+    """Lease ready tasks of one or more tubes, until a session or a period ends.
 
     Answer: ``TakeResult``.
 
@@ -60,8 +63,8 @@ class TakeResult:
     """The leased tasks in order.
 
     ``cut_short``: the take skipped the maximum number of tasks that are less urgent than
-    ``priority_bound``; later tasks may be urgent enough. This flag is not kept for a repeated
-    request id.
+    ``priority_bound``; later tasks may be urgent enough. This flag is not stored for repeated
+    requests.
     """
 
     tasks: Sequence[TaskView]
@@ -112,7 +115,7 @@ def take_each(state: QueueState, commands: Sequence[Take]) -> Sequence[TakeResul
     apply to them or no task is left.
     """
     tube = state.tubes.get(commands[0].tubes[0])
-    if tube is None or tube.has_limits or tube.options.take_paused:
+    if tube is None or tube.has_limits or tube.options.take_paused or tube.quarantined_at:
         return ()
     held_max = state.limits.session_taken_max - len(commands)
     holders: list[QueueSession | None] = []
@@ -132,25 +135,31 @@ def take_each(state: QueueState, commands: Sequence[Take]) -> Sequence[TakeResul
 def _tubes(state: QueueState, command: Take) -> list[QueueTube] | Refusal:
     """Return the tubes of a take that are not paused.
 
-    If a take names several tubes, missing tubes are skipped: a pattern may have matched them before
-    they were dropped.
+    If a take names several tubes, missing tubes and tubes in quarantine are skipped, because a
+    pattern may have matched them earlier. If no other tube is named, the take is refused.
     """
     if len(command.tubes) == 1:
         only = state.tubes.get(command.tubes[0])
         if only is not None:
+            if only.quarantined_at:
+                return only.refusal_of_quarantine() or []
             return [] if only.options.take_paused else [only]
     found: list[QueueTube] = []
     missing: Refusal | None = None
+    quarantined: Refusal | None = None
+    is_served = False
     names = dict.fromkeys(command.tubes)
     for name in names:
         tube = state.tubes.find(name)
         if isinstance(tube, Refusal):
             missing = tube
-        elif not tube.options.take_paused:
-            found.append(tube)
-    if missing is not None and not any(name in state.tubes for name in names):
-        return missing
-    return found
+        elif tube.quarantined_at:
+            quarantined = tube.refusal_of_quarantine()
+        else:
+            is_served = True
+            if not tube.options.take_paused:
+                found.append(tube)
+    return found if is_served else quarantined or missing or found
 
 
 def _chosen(
@@ -212,7 +221,8 @@ def _lease(
 ) -> list[TaskView]:
     """Lease tasks of one tube and one state; return their views.
 
-    The tasks are already removed from their order. Hot path of consumers: see bench/core_cycle.py.
+    The tasks are already removed from their order. This function is on the hot path of consumers;
+    see bench/core_cycle.py.
     """
     for task, session in zip(run, holders, strict=False):
         task.attempt += 1

@@ -1,4 +1,4 @@
-"""Create the tasks of a put that set attributes, and restart or replace the tasks of their keys.
+"""Create tasks that set attributes, and restart or replace tasks with the same unique key.
 
 ``put`` creates plain tasks itself.
 """
@@ -18,6 +18,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependencies import join_dependents, waiting_of
+from taskraft_service.queue.operations.releasing import forget_attempts
 from taskraft_service.queue.state.queue_state import Edited, QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import claim, replace_body
@@ -41,7 +42,7 @@ def create_with_attributes(
         task = QueueTask(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
         tube.next_id += 1
         own_operation = terms.operation
-        if run and new.dependencies is not None:  # the task may depend on an earlier one of the run
+        if run and new.dependencies is not None:  # may depend on an earlier task of the run
             transition(state, tube, run, operation)
             run = []
         if _has_extras(new) and _give_extras(state, task, new, restarting):
@@ -65,7 +66,7 @@ def _has_extras(new: NewTask) -> bool:
 def _give_extras(
     state: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
 ) -> bool:
-    """Set the extras of a new task; return whether its group or a dependency holds it."""
+    """Set the extras of a new task; return whether a group or a dependency holds the task."""
     group = state.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     waiting = None
@@ -103,7 +104,7 @@ def settle_conflict(state: QueueState, tube: QueueTube, conflict: Conflict) -> N
 
 
 def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
-    """Replace a waiting task by the new one; the task keeps its id, group and dependencies.
+    """Replace a waiting task by a new task, which keeps its id, group and dependencies.
 
     A buried task becomes READY or DELAYED, and its attempts start again at 0.
     """
@@ -121,7 +122,7 @@ def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
         waiting = waiting_of(state, task, new, before.open, before.on_failure)
         task.extras = replace(task.extras, waiting=waiting)
     if task.state is BURIED:
-        task.attempt = 0
+        forget_attempts(task)
     is_delayed = terms.operation is Operation.PUT_DELAYED
     operation = Operation.REPLACE_DELAYED if is_delayed else Operation.REPLACE
     transition(state, task.tube, (task,), operation)

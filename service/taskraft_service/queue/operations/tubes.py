@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from taskraft_service.queue.codecs.fields import Number, Text
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
@@ -21,14 +20,15 @@ from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
+    predict_nothing,
     replicated,
     shown_answer,
     side_of_name,
 )
-from taskraft_service.queue.operations.ready_prediction import predict_nothing
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_dead_letter_tube
 from taskraft_service.queue.state.tube_registry import emptied_tube, new_tube
+from taskraft_service.queue.store.fields import Number, Text
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.values import value
 
@@ -78,14 +78,14 @@ class TruncateTube:
 
 @value
 class TubeResult:
-    """The tube as it is now; ``existed``: it was there before."""
+    """The tube as it is now; ``existed``: the command did not create the tube."""
 
     tube: TubeView
     existed: bool = False
 
 
 def create_tube(state: QueueState, command: CreateTube) -> TubeResult | Refusal:
-    """Create a tube, or return the existing one if ``if_not_exists``."""
+    """Create a tube; with ``if_not_exists``, return an existing tube."""
     existing = state.tubes.get(command.name)
     if existing is not None:
         if command.if_not_exists:
@@ -167,7 +167,7 @@ def refusal_to_drop(tube: QueueTube) -> Refusal | None:
 def truncate_tube(state: QueueState, command: TruncateTube) -> CountResult | Refusal:
     """Remove all tasks of a tube; leases of taken tasks become stale.
 
-    The records of failed tasks go as well, because the tube gets a new number.
+    The records of failed tasks are removed too, because the tube gets a new number.
     """
     tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
@@ -200,14 +200,14 @@ def _retire(state: QueueState, tube: QueueTube) -> None:
 
 
 def _fate(task: QueueTask) -> TaskOutcome:
-    """Return the outcome of a task that is removed with its tube; NONE if it ended before."""
+    """Return the outcome of a task that is removed with its tube; NONE if it has already ended."""
     return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
 
 
 def clear_away(state: QueueState, tasks_max: int) -> None:
     """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
 
-    Each removal appends an event, from the record that the task had at the time of the truncation.
+    Each removal appends an event with the data that the task had at the time of the truncation.
     Records and order entries are deleted as ranges when all tasks of a tube are removed.
     """
     while tasks_max > 0 and state.removals:

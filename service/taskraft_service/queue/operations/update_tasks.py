@@ -13,9 +13,9 @@ from taskraft_service.queue.entities.tube import QueueTask, wrong_state
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
+    ReadyPrediction,
     side_of_tube,
 )
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition

@@ -10,8 +10,11 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal, first_of, i
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import TubeOptions, refusal_of_options
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
-from taskraft_service.queue.operations.command_definition import CommandDefinition, replicated
-from taskraft_service.queue.operations.ready_prediction import ReadyPrediction
+from taskraft_service.queue.operations.command_definition import (
+    CommandDefinition,
+    ReadyPrediction,
+    replicated,
+)
 from taskraft_service.queue.operations.tubes import TUBE_ANSWER, TubeResult
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_dead_letter_tube
@@ -40,18 +43,19 @@ WHILE_EMPTY: Final[Mapping[str, Callable[[object], object]]] = {
     "ttl_scope": lambda scope: scope,
     "subqueue_weights": bool,
 }
-"""Options that can change only while the tube is empty, because each task depends on them.
+"""Options that can change only while the tube is empty, because its tasks depend on them.
 
-Weights can change at any time, but cannot be added to or removed from a tube with tasks.
+Existing weights can change at any time, but weights cannot be introduced or removed while the tube
+has tasks.
 """
 
 
 def update_tube(state: QueueState, command: UpdateTube) -> TubeResult | Refusal:
     """Set options of a tube, all or none; they apply from now on.
 
-    Existing deadlines stay. A capacity below the current content refuses puts until the tube has
-    shrunk. A lower concurrency waits until leases end. Buried tasks above a lower maximum are
-    removed at once, in bounded steps.
+    Existing deadlines do not change. With a capacity below the current content, puts are refused
+    until the tube has shrunk. With a lower concurrency, existing leases continue. Buried tasks
+    above a lower maximum are removed at once, in bounded steps.
     """
     tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
@@ -81,7 +85,7 @@ def _changed(tube: QueueTube, command: UpdateTube) -> TubeOptions:
 
 
 def refusal_of_tube_update(state: QueueState, command: UpdateTube) -> Refusal | None:
-    """Return why a tube cannot get the options of an update, or None; None for an unknown tube."""
+    """Return why a tube cannot be updated, or None; None for an unknown tube."""
     tube = state.tubes.get(command.name)
     return None if tube is None else _refusal(state, tube, _changed(tube, command))
 
@@ -110,20 +114,21 @@ def _refusal(state: QueueState, tube: QueueTube, options: TubeOptions) -> Refusa
 
 
 def _refusals_of_fixed(tube: QueueTube, options: TubeOptions) -> Iterator[Refusal]:
-    """Yield the changes of options that can never change."""
+    """Yield a refusal for each changed option that is fixed at creation."""
     metadata = {"kind": tube.kind.name}
     for name, shown in FIXED.items():
         if getattr(options, name) != getattr(tube.options, name):
             yield invalid(f"options.{shown}", "is fixed when the tube is created", metadata)
     if tube.is_temporary:
-        # The tasks of a temporary tube are in another queue, so their number is not known here.
+        # The tasks of a temporary tube are in another queue, so this queue does not know their
+        # number.
         for name in _changed_essence(tube, options):
             text = "is fixed when a temporary tube is created"
             yield invalid(f"options.{name}", text, metadata)
 
 
 def _changed_essence(tube: QueueTube, options: TubeOptions) -> Sequence[str]:
-    """Return the options of ``WHILE_EMPTY`` that would change."""
+    """Return the names of the options in ``WHILE_EMPTY`` that an update would change."""
     return [
         name
         for name, essence in WHILE_EMPTY.items()

@@ -1,1 +1,1 @@
-"""Orders: which of the ready tasks of a tube, or of several, comes next."""
+"""The orders of ready tasks, which determine the next task to take from a tube."""

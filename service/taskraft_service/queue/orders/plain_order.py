@@ -1,23 +1,157 @@
-"""Order the ready tasks of a tube without sub-queues: by lane, rank and id."""
+"""Order ready tasks by lane, rank and id: those of one type, and all tasks without sub-queues.
+
+A take of one type does not scan other types, because each type has its own order, in addition to
+the order of all tasks. A task without a type is only in the order of all tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
+from taskraft_service.queue.entities.task_codec import read_type
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
-from taskraft_service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.store.keys import place_scan, task_key, typed_prefix
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
-from taskraft_service.queue.store.store import Write
+from taskraft_service.queue.store.store import Store, Write
+
+
+class TypedOrders:
+    """The orders of a tube by type.
+
+    Each order is an index whose head is in memory and whose rest is in the store. Memory keeps the
+    index of a type only if takes asked for that type; the index of any other type is dropped with
+    the next batch of writes.
+
+    Does not write to the store: the code that adds an entry writes its key under ``typed_prefix``.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_limits",
+        "_number",
+        "_orders",
+        "_store",
+        "_stored",
+        "_tasks",
+        "has_any",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        limits: Limits,
+        tasks: Mapping[int, QueueTask],
+        *,
+        stored: bool,
+    ) -> None:
+        """Open the orders of a tube, empty or (``stored``) with the entries in the store.
+
+        ``tasks`` are the tasks of the tube that are in memory.
+        """
+        self._number = number
+        self._store = store
+        self._limits = limits
+        self._tasks = tasks
+        self._stored = stored
+        self._orders: dict[str, OrderedIndex] = {}
+        """Indexes by type, the least recently requested first."""
+        self._asked: set[str] = set()
+        """Types that a take requested since their index was opened."""
+        self.has_any = False
+        """True if the tube ever had a ready task with a type; stored in the tube's record."""
+
+    def add(self, task_type: str, entry: OrderKey) -> None:
+        """Add an entry to the order of a type; does nothing without a type."""
+        if task_type:
+            self.has_any = True
+            self._order(task_type).add(entry)
+
+    def discard(self, task_type: str, entry: OrderKey) -> None:
+        """Remove an entry from the order of a type; do nothing if it is missing."""
+        if task_type and self.has_any:
+            self._order(task_type).discard(entry)
+
+    def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
+        """Return the indexes of some types; a change to another type's order makes them invalid."""
+        if not self.has_any:
+            return []
+        wanted = dict.fromkeys(types)
+        wanted.pop("", None)  # tasks without a type are in no index
+        for name in wanted:
+            order = self._order(name)
+            del self._orders[name]
+            self._orders[name] = order
+        self._asked.update(wanted)
+        return [self._orders[name] for name in wanted]
+
+    def type_of(self, task_id: int) -> str:
+        """Return the type of a task, from memory or from the store."""
+        task = self._tasks.get(task_id)
+        if task is not None:
+            return task.type
+        record = self._store.get(task_key(self._number, task_id))
+        assert record is not None, f"tube {self._number} has no task {task_id}"
+        return read_type(record)
+
+    def is_head(self, task_type: str, entry: OrderKey) -> bool:
+        """Return whether an entry of a requested type is in memory."""
+        return task_type in self._asked and self._orders[task_type].is_head(entry)
+
+    def coming(self, count: int) -> list[OrderKey]:
+        """Return about ``count`` entries that takes by type will reach next."""
+        share = max(count // max(len(self._asked), 1), 1)
+        entries: list[OrderKey] = []
+        for name in reversed(self._orders):
+            if len(entries) >= count:
+                break
+            if name in self._asked:
+                entries += self._orders[name].coming(share)
+        return entries
+
+    def collect(self, ready: int) -> list[OrderKey]:
+        """Drop unneeded indexes, once the store has all changes; return the dropped entries.
+
+        ``ready`` is the number of READY tasks of the tube.
+        """
+        self._stored = ready > 0
+        left: list[OrderKey] = []
+        surplus = len(self._asked) - self._limits.types_max
+        for name, order in list(self._orders.items()):
+            left += order.flushed()
+            if name in self._asked and surplus <= 0:
+                order.head_max = self._entries_max()
+                continue
+            if name in self._asked:
+                self._asked.discard(name)
+                surplus -= 1
+            left += order.members()
+            del self._orders[name]
+        return left
+
+    def _order(self, name: str) -> OrderedIndex:
+        order = self._orders.get(name)
+        if order is None:
+            scan = place_scan(self._store, typed_prefix(self._number, name))
+            order = OrderedIndex(scan, self._entries_max(), stored=self._stored)
+            self._orders[name] = order
+        return order
+
+    def _entries_max(self) -> int:
+        """Return the maximum number of entries of one type in memory; shrinks with more types."""
+        limits = self._limits
+        return max(limits.type_entries_max, limits.head_entries_max // (len(self._asked) + 1))
 
 
 class PlainOrder:
     """Order of all ready tasks by lane, rank and id; a taken task blocks no other task."""
 
     counts_leases: ClassVar[bool] = False
-    """The order does not depend on the number of taken tasks."""
+    """False: the order does not depend on the number of taken tasks."""
     __slots__ = ("_index", "types")
 
     def __init__(self, index: OrderedIndex, types: TypedOrders) -> None:
@@ -60,7 +194,7 @@ class PlainOrder:
         self._index.put_back(entry)
 
     def may_give(self, subqueue: str) -> bool:
-        """Return True: there are no sub-queues to block."""
+        """Return True, because there are no sub-queues that could be blocked."""
         return True
 
     def claim(self, task: QueueTask, now_ms: int) -> None:
@@ -73,34 +207,34 @@ class PlainOrder:
             self.types.discard(task.type, task.order)
 
     def free(self, tasks: Sequence[QueueTask]) -> None:
-        """Do nothing: taken tasks block no others."""
+        """Do nothing, because taken tasks block no other tasks."""
 
     def offered(self, ready: int) -> int:
-        """Return how many tasks can be taken now: all ready ones."""
+        """Return how many tasks can be taken now: all ready tasks."""
         return ready
 
     @property
     def offers(self) -> int:
-        """Return 0: used by sub-queues only."""
+        """Return 0; only orders with sub-queues use this value."""
         return 0
 
     @property
     def time(self) -> int:
-        """Return 0: used by sub-queues only."""
+        """Return 0; only orders with sub-queues use this value."""
         return 0
 
     def restore_state(self, offers: int, time: int) -> None:
-        """Do nothing: the stored entries are the whole state."""
+        """Do nothing, because the stored entries are the whole state."""
 
     def reopen(self, task: QueueTask) -> None:
-        """Do nothing: taken tasks block no others."""
+        """Do nothing, because taken tasks block no other tasks."""
 
     def readmit(self, now_ms: int, most: int) -> int:
-        """Do nothing: there are no sub-queues."""
+        """Do nothing, because there are no sub-queues."""
         return 0
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Do nothing: there are no sub-queues."""
+        """Do nothing, because there are no sub-queues."""
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield the entries of all ready tasks after the given entry, in order."""

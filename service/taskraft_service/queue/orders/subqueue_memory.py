@@ -1,8 +1,8 @@
 """Keep the recently used sub-queues of a tube in memory, and drop the others.
 
-A sub-queue is known while it has taken tasks or an order in memory. It is warm while its order is
-in memory, and cold otherwise. The store has the whole state of a cold sub-queue except the number
-of its taken tasks, so a dropped sub-queue can be loaded again at any time.
+A sub-queue is known while it has taken tasks or an order in memory. A sub-queue is warm while its
+order is in memory, and cold otherwise. The store has the whole state of a cold sub-queue except for
+the number of its taken tasks, so the order can be loaded again at any time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Subqueue:
 
     ``order`` holds the entries of its ready tasks. None: they are only in the store, and
     ``offered`` is unknown. ``offered`` is the entry of the offered task, or None. ``written`` is
-    the offered entry in the store; it is valid only while ``touched``. Both entries have the type
-    of their task.
+    the offered entry in the store; it is valid only while ``touched``. ``offered_type`` and
+    ``written_type`` are the types of the tasks of the two entries.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Subqueue:
 
 
 class OfferSource(Protocol):
-    """The offered tasks of the sub-queues of one tube; ``SubqueueOffers`` implements it."""
+    """Interface to the offered tasks of one tube's sub-queues; see ``SubqueueOffers``."""
 
     def find(self, subqueue: Subqueue, order: OrderedIndex) -> None:
         """Set the offered task of a sub-queue whose order was opened from the store."""
@@ -75,7 +75,7 @@ class SubqueueMemory:
     def __init__(
         self, number: int, store: Store, limits: Limits, offers: OfferSource, *, stored: bool
     ) -> None:
-        """Start without sub-queues; ``stored``: the store may have ready tasks of the tube.
+        """Start without sub-queues; ``stored``: the store may already have ready tasks.
 
         ``offers`` finds the offered task of a sub-queue that is loaded from the store.
         """
@@ -150,7 +150,8 @@ class SubqueueMemory:
             order = subqueue.order
             assert order is not None
             self._offers.write(subqueue, writes)
-            # Check before ``flushed``: then the order reads the store, which lacks these writes.
+            # Check before ``flushed``, because after ``flushed`` the order reads the store, which
+            # lacks these writes.
             is_unused = subqueue.taken == 0 and order.least() is None
             left += order.flushed()
             self._warm.pop(subqueue.name, None)

@@ -1,4 +1,4 @@
-"""Offer the first ready task of each sub-queue that may give another task.
+"""Offer the first ready task of each sub-queue that is not blocked.
 
 The offered tasks are in one ordered index. A take pops the least entry, however many tasks wait in
 blocked sub-queues (tarantool/queue calls this a ready buffer). A sub-queue is blocked only by its
@@ -16,8 +16,8 @@ from typing import Final
 from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.plain_order import TypedOrders
 from taskraft_service.queue.orders.subqueue_memory import Subqueue
-from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.keys import (
     READY_ORDER,
     order_scan,
@@ -32,17 +32,19 @@ from taskraft_service.queue.store.store import Store, Write
 _turn: Final = Struct(">Q")
 
 STRIDE: Final = 1 << 20
-"""Virtual time between two turns of a sub-queue of weight 1; also the greatest useful weight."""
+"""Virtual time between two turns of a sub-queue of weight 1; larger weights have no further
+effect."""
 
 
 class Fairness:
     """Stride scheduling of the sub-queues of one tube by weight, on a virtual clock.
 
-    Waldspurger and Weihl, 1995. A sub-queue that begins to offer a task gets a turn one stride
-    after the clock; a stride is a constant divided by the weight (default 1). The least turn is
-    served, and the clock advances to it. While two sub-queues have ready tasks all the time, they
-    are served in proportion to their weights. A sub-queue without ready tasks has no turn and keeps
-    no credit. The clock and the turns of the offered tasks are the whole state.
+    Source: Waldspurger and Weihl, 1995. A sub-queue that begins to offer a task gets a turn one
+    stride after the clock; a stride is a constant divided by the weight (default 1). The sub-queue
+    with the least turn is served, and the clock advances to this turn. While two sub-queues have
+    ready tasks all the time, they are served in proportion to their weights. A sub-queue without
+    ready tasks has no turn and keeps no credit. The clock and the turns of the offered tasks are
+    the whole state.
     """
 
     __slots__ = ("time", "weights")
@@ -139,7 +141,7 @@ class SubqueueOffers:
     def pop_many(self, count: int) -> Sequence[OrderKey]:
         """Remove and return up to ``count`` entries; one if a sub-queue may give several at once.
 
-        In that case the next entry depends on whether the first one is claimed.
+        In that case the next entry depends on whether the first entry is claimed.
         """
         return self._index.pop_many(min(count, 1) if self._concurrency > 1 else count)
 
@@ -148,7 +150,7 @@ class SubqueueOffers:
         self._index.put_back(entry)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the entries after the given one, in order."""
+        """Yield the entries after ``after``, in order."""
         return self._index.ordered(after)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
@@ -241,7 +243,8 @@ class SubqueueOffers:
         """Append the changes of a sub-queue's offered task; its order must be in memory.
 
         The offered task has one key in the order of its tube and one in the order of its type. With
-        weights, the value under the task's key in the sub-queue is the turn of the sub-queue.
+        weights, the value that is stored for the task in its sub-queue is the turn of the
+        sub-queue.
         """
         written, offered = subqueue.written, subqueue.offered
         written_type, offered_type = subqueue.written_type, subqueue.offered_type

@@ -1,4 +1,4 @@
-"""Order the ready tasks of a tube with sub-queues: strictly in order and limited in each of them.
+"""Order the ready tasks of a tube with sub-queues, each with its own order and limits.
 
 Every ready task has an entry in its sub-queue. The first task of each sub-queue that is not blocked
 is offered (``subqueue_offers.py``). Which sub-queues are in memory (``subqueue_memory.py``) does
@@ -16,9 +16,9 @@ from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.plain_order import TypedOrders
 from taskraft_service.queue.orders.subqueue_memory import SubqueueMemory
 from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
-from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
 from taskraft_service.queue.store.store import Store, Write
 
@@ -33,7 +33,7 @@ class SubqueueOrder:
     """
 
     counts_leases: ClassVar[bool] = True
-    """Taken tasks block their sub-queues."""
+    """True: taken tasks can block their sub-queues."""
     __slots__ = ("_memory", "_offers", "_rates", "types")
 
     def __init__(
@@ -60,7 +60,7 @@ class SubqueueOrder:
 
     @property
     def counts_claims(self) -> bool:
-        """Return True: withdrawn tasks must be claimed."""
+        """Return True, because each taken task counts towards the limits of its sub-queue."""
         return True
 
     @property
@@ -132,7 +132,7 @@ class SubqueueOrder:
             renew(subqueue, order)
 
     def reopen(self, task: QueueTask) -> None:
-        """Count a task that is taken according to the store."""
+        """Count a task that was TAKEN when the store was written."""
         self._memory.reopen(task.subqueue)
 
     def may_give(self, subqueue: str) -> bool:
@@ -152,11 +152,12 @@ class SubqueueOrder:
     def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Change concurrency, weights and rates.
 
-        Weights may be introduced or removed only while no task is offered. Takes time in proportion
-        to the number of sub-queues that have taken tasks or gave tasks recently.
+        Weights may be introduced or removed only while no task is offered. The call takes time in
+        proportion to the number of sub-queues with taken tasks or recent takes.
         """
         barred = self._memory.taken().union(self._rates.barred())
-        # Touch them before the change: the stored offers depend on the old options.
+        # Touch the sub-queues before the change, because the stored offers depend on the old
+        # options.
         touched = [self._memory.touch(name) for name in sorted(barred)]
         self._offers.configure(options, now_ms)
         for subqueue, order in touched:
@@ -177,11 +178,11 @@ class SubqueueOrder:
         self._offers.restore(entry)
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
-        """Yield the offered entries after the given one, in order."""
+        """Yield the offered entries after ``after``, in order."""
         return self._offers.ordered(after)
 
     def offered(self, ready: int) -> int:
-        """Return the number of offered tasks: the minimum number of tasks that can be taken."""
+        """Return the number of offered tasks, a lower bound of the tasks that can be taken."""
         offers = self._offers.count
         assert offers <= ready
         return offers

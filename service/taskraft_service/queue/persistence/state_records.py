@@ -1,24 +1,30 @@
 """Write the queue state to the store, load it from there, and hash it to compare replicas.
 
-The three walk over the same registries. ``collect`` writes the changes since its last call,
-``open_state`` loads small records and leased tasks but not the backlog, and ``digest_of`` reads
-everything.
+The meta record holds the numbers that belong to the whole queue.
+
+Writing, loading and hashing visit the same registries. ``collect`` writes the changes since its
+last call, ``open_state`` loads small records and leased tasks but not the backlog, and
+``digest_of`` reads everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any, Final
 
-from taskraft_service.queue.codecs.task_codec import write_task
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.session import SESSION_RECORD
+from taskraft_service.queue.entities.task_codec import write_task
 from taskraft_service.queue.entities.task_state import READY, TAKEN
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
+from taskraft_service.queue.feed.feed_partition import PARTITION_NUMBERS
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.meta_record import REQUEST_NUMBERS, restore_meta, write_meta
 from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
+from taskraft_service.queue.state.dependents import DEPENDENTS_NUMBERS
+from taskraft_service.queue.state.failures import FAILURE_NUMBERS
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
@@ -26,17 +32,122 @@ from taskraft_service.queue.state.queue_state import (
     QueueState,
     unchanged,
 )
+from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
-from taskraft_service.queue.state.session_registry import SESSION_RECORD
-from taskraft_service.queue.state.timers import Timers, write_timer
 from taskraft_service.queue.state.tube_codec import read_tube, write_tube
+from taskraft_service.queue.state.tube_registry import TUBE_IN_CLEANUP, TubeInCleanup
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import (
+    Blob,
+    Constant,
+    Items,
+    Nested,
+    Number,
+    Size,
+    Text,
+)
+from taskraft_service.queue.store.indexes import Timers, write_timer
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import note_surplus
 
+FORMAT: Final = 17
+"""Format version of the store; opening a store of another version fails."""
+
+REQUEST_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
+    dict,
+    Number("bucket", "Q"),
+    Number("started_ms", "q"),
+    Number("count", "Q"),
+    Number("count_before", "Q"),
+)
+_WALL: Final[FieldTable[dict[str, int]]] = FieldTable(
+    dict,
+    Number("wall_offset_ms", "q"),
+    Number("event_floor_ms", "q"),
+    Number("clock_epoch", "q"),
+    Number("clock_term", "q"),
+)
+
+
+def _in_cleanup(state: QueueState) -> Sequence[TubeInCleanup]:
+    return state.removals.in_cleanup()
+
+
+def _wall_of(state: QueueState) -> bytes:
+    """Return the wall offset and the numbers of the clocks; empty while all are 0."""
+    numbers = (state.wall_offset_ms, state.event_floor_ms, state.clock_epoch, state.clock_term)
+    return _WALL.write(state) if any(numbers) else b""
+
+
+_META: Final[FieldTable[dict[str, Any]]] = FieldTable(
+    dict,
+    Constant("B", FORMAT),
+    Number("index", "Q"),
+    Number("now_ms", "q"),
+    Number("token", "Q"),
+    Number("last_tube", "I", of="tubes.number"),
+    Number("last_session", "Q", of="sessions.number"),
+    Items("removals", TUBE_IN_CLEANUP, of=_in_cleanup),
+    Nested("settings", SETTINGS),
+    Nested("requests", REQUEST_NUMBERS),
+    Size("H", "partitions"),
+    Size("H", "feed_id"),
+    Text("feed_id", of="feed.feed_id"),
+    Items("partitions", PARTITION_NUMBERS, of="feed.partitions"),
+    Number("last_group", "Q", of="groups.number"),
+    Nested("failures", FAILURE_NUMBERS),
+    Nested("dependents", DEPENDENTS_NUMBERS),
+    Blob("wall", of=_wall_of, to_end=True),
+)
+
+
+class UnknownFormatError(Exception):
+    """The store has the format of another version.
+
+    The operator must start the version that wrote the store, or use an empty data directory.
+    """
+
+
+def write_meta(state: QueueState) -> bytes:
+    """Return the meta record of a state."""
+    return _META.write(state)
+
+
+def restore_meta(state: QueueState, meta: bytes) -> None:
+    """Set the numbers of a state from its meta record.
+
+    Raises:
+        UnknownFormatError: the record has another format.
+    """
+    if meta[0] != FORMAT:
+        raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
+    fields, end = _META.read(meta)
+    assert end == len(meta)
+    state.index, state.now_ms, state.token = fields["index"], fields["now_ms"], fields["token"]
+    state.tubes.number = fields["last_tube"]
+    state.sessions.number = fields["last_session"]
+    state.groups.number = fields["last_group"]
+    state.settings = fields["settings"]
+    state.removals.restore(fields["removals"], state.store, state.limits)
+    state.requests.restore(**fields["requests"])
+    state.feed.restore(fields["feed_id"], fields["partitions"])
+    state.failures.restore(**fields["failures"])
+    state.dependents.restore(**fields["dependents"])
+    if fields["wall"]:
+        wall, _ = _WALL.read(fields["wall"])
+        state.wall_offset_ms, state.event_floor_ms = wall["wall_offset_ms"], wall["event_floor_ms"]
+        state.clock_epoch, state.clock_term = wall["clock_epoch"], wall["clock_term"]
+
+
+def stored_index(store: Store) -> int:
+    """Return the applied index of the state in a store; 0 for an empty store."""
+    meta = store.get(META)
+    return 0 if meta is None else int(_META.read(meta)[0]["index"])
+
 
 def collect(state: QueueState) -> list[Write]:
-    """Return the current values of the keys changed since the last call, and the meta record."""
+    """Return writes for the keys that changed since the last call, and for the meta record."""
     writes: list[Write] = []
     collect_tasks(state, writes)
     _collect_tubes(state, writes)
@@ -48,6 +159,7 @@ def collect(state: QueueState) -> list[Write]:
     state.dependents.collect(writes)
     state.unique_keys.collect(writes)
     state.failures.collect(writes)
+    state.quarantines.collect(writes)
     state.feed.collect(writes)
     state.timers.flushed()
     writes.append((META, write_meta(state)))
@@ -99,6 +211,7 @@ def open_state(
     state.consumers.restore(store)
     state.schedules.restore(store)
     state.groups.restore(store)
+    state.quarantines.restore(store, state.tubes.by_number)
     state.timers = Timers(store, limits, stored=True)
     _open_leases(state)
     return state
@@ -141,11 +254,12 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     numbers = (state.index, state.now_ms, state.token, state.tubes.number)
     yield repr((numbers, state.sessions.number, state.feed.feed_id)).encode()
     yield repr((state.wall_offset_ms, state.event_floor_ms)).encode()
+    yield repr((state.clock_epoch, state.clock_term)).encode()
     yield repr(low_and_high(state.feed)).encode()
     for number, (tube, next_id) in state.removals.items():
         yield repr((number, tube.name, next_id)).encode()
         for task in state.tasks(tube, next_id - 1):
-            # Do not hash the record: it may name an ended session, unlike the task in memory.
+            # Hash the task and not its record: the record may still name a session that has ended.
             yield repr((task.id, task.state, task.attempt)).encode()
     for _, tube in sorted(state.tubes.items()):
         yield write_tube(tube)
@@ -158,6 +272,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
         yield repr(list(session.held)).encode()
     yield repr(list(state.leases)).encode()
     yield from state.failures.digest_parts()
+    yield from state.quarantines.digest_parts()
     yield from (CONSUMER_RECORD.write(consumer) for consumer in state.consumers)
     yield from (SCHEDULE_RECORD.write(schedule) for schedule in state.schedules)
     yield from state.groups.digest_parts()

@@ -8,7 +8,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.task_codec import CURRENT, NOTHING, write_task
+from taskraft_service.queue.entities.task_codec import CURRENT, NOTHING, write_task
 from taskraft_service.queue.entities.task_state import BURIED, GONE, READY, TAKEN, State
 from taskraft_service.queue.entities.tube import (
     BODY_INLINE_BYTES_MAX,
@@ -40,7 +40,7 @@ HOLDER: Final = Struct(">IQ")
 def collect_tasks(state: QueueState, writes: list[Write]) -> None:
     """Append the changes of all tasks to ``writes``, and evict tasks that takes do not need soon.
 
-    The deletion of finished tubes follows the deletion of their last tasks.
+    Finished tubes are deleted after their last tasks.
     """
     gone: list[QueueTask] = []
     living = TaskWrites()
@@ -65,10 +65,10 @@ def collect_tasks(state: QueueState, writes: list[Write]) -> None:
 
 
 def _goes_alone(state: QueueState, task: QueueTask) -> bool:
-    """Return whether a deleted task needs its own deletions of all its keys.
+    """Return whether all keys of a deleted task must be deleted one by one.
 
     True for a task of an existing tube. Also true for a task of a truncated or dropped tube that
-    the removal has not reached: the removal scans the store and must not find the task again.
+    the cleanup has not reached, because the cleanup scans the store and must not find the task.
     """
     number = task.tube.number
     if number in state.tubes.by_number:
@@ -97,9 +97,9 @@ def _let_go(state: QueueState, task: QueueTask) -> None:
 class TaskWrites:
     """Collect the writes of many tasks, grouped by the kind of key.
 
-    Each key occurs once, so the order of the writes does not matter for the result. The grouping
-    is for speed: RocksDB inserts neighbouring keys faster into its skip list. Alternating records
-    and places would cost nearly twice as much.
+    Each key occurs once, so the order of the writes does not affect the result. The writes are
+    grouped for speed, because RocksDB inserts adjacent keys faster into its skip list. Alternating
+    records and order keys would take nearly twice as long.
     """
 
     __slots__ = ("_bodies", "_places", "_records", "_timers")
@@ -141,7 +141,7 @@ class TaskWrites:
         task.written = (where, timer, CURRENT if is_apart else NOTHING)
 
     def _add_body(self, task: QueueTask, stored: Stored, *, is_apart: bool) -> None:
-        """Write the content under its own key, or delete that key if the content is now inline."""
+        """Write the body under its own key, or delete the key if the body is now inline."""
         if is_apart and stored is CURRENT:
             return
         assert task.body is not None
@@ -151,7 +151,7 @@ class TaskWrites:
     def _add_places(
         self, task: QueueTask, before: StoredPosition | None, where: StoredPosition
     ) -> None:
-        """Write the place (or lease) of a task and its place by type, where they changed."""
+        """Write the order key (or lease key) of a task and its key by type, if they changed."""
         tube, places = task.tube, self._places
         old, new = b"" if before is None else place_key(tube, before), place_key(tube, where)
         if new != old:
@@ -176,7 +176,7 @@ class TaskWrites:
 
 
 NEIGHBOURS_MIN: Final = 32
-"""Minimum number of neighbours to delete as a range, because each range slows down reads."""
+"""Minimum number of adjacent keys to delete as a range, because each range slows down reads."""
 _ID: Final = attrgetter("id")
 
 
@@ -207,7 +207,7 @@ def delete_outside(task: QueueTask, writes: list[Write]) -> None:
 
 
 def _delete_neighbours(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
-    """Delete all keys of tasks of one tube with consecutive ids."""
+    """Delete all keys of tasks of one tube; the task ids are consecutive."""
     number, first_id = tasks[0].tube.number, tasks[0].id
     if len(tasks) >= NEIGHBOURS_MIN:
         end = task_key(number, first_id + len(tasks))
@@ -231,9 +231,9 @@ def _delete_neighbours(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
 
 
 def _delete_line(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
-    """Delete the places of neighbours that had the same state, lane, rank, sub-queue and type.
+    """Delete order keys of tasks with the same state, lane, rank, sub-queue and type.
 
-    The ids are consecutive, so no other task has a place within the range.
+    The task ids are consecutive, so the range contains no order key of another task.
     """
     tube, first = tasks[0].tube, tasks[0].written
     assert first is not None
@@ -254,7 +254,7 @@ def _delete_line(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
 
 
 def place_key(tube: QueueTube, where: StoredPosition) -> bytes:
-    """Return the key of the task in an order, or of its lease; empty if it has none."""
+    """Return the key of the task in its order, or of its lease; empty if there is no such key."""
     state, order, token, subqueue, _ = where
     if state is READY:
         if tube.has_subqueues:
@@ -268,7 +268,7 @@ def place_key(tube: QueueTube, where: StoredPosition) -> bytes:
 
 
 def typed_key(tube: QueueTube, where: StoredPosition) -> bytes:
-    """Return the key of a ready task in the order of its type; empty if it has none.
+    """Return the key of a ready task in the order of its type; empty if the task has no type.
 
     Sub-queues write such keys for the tasks that they offer.
     """

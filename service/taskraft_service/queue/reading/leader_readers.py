@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from taskraft_service.queue.entities.group import GroupView
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
-from taskraft_service.queue.entities.tube_driver import TubeDriver
+from taskraft_service.queue.entities.tube_driver import (
+    DriverFailed,
+    TubeDriver,
+    place_checked,
+    refuse_checked,
+)
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
+from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.put_plan import arrival_of
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import CloseSession
 from taskraft_service.queue.operations.settlements import Settle
 from taskraft_service.queue.operations.tubes import refusal_to_drop
 from taskraft_service.queue.operations.update_tube import UpdateTube, refusal_of_tube_update
+from taskraft_service.queue.state.quarantines import Quarantines
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import ScheduleView
 from taskraft_service.queue.state.watch import TaskWatch
 
 
 class LeaderReaders:
-    """Answer the queries of the leader's schedulers and waiting calls."""
+    """Queries for the leader's schedulers and waiting calls."""
 
     _state: QueueState
 
@@ -31,6 +42,11 @@ class LeaderReaders:
     def lease_count(self) -> int:
         """Number of leases and sessions."""
         return len(self._state.leases) + len(self._state.sessions)
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether a task is TAKEN."""
+        return bool(self._state.leases)
 
     def leases_ended_by(self, command: Command) -> int:
         """Return how many existing leases and sessions a command ends."""
@@ -55,9 +71,10 @@ class LeaderReaders:
 
     @property
     def has_news(self) -> bool:
-        """Return whether there are changes that the leader has not fetched yet.
+        """Return whether the leader has changes to fetch.
 
-        The changes are woken tubes, redefined tubes, changed schedules, and awaited tasks.
+        The changes are woken tubes, redefined tubes, changed schedules, and events of awaited
+        tasks.
         """
         state = self._state
         news, watch = state.signals, state.watch
@@ -76,6 +93,34 @@ class LeaderReaders:
         """Return the installed tube drivers, by name."""
         return self._state.tubes.drivers
 
+    def refusal_by_trial(self, command: Command) -> Refusal | None:
+        """Return DRIVER_FAILED if a driver fails for a task of a put, alone or in a batch, or None.
+
+        The leader tries the drivers before it proposes the command. If a driver fails in the trial,
+        only the put is refused. A driver that fails only later, while an entry is applied, puts its
+        tube into quarantine. The trial changes nothing. It uses the applied state, so the arguments
+        at the apply may differ.
+        """
+        state = self._state
+        if not state.tubes.drivers or not isinstance(command, Put | ExecuteBatch):
+            return None
+        if command.request_id and state.requests.find(command.request_id) is not None:
+            return None  # a repeated request gets its first answer
+        if isinstance(command, ExecuteBatch):
+            refusals = (self.refusal_by_trial(operation) for operation in command.operations)
+            return next((refusal for refusal in refusals if refusal is not None), None)
+        return _refusal_of_put(state, command)
+
+    @property
+    def quarantines(self) -> Quarantines:
+        """Return the failures of drivers while entries were applied."""
+        return self._state.quarantines
+
+    def quarantined_tubes(self) -> list[str]:
+        """Return the names of the tubes in quarantine, in order of their failures."""
+        tubes = self._state.tubes.by_number
+        return [tubes[number].name for number in self._state.quarantines if number in tubes]
+
     # ---------------------------------------------------------------------------------- consumers
 
     def consumers(self) -> list[ConsumerView]:
@@ -84,18 +129,18 @@ class LeaderReaders:
         return [one.view() for one in state.consumers if not one.is_idle(state.now_ms)]
 
     def held_back(self) -> Mapping[int, int]:
-        """Return by partition the sequence number of the first event that a feed consumer needs."""
+        """Return the first sequence number that a feed consumer needs, for each partition."""
         return self._state.consumers.held_back(self._state.now_ms)
 
     # ------------------------------------------------------------------------------- failed tasks
 
     def failed_task(self, tube: str, task_id: int) -> TaskView | None:
-        """Return a deleted task that failed, with outcome and failure, without content; or None."""
+        """Return a deleted task that failed, without its content; None if there is none."""
         found = self._state.tubes.get(tube)
         return None if found is None else self._state.failures.of_task(found, task_id)
 
     def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
-        """Return for each item of the selector the deleted task that failed, or None."""
+        """Return, for each item of the selector, the deleted task if it failed, otherwise None."""
         if isinstance(selector, ByIds):
             return [self.failed_task(tube, task_id) for task_id in selector.ids]
         found = self._state.tubes.get(tube)
@@ -116,7 +161,7 @@ class LeaderReaders:
         return [group.view() for group in self._state.groups]
 
     def woken_tubes(self) -> Iterable[str]:
-        """Return the tubes with new ready tasks that no command predicted, since the last call."""
+        """Return the tubes that got ready tasks without a prediction since the last call."""
         return self._state.signals.fetch_woken()
 
     # ----------------------------------------------------------------------------- temporary tubes
@@ -167,6 +212,36 @@ class LeaderReaders:
         return tube.name if tube is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:
-        """Return the number of a tube and the id of its next task; None for an unknown tube."""
+        """Return the number of a tube and its next task id; None for an unknown tube."""
         tube = self._state.tubes.get(name)
         return (tube.number, tube.next_id) if tube is not None else None
+
+    def was_put(self, name: str, task_id: int) -> bool:
+        """Return whether a tube has had a task with this id, also under an earlier leader."""
+        tube = self._state.tubes.get(name)
+        least = TEMPORARY_TASKS if self._state.origin.task else 0
+        return tube is not None and least < task_id < tube.next_id
+
+
+def _refusal_of_put(state: QueueState, command: Put) -> Refusal | None:
+    """Try the driver of a tube with the tasks of a put; see ``LeaderReaders.refusal_by_trial``."""
+    tube = state.tubes.get(command.tube)
+    if tube is None or tube.custom is None or tube.is_temporary:
+        return None  # the tasks of a temporary tube are in another queue, where it is not temporary
+    memory = tube.memory
+    next_id = tube.next_id
+    for item, task in enumerate(command.tasks):
+        arrival = arrival_of(state, tube, task)
+        try:
+            if refuse_checked(tube.custom, arrival):
+                continue
+            memory = place_checked(tube.custom, replace(arrival, id=next_id), memory).memory
+        except DriverFailed as error:
+            return Refusal(
+                Reason.DRIVER_FAILED,
+                f"the driver {tube.driver!r} of the tube failed for item {item}: {error}; nothing"
+                " was put; change the task, or install a corrected driver under a new name",
+                {"tube": tube.name, "driver": tube.driver, "item": str(item)},
+            )
+        next_id += 1
+    return None

@@ -27,7 +27,7 @@ from taskraft_service.queue.state.tube_statistics import (
 
 
 class QueueReaders(LeaderReaders):
-    """Answer queries about the queue, as of the last applied entry.
+    """Queries about the queue, as of the last applied entry.
 
     Most results are immutable values.
     """
@@ -40,7 +40,18 @@ class QueueReaders(LeaderReaders):
         self.now_ms = state.now_ms
         """The queue's clock: timestamp of the last applied entry."""
         self.wall_offset_ms = state.wall_offset_ms
-        """Wall time minus cluster time; add it to an instant to show it to a caller."""
+        """Wall time minus cluster time; an instant in cluster time plus this offset is in wall
+        time."""
+
+    @property
+    def clock_epoch(self) -> int:
+        """Return the term in which a leader last started the cluster time from wall clocks."""
+        return self._state.clock_epoch
+
+    @property
+    def clock_term(self) -> int:
+        """Return the term of the last leader whose Startup is applied."""
+        return self._state.clock_term
 
     @property
     def settings(self) -> ReplicatedSettings:
@@ -88,6 +99,11 @@ class QueueReaders(LeaderReaders):
             return Listed([], NOTHING_LEFT)
         return scan(self._state, found, listing, rest)
 
+    @property
+    def last_token(self) -> int:
+        """Lease token of the last take; tokens grow with each take."""
+        return self._state.token
+
     def last_id(self, tube: str) -> int:
         """Return the greatest task id assigned in a tube; 0 if there is no task id or no tube."""
         found = self._state.tubes.get(tube)
@@ -104,10 +120,11 @@ class QueueReaders(LeaderReaders):
         may_take: Callable[[str], bool],
         owns: Callable[[str], bool],
     ) -> frozenset[int]:
-        """Return the tokens that are not valid leases of the caller.
+        """Return the tokens that are not leases of the caller.
 
-        ``may_take`` gets the name of a tube, ``owns`` the owner of a session. Each pair of a tube
-        and an owner is checked once.
+        ``may_take`` returns whether the caller may take from the named tube. ``owns`` returns
+        whether the caller owns the sessions of the given owner. Both are called once for each pair
+        of a tube and an owner.
         """
         leases = self._state.leases
         known: dict[tuple[QueueTube, str | None], bool] = {}
@@ -146,7 +163,7 @@ class QueueReaders(LeaderReaders):
         return tube.view() if tube is not None else None
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
-        """Return the statistics of the named tubes, without the unknown tubes."""
+        """Return the statistics of the named tubes; unknown tubes are left out."""
         tubes = self._state.tubes
         return [
             statistics_of(name, tubes[name].counters, tubes[name].ages.oldest_ms)
@@ -159,9 +176,9 @@ class QueueReaders(LeaderReaders):
         return {name: tube.counters.states for name, tube in self._state.tubes.items()}
 
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
-        """Return the summed statistics of the named tubes, without the unknown tubes.
+        """Return the summed statistics of the named tubes; unknown tubes are left out.
 
-        None: all tubes, in constant time.
+        None selects all tubes, in constant time.
         """
         if names is None:
             return self._state.tubes.totals.statistics()
@@ -183,11 +200,16 @@ class QueueReaders(LeaderReaders):
         return [session.view() for _, session in sorted(self._state.sessions.items())]
 
     def held(self, session_id: str) -> list[TaskView]:
-        """Return the tasks that a session holds, in order of the takes; empty if it is unknown."""
+        """Return the tasks that a session holds, in take order; empty for an unknown session."""
         session = self._state.sessions.get(session_id)
         if session is None:
             return []
         return [self._view(self._state.leases[token]) for token in session.held]
+
+    def holds_lease(self, session_id: str) -> bool:
+        """Return whether a session holds a lease; False for an unknown session."""
+        session = self._state.sessions.get(session_id)
+        return session is not None and bool(session.held)
 
     def cancelled(self, session_id: str) -> list[int]:
         """Return the leases of a session with a cancellation request, in order of the takes."""
@@ -202,10 +224,12 @@ class QueueReaders(LeaderReaders):
     def has_ready(self, tube: str) -> bool:
         """Return in constant time whether a take without a filter would find a task in a tube.
 
-        A task past its TTL counts until the next entry fires the TTL timer.
+        An expired task counts until the next entry fires its TTL timer.
         """
         found = self._state.tubes.get(tube)
-        if found is None or found.options.take_paused or found.ready.least() is None:
+        if found is None or found.options.take_paused or found.quarantined_at:
+            return False
+        if found.ready.least() is None:
             return False
         return found.takeable(self._state.now_ms) != 0
 
@@ -222,7 +246,7 @@ class QueueReaders(LeaderReaders):
         return offered if takeable is None else min(offered, takeable)
 
     def ready_tubes(self) -> list[str]:
-        """Return the names of the tubes for which ``has_ready`` is true, in no order."""
+        """Return the names of the tubes for which ``has_ready`` is true, in no particular order."""
         return [name for name in self._state.tubes if self.has_ready(name)]
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
@@ -230,7 +254,7 @@ class QueueReaders(LeaderReaders):
         return set(predict_ready_tubes(self._state, commands, now_ms))
 
     def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
-        """Return how many tasks an entry may make ready, by the name of the tube."""
+        """Return how many tasks an entry may make ready, by tube name."""
         return predict_ready_tubes(self._state, commands, now_ms)
 
     def digest(self) -> bytes:

@@ -1,8 +1,8 @@
-"""List the tasks of a tube in parts of bounded size, by task id or in the order of takes.
+"""List the tasks of a tube in parts of bounded size, by task id or in take order.
 
 Task ids grow and are never reused, so a list by ids is stable: it skips deleted tasks and leaves
-out tasks that were put after the list began. A list in the order of takes also leaves out new
-tasks, and tasks that return to a place that the list has already passed.
+out tasks that were put after the list began. A list in take order also leaves out new tasks, and
+tasks that return to a position that the list has already passed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from taskraft_service.queue.values import value
 
 
 class Window(NamedTuple):
-    """Hold the ids that a list by ids has not scanned: above ``after_id`` and up to ``last_id``."""
+    """The ids that a list by ids has not scanned yet: above ``after_id``, up to ``last_id``."""
 
     after_id: int
     last_id: int
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no id is left."""
+        """Return whether no id is left to scan."""
         return self.after_id >= self.last_id
 
 
 class Passed(NamedTuple):
-    """Hold the last place that a list in the order of takes has scanned.
+    """The last position that a list in take order has scanned.
 
-    Tasks with ids above ``last_id`` are not listed. ``is_empty``: no place is left to scan.
+    Tasks with ids above ``last_id`` are not listed. ``is_empty``: no position is left to scan.
     """
 
     place: OrderKey
@@ -48,14 +48,14 @@ NOTHING_LEFT: Final = Window(0, 0)
 
 @value
 class Listing:
-    """Describe which tasks to list, and the maximum size of one part.
+    """Defines which tasks to list, and the maximum size of one part.
 
     Args:
         chosen: selects the tasks; None selects all tasks.
         now_ms: the current time, for filters on the age of a task.
         descending: list the greatest id first.
         tasks_max: maximum of tasks in one part.
-        bytes_max: the part ends with the task that reaches this number of content bytes.
+        bytes_max: the part ends with the task at which the content of the part reaches this size.
         scan_max: maximum of scanned tasks for one part, including tasks that do not match.
     """
 
@@ -68,7 +68,7 @@ class Listing:
 
 
 class Listed(NamedTuple):
-    """Hold one part of a list, and the rest of the list."""
+    """One part of a list, and the rest of the list."""
 
     tasks: list[TaskView]
     rest: Rest
@@ -82,7 +82,7 @@ def scan(state: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Li
 
 
 def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: Passed) -> Listed:
-    """Return the next tasks after a place, in the order of takes, and the rest."""
+    """Return the next tasks after a position, in take order, and the rest of the list."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms, state.wall_offset_ms)
@@ -102,7 +102,7 @@ def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: P
 
 
 def _scan_window(state: QueueState, tube: QueueTube, listing: Listing, window: Window) -> Listed:
-    """Return the next tasks of a window, in the order of the list, and the rest."""
+    """Return the next tasks of a window, in the order of the list, and the rest of the list."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms, state.wall_offset_ms)

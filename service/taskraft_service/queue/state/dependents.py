@@ -1,10 +1,10 @@
-"""Index the dependents of each task, and the ends of tasks not yet reported to dependents.
+"""Index the dependents of each task, and the ended tasks whose dependents were not notified yet.
 
 The first dependent of a task creates a numbered set, and the task stores the number. The set
-therefore stays the same when the task is moved to another tube. When the task ends, its set becomes
-an ending. Endings are reported in order, to a bounded number of dependents per entry. A task that
-is restarted after its end has no set. All sets and endings are in the store; memory holds only
-changes that are not written yet.
+therefore stays the same when the task is moved to another tube. When the task ends, a
+``TaskEnding`` refers to the set. Endings are processed in order, and each entry notifies a bounded
+number of dependents. A task that is restarted after its end has no set. All sets and endings are in
+the store; memory holds only changes that are not written yet.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number, Text
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Text
+from taskraft_service.queue.store.indexes import FIRST, SetMember, TaskSetIndex, set_member
 from taskraft_service.queue.store.keys import DEPENDENT, ENDING, ending_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_indexes import FIRST, SetMember, TaskSetIndex, set_member
 from taskraft_service.queue.values import value
 
 
@@ -33,7 +33,7 @@ class TaskEnding:
         outcome: how the task ended.
         tube: name of its tube.
         id: its task id.
-        told: the last dependent, in order, that was told of the end.
+        told: the last dependent, in order, that was notified.
     """
 
     number: int
@@ -49,10 +49,10 @@ class DependentsIndex:
     __slots__ = ("_fresh", "_store", "first", "following", "members", "number")
 
     def __init__(self, store: Store) -> None:
-        """Read sets and endings from the store; ``restore`` sets the numbers."""
+        """Use the sets and endings in ``store``; ``restore`` sets the numbers."""
         self._store = store
         self._fresh: dict[int, TaskEnding | None] = {}
-        """Endings that differ from the store; None: all dependents were told."""
+        """Endings that differ from the store; None: all dependents were notified."""
         self.members = TaskSetIndex(store, DEPENDENT)
         self.number = 0
         self.first = 0
@@ -64,7 +64,7 @@ class DependentsIndex:
         return self.number
 
     def leave(self, task: QueueTask) -> None:
-        """Remove a task that is gone from the sets of all tasks that it depends on."""
+        """Remove a deleted task from the sets of all tasks that it depends on."""
         waiting = task.extras.waiting
         assert waiting is not None
         for awaited in waiting.open:
@@ -78,11 +78,11 @@ class DependentsIndex:
 
     @property
     def has_endings(self) -> bool:
-        """Return whether dependents remain to be told of an ending."""
+        """Return whether dependents remain to be notified of an ending."""
         return self.first < self.following
 
     def ended(self, task: QueueTask, outcome: TaskOutcome) -> None:
-        """Turn the set of a task that ends into an ending; the task has no set afterwards."""
+        """Create an ending with the set of a task that ends; the task has no set afterwards."""
         self._fresh[self.following] = TaskEnding(
             task.extras.dependents, outcome, task.tube.name, task.id
         )
@@ -100,16 +100,16 @@ class DependentsIndex:
         return ending
 
     def untold(self, ending: TaskEnding, tasks_max: int) -> Sequence[SetMember]:
-        """Return the next dependents that were not told of an ending, in order."""
+        """Return the next dependents that were not notified of an ending, in order."""
         return list(islice(self.members.after(ending.number, ending.told), tasks_max))
 
     def tell(self, ending: TaskEnding, members: Sequence[SetMember]) -> None:
-        """Note that more dependents are told of the first ending; remove them from its set."""
+        """Record the notification of dependents of the first ending; remove them from its set."""
         self._strike_out(ending, members)
         self._fresh[self.first] = replace(ending, told=members[-1])
 
     def tell_last(self, ending: TaskEnding, members: Sequence[SetMember]) -> None:
-        """Note that the last dependents are told of the first ending, and delete the ending."""
+        """Record that the last dependents of the first ending were notified; delete the ending."""
         self._strike_out(ending, members)
         self._fresh[self.first] = None
         self.first += 1
@@ -130,11 +130,11 @@ class DependentsIndex:
         self.members.collect(writes)
 
     def restore(self, number: int, first: int, following: int) -> None:
-        """Continue with the numbers of the meta record."""
+        """Set the numbers from the meta record."""
         self.number, self.first, self.following = number, first, following
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that must be equal on all replicas."""
+        """Yield the state that must be equal on all replicas."""
         yield DEPENDENTS_NUMBERS.write(self)
         known = dict(self._store.scan(ENDING, prefix_stop(ENDING)))
         known |= {

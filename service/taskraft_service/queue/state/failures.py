@@ -1,9 +1,10 @@
-"""Keep the last failures of tasks that are gone, by task and by unique key.
+"""Store the last failure of deleted tasks, by task id and by unique key.
 
-A task that leaves without having been processed leaves its last failure behind. The unique key
-finds the failure until a new task has the key (as in rsqueue). The task id finds it until it is
-deleted: after ``failure_retention_ms``, or when more than ``failures_max`` are kept. A processed
-task leaves nothing. Memory holds only changes that are not written yet.
+When a task is deleted without having been processed, its last failure is stored. A lookup by unique
+key finds the failure until a new task has the key (as in rsqueue). A lookup by task id finds the
+failure until the failure is deleted: after ``failure_retention_ms``, or when more than
+``failures_max`` failures are stored. Nothing is stored for processed tasks. Memory holds only
+changes that are not written yet.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number, Size, Text, Texts
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, Failure, TaskView
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Size, Text, Texts
 from taskraft_service.queue.store.keys import (
     FAILURE,
     failed_key_key,
@@ -33,7 +34,7 @@ _serial: Final = Struct(">Q")
 
 @value
 class KeptFailure:
-    """The failure of a task that is gone; ``tube`` is the number of its tube."""
+    """The failure of a deleted task; ``tube`` is the number of its tube."""
 
     tube: int
     task_id: int
@@ -69,15 +70,15 @@ FAILURE_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
 
 
 class FailureTable:
-    """The kept failures, in the order in which the tasks ended.
+    """The stored failures, in the order in which the tasks ended.
 
-    ``first`` is the number of the oldest failure, ``following`` the number of the next one.
+    ``first`` is the number of the oldest failure, ``following`` the number of the next failure.
     """
 
     __slots__ = ("_fresh", "_oldest_ms", "_store", "first", "following")
 
     def __init__(self, store: Store) -> None:
-        """Read failures from the store; ``restore`` sets the numbers."""
+        """Use the failures in ``store``; ``restore`` sets the numbers."""
         self._store = store
         self._fresh: dict[bytes, bytes | None] = {}
         self._oldest_ms: int | None = None
@@ -85,7 +86,7 @@ class FailureTable:
         self.following = 0
 
     def add(self, task: QueueTask, outcome: TaskOutcome, now_ms: int, limits: Limits) -> None:
-        """Keep the failure of a task that leaves; delete the oldest if there are too many."""
+        """Store the failure of a deleted task; delete the oldest failures if there are too many."""
         failure, key = task.extras.failure, task.extras.unique_key
         assert failure is not None
         kept = KeptFailure(
@@ -127,11 +128,11 @@ class FailureTable:
             self._forget_first()
 
     def of_task(self, tube: QueueTube, task_id: int) -> TaskView | None:
-        """Return a failed task that is gone, or None."""
+        """Return a deleted task that failed, or None."""
         return self._view(tube, self._get(failed_task_key(tube.number, task_id)))
 
     def of_key(self, tube: QueueTube, key: tuple[str, ...]) -> TaskView | None:
-        """Return the last task of a unique key if it failed and is gone, or None."""
+        """Return the last task of a unique key if the task failed and is deleted, or None."""
         return self._view(tube, self._get(failed_key_key(tube.number, key)))
 
     def _get(self, key: bytes) -> bytes | None:
@@ -146,7 +147,7 @@ class FailureTable:
         return kept
 
     def _view(self, tube: QueueTube, serial: bytes | None) -> TaskView | None:
-        """Return a failed task as it is shown: without content."""
+        """Return the view of a failed task, without its content."""
         if serial is None:
             return None
         kept = self._kept(*_serial.unpack(serial))
@@ -177,11 +178,11 @@ class FailureTable:
         self._fresh.clear()
 
     def restore(self, first: int, following: int) -> None:
-        """Continue with the numbers of the meta record."""
+        """Set the numbers from the meta record."""
         self.first, self.following = first, following
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that must be equal on all replicas."""
+        """Yield the state that must be equal on all replicas."""
         yield FAILURE_NUMBERS.write(self)
         known = dict(self._store.scan(FAILURE, prefix_stop(FAILURE)))
         for place, content in sorted((known | self._fresh).items()):

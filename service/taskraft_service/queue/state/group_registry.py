@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from heapq import heappush
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Blob, Flags, Number, Present, Size, Text, Texts
-from taskraft_service.queue.codecs.refusal_codec import (
+from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup, wrong_state
+from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.refusal import (
+    Reason,
+    Refusal,
     flattened,
     kept_refusal,
     message_of,
@@ -16,14 +18,13 @@ from taskraft_service.queue.codecs.refusal_codec import (
     reason_of,
     unflattened,
 )
-from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup, wrong_state
-from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_state import FINISHED, GONE, OPEN, State, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Blob, Flags, Number, Present, Size, Text, Texts
+from taskraft_service.queue.store.indexes import FIRST, TaskSetIndex, set_member
 from taskraft_service.queue.store.keys import GROUP, MEMBER, group_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_indexes import FIRST, TaskSetIndex, set_member
 
 
 def _metadata(group: TaskGroup) -> Sequence[str]:
@@ -86,9 +87,9 @@ _JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
 class GroupRegistry:
     """All groups by name, their open tasks, and the groups with work to do.
 
-    ``complete`` has the groups whose last open task may have ended since the last command,
-    ``sweeps`` the groups that a start or a cancellation is going through in steps. ``ended`` is a
-    heap of the ended groups, by instant of the end and number.
+    ``complete`` has the groups whose last open task may have ended since the last command.
+    ``sweeps`` has the groups that are being started or cancelled in steps. ``ended`` is a heap of
+    the ended groups, by instant of the end and number.
     """
 
     __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
@@ -135,7 +136,7 @@ class GroupRegistry:
         self.touch(group)
 
     def touch(self, group: TaskGroup) -> None:
-        """Note that a group differs from its record."""
+        """Mark a group as changed, so that its record is written."""
         self._dirty[group.name] = None
 
     def remove(self, group: TaskGroup) -> None:
@@ -174,7 +175,7 @@ class GroupRegistry:
         self.touch(group)
 
     def task_changed(self, task: QueueTask, kind: EventKind, before: State, state: State) -> None:
-        """Count the transition of a task of a group; the outcome of the task is set before.
+        """Count the transition of a task of a group; the caller has already set the task's outcome.
 
         A task that moves to another tube stays in its group; ``task_added`` counts it there.
         """
@@ -220,7 +221,7 @@ class GroupRegistry:
                 heappush(self.ended, (group.ended_ms, group.number, group.name))
 
     def digest_parts(self) -> Iterator[bytes]:
-        """Yield everything that must be equal on all replicas."""
+        """Yield the state that must be equal on all replicas."""
         yield repr((self.number, sorted(self.ended), sorted(self.sweeps))).encode()
         for group in self:
             yield GROUP_RECORD.write(group)

@@ -1,18 +1,19 @@
 """Hold the mutable state that all operations share.
 
 The state has the registries of tubes, sessions, groups and schedules, the leases, the timers, the
-change feed, and the tasks in memory. It has no rules: operations check, and
+change feed, and the tasks in memory. The module checks nothing: operations check commands, and
 ``transitions.transition`` changes tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.ready_tasks import Offers
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.session import QueueSession, SessionRegistry
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver
@@ -22,16 +23,16 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
+from taskraft_service.queue.state.quarantines import Quarantines
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
-from taskraft_service.queue.state.session_registry import SessionRegistry
-from taskraft_service.queue.state.timers import Timers
 from taskraft_service.queue.state.tube_registry import TubeCleanup, TubeRegistry
 from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
 from taskraft_service.queue.store.idempotency import IdempotencyTable
+from taskraft_service.queue.store.indexes import Timers, UniqueKeys
+from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.store.store import Store
-from taskraft_service.queue.store.task_indexes import UniqueKeys
 from taskraft_service.queue.values import value
 
 
@@ -43,11 +44,11 @@ class Edited(NamedTuple):
 
 
 Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
-"""Returns the content of a task with the changes of a client, or a refusal."""
+"""Applies a client's changes to the content of a task; returns the new content, or a refusal."""
 
 
 def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Raise an error: the editor of a queue without updates of content, as in tests."""
+    """Raise an error; for tests in which no command changes the content of a task."""
     raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")
 
 
@@ -62,20 +63,21 @@ class LeaderSignals:
         self.redefined: dict[str, None] = {}
 
     def signal_ready(self, tube: QueueTube) -> None:
-        """Note that tasks of a tube can be taken now, which the entry's commands do not show.
+        """Record that a tube has ready tasks that the prediction for the entry does not cover.
 
-        The leader predicts most such changes and adds the takes to the same entry. The prediction
-        covers neither the effect of entries in flight nor deadlines that are only in the store.
+        The leader predicts most new ready tasks and adds the takes to the same entry. The
+        prediction covers neither the effect of entries in flight nor deadlines that are only in the
+        store.
         """
         self.woken[tube.name] = None
 
     def signal_redefined(self, tube: QueueTube) -> None:
-        """Note that a temporary tube was created, changed or dropped; ignores other tubes."""
+        """Record that a temporary tube was created, changed or dropped; ignore other tubes."""
         if tube.is_temporary:
             self.redefined[tube.name] = None
 
     def fetch_woken(self) -> Iterable[str]:
-        """Return the tubes noted by ``signal_ready`` since the last call."""
+        """Return the tubes recorded by ``signal_ready`` since the last call."""
         woken = self.woken
         if woken:
             self.woken = {}
@@ -91,10 +93,10 @@ class LeaderSignals:
 
 @value
 class CounterOrigin:
-    """The numbers of a tube, a lease token and a task id below which a queue assigns none.
+    """Lowest tube number, lease token and task id that a queue may assign.
 
-    The replicated queue starts at 0. A queue of temporary tubes starts elsewhere, so that a number
-    shows which queue it belongs to.
+    The replicated queue starts at 0. A queue of temporary tubes starts higher, so that each number
+    shows its queue.
     """
 
     tube: int = 0
@@ -109,8 +111,8 @@ BEGINNING: Final = CounterOrigin()
 class QueueState(WorkingSet):
     """The mutable state that all operations share.
 
-    ``index`` and ``now_ms`` are those of the entry that is being applied. All instants are in
-    cluster time, except the times of schedules, which are in wall time.
+    ``index`` and ``now_ms`` belong to the entry that is being applied. All instants are in cluster
+    time, except the times of schedules, which are in wall time.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class QueueState(WorkingSet):
         drivers: Mapping[str, TubeDriver],
         origin: CounterOrigin,
     ) -> None:
-        """Start empty; ``new_task`` makes a task of a stored TaskSpec."""
+        """Start empty; ``new_task`` parses a stored TaskSpec."""
         self.sessions = SessionRegistry()
         super().__init__(store, self.sessions.by_number)
         self.origin = origin
@@ -133,8 +135,12 @@ class QueueState(WorkingSet):
         self.now_ms = 0
         self.wall_offset_ms = 0
         """Wall time minus cluster time."""
+        self.clock_epoch = 0
+        """Term in which a leader last started the cluster time from the wall clocks."""
+        self.clock_term = 0
+        """Term of the leader that defines, or last defined, the cluster time."""
         self.event_floor_ms = 0
-        """No later event gets a lower timestamp; above wall time after a correction backwards."""
+        """Minimum timestamp of later events; above wall time after wall time was set back."""
         self.stamp = EntryStamp(0, 0)
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}
@@ -152,19 +158,21 @@ class QueueState(WorkingSet):
         self.dependents = DependentsIndex(store)
         self.unique_keys = UniqueKeys(store)
         self.failures = FailureTable(store)
+        self.quarantines = Quarantines()
         self.signals = LeaderSignals()
         self.watch = TaskWatch(self.body)
 
     @property
     def wall_ms(self) -> int:
-        """Return the wall time of the entry that is being applied."""
+        """Return the wall time of the entry that is being applied, in ms since the Unix epoch."""
         return self.now_ms + self.wall_offset_ms
 
     @property
     def watcher(self) -> Callable[[QueueTask, TaskOutcome], None] | None:
-        """Return the callback for tasks that end, are buried or progress (outcome NONE), or None.
+        """Return the callback for tasks that end, are buried or report progress (outcome NONE).
 
-        None: no call waits for tasks. The watcher does not affect the replicated state.
+        Returns None while no call waits for tasks. The callback does not affect the replicated
+        state.
         """
         return self.watch.tell if self.watch.tubes else None
 
@@ -177,3 +185,23 @@ class QueueState(WorkingSet):
         """Set the timer at which a session expires."""
         self.sessions.touch(session)
         self.timers.renew(session)
+
+    def soon_needed(
+        self, tube: QueueTube, offers: Offers, withdrawn: Sequence[OrderKey]
+    ) -> QueueTask:
+        """Return the READY task of the first of some withdrawn entries.
+
+        Brings this task into memory, and, if there is memory left, the tasks of the other entries
+        and of the next entries of ``offers``.
+        """
+        first = withdrawn[0][-1]
+        task = tube.tasks.get(first)
+        if task is None:
+            if self.resident_bytes <= self.limits.resident_bytes_max:
+                coming = offers.coming(self.limits.read_tasks_max)
+                self.bring_all(tube, [entry[-1] for entry in (*withdrawn, *coming)])
+            else:
+                self.bring_all(tube, [first])
+            task = tube.tasks.get(first)
+        assert task is not None, f"tube {tube.number} has no task {first}"
+        return task

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number, Size, Text
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Size, Text
 from taskraft_service.queue.values import value
 
 

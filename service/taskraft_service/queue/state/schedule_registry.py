@@ -7,23 +7,24 @@ from enum import IntEnum
 from operator import itemgetter
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Blob, Items, Number, Size, Text
-from taskraft_service.queue.codecs.refusal_codec import (
+from taskraft_service.queue.entities.refusal import (
+    Reason,
+    Refusal,
     kept_refusal,
     message_of,
     metadata_of,
     reason_of,
 )
-from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Blob, Items, Number, Size, Text
+from taskraft_service.queue.store.indexes import SetMember, set_member
 from taskraft_service.queue.store.keys import SCHEDULE, prefix_stop, schedule_key
 from taskraft_service.queue.store.store import Store, Write
-from taskraft_service.queue.store.task_indexes import SetMember, set_member
 from taskraft_service.queue.values import value
 
 
 class Overlap(IntEnum):
-    """Policy for a due time whose last task is still open; numbered as in the API."""
+    """Policy for a due time while the schedule's last task is open; values as in the API."""
 
     ALLOW = 1
     SKIP = 2
@@ -40,7 +41,7 @@ class ScheduleSpec:
         overlap: policy for a due time while the last task is still open.
         paused: put no tasks.
         spec: the producer's TaskSpec as received, opaque to the queue.
-        body: the client's message without the spec, kept to be returned.
+        body: the client's message without the spec, stored for reads.
     """
 
     tube: str
@@ -192,7 +193,7 @@ SCHEDULE_RECORD: Final = FieldTable(
 class ScheduleRegistry:
     """All schedules by name and last task, and the schedules that differ from the store.
 
-    ``changed`` has the names of the schedules that changed since the leader last asked; not
+    ``changed`` has the names of the schedules that changed since the leader last fetched them; not
     replicated.
     """
 
@@ -226,7 +227,7 @@ class ScheduleRegistry:
         return found
 
     def set(self, schedule: TaskSchedule) -> None:
-        """Add a schedule, or note that it changed."""
+        """Add a schedule, or mark it as changed."""
         self._by_name[schedule.name] = schedule
         self._note(schedule.name)
 
@@ -244,7 +245,7 @@ class ScheduleRegistry:
         self._note(schedule.name)
 
     def follow(self, task: SetMember, moved: SetMember) -> None:
-        """Note that a task was moved to another tube."""
+        """Record that a task was moved to another tube."""
         for schedule in self._by_last.get(task, ())[:]:
             self.set_last(schedule, moved)
 

@@ -1,4 +1,4 @@
-"""Tell where the tasks of a command are: in the replicated log, or in temporary tubes in memory.
+"""Decide whether a command concerns replicated tubes or temporary tubes in memory.
 
 The log and the store have only the definition of a temporary tube. Its tasks are in a separate
 queue in the memory of the leader, so no applied entry may put tasks into it.
@@ -12,16 +12,11 @@ from functools import reduce
 from operator import or_
 from typing import Final, TypeAlias
 
+from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from taskraft_service.queue.entities.refusal import Reason, Refusal, invalid
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions
 from taskraft_service.queue.state.queue_state import QueueState
-
-TEMPORARY_TUBES: Final = 1 << 31
-"""Smallest number of a temporary tube."""
-
-TEMPORARY_TASKS: Final = 1 << 62
-"""Smallest task id and smallest lease token in a temporary tube."""
 
 
 class Side(Flag):

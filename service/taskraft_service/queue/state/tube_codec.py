@@ -1,4 +1,4 @@
-"""Encode and decode the record of a tube and its options; its tasks have keys of their own."""
+"""Encode and decode the record of a tube with its options; tasks have separate records."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Blob, Constant, Items, Nested, Number, Size, Text
-from taskraft_service.queue.codecs.task_codec import RETRY
 from taskraft_service.queue.entities.ready_tasks import ReadyAgeHistogram
+from taskraft_service.queue.entities.task_codec import RETRY
 from taskraft_service.queue.entities.task_state import BURIED, READY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
@@ -24,6 +22,8 @@ from taskraft_service.queue.entities.tube_options import (
 )
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.tube_registry import ready_order
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Blob, Constant, Items, Nested, Number, Size, Text
 from taskraft_service.queue.store.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 from taskraft_service.queue.store.store import Store
@@ -69,7 +69,7 @@ OPTIONS: Final = FieldTable(
 
 
 class _Counts(NamedTuple):
-    """Codec of counts, which are encoded as arrays of numbers by their class."""
+    """Codec of counters; the class of the counters encodes them as arrays of numbers."""
 
     write: Callable[[Any], bytes]
     read: Callable[[bytes, int], tuple[Any, int]]
@@ -145,7 +145,7 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> QueueTube:
 
 
 def _open_orders(tube: QueueTube, store: Store, limits: Limits) -> None:
-    """Let a tube find its waiting tasks in the store, where it has any."""
+    """Open the orders of a tube whose waiting tasks are in the store."""
     states = tube.counters.states
     tube.ready = ready_order(tube, store, limits, stored=states[READY] > 0)
     tube.buried = OrderedIndex(

@@ -1,6 +1,6 @@
 """Create tubes, hold them by name and number, and clean up after dropped tubes.
 
-A tube gets the order of ready tasks that its kind has. A truncated or dropped tube is tracked until
+The kind of a tube determines its order of ready tasks. A truncated or dropped tube is tracked until
 its keys are deleted.
 """
 
@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import Number, Size, Text
 from taskraft_service.queue.entities.ready_tasks import ReadyOrder
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import TubeDriver, driver_of
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import (
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+    TubeView,
+)
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.orders.plain_order import PlainOrder
+from taskraft_service.queue.orders.plain_order import PlainOrder, TypedOrders
 from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
-from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.state.tube_statistics import TubeTotals
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import Number, Size, Text
 from taskraft_service.queue.store.keys import (
     INSIDE_TUBES,
     READY_ORDER,
@@ -67,7 +71,7 @@ def ready_order(
 
 
 class TubeRegistry(dict[str, "QueueTube"]):
-    """The tubes by name, without truncated and dropped ones: a dictionary only its methods change.
+    """The existing tubes by name: a dictionary that only its own methods change.
 
     ``used`` has the tubes that changed before the last batch of writes; ``number`` is the number of
     the newest tube. ``temporary`` has the names of the temporary tubes.
@@ -131,7 +135,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
         self._ended.append(tube)
 
     def touch(self, tube: QueueTube) -> None:
-        """Note that a tube differs from its record."""
+        """Mark a tube as changed, so that its record is written."""
         if not tube.dirty:
             tube.dirty = True
             self._dirty.append(tube)
@@ -155,15 +159,24 @@ class TubeRegistry(dict[str, "QueueTube"]):
 
 @value
 class TubeInCleanup:
-    """A truncated or dropped tube, with the next task id to remove."""
+    """A truncated or dropped tube, with the next task id to remove.
+
+    The scope of the TTL determines which timers of the tasks are in the store.
+    """
 
     number: int
     next_id: int
+    ttl_scope: TtlScope
     name: str
 
 
 TUBE_IN_CLEANUP: Final = FieldTable(
-    TubeInCleanup, Number("number", "I"), Number("next_id", "Q"), Size("H", "name"), Text("name")
+    TubeInCleanup,
+    Number("number", "I"),
+    Number("next_id", "Q"),
+    Number("ttl_scope", "B", TtlScope),
+    Size("H", "name"),
+    Text("name"),
 )
 
 
@@ -184,7 +197,7 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
     def add(self, tube: QueueTube) -> None:
         """Add a truncated or dropped tube.
 
-        An empty tube needs no steps, but the store may have keys of it.
+        An empty tube needs no steps, but the store may still have keys of the tube.
         """
         if sum(tube.counters.states):
             self[tube.number] = (tube, 1)
@@ -192,11 +205,11 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
             self._cleared.append(tube.number)
 
     def go_on(self, number: int, next_id: int) -> None:
-        """Note that the tasks of a tube below an id are removed."""
+        """Record that the tasks of a tube below an id are removed."""
         self[number] = (self[number][0], next_id)
 
     def finish(self, number: int) -> None:
-        """Note that all tasks of a tube are removed."""
+        """Record that all tasks of a tube are removed."""
         del self[number]
         self._cleared.append(number)
 
@@ -208,10 +221,14 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
 
     def in_cleanup(self) -> Sequence[TubeInCleanup]:
         """Return the tubes in cleanup, for the meta record."""
-        return [TubeInCleanup(tube.number, next_id, tube.name) for tube, next_id in self.values()]
+        return [
+            TubeInCleanup(tube.number, next_id, tube.options.ttl_scope, tube.name)
+            for tube, next_id in self.values()
+        ]
 
     def restore(self, tubes: Iterable[TubeInCleanup], store: Store, limits: Limits) -> None:
-        """Add the tubes in cleanup that the meta record has."""
+        """Add the truncated and dropped tubes from the meta record."""
         for one in tubes:
-            view = TubeView(one.name, TubeKind.FIFO, TubeOptions(), 0)
+            options = TubeOptions(ttl_scope=one.ttl_scope)
+            view = TubeView(one.name, TubeKind.FIFO, options, 0)
             self[one.number] = (new_tube(one.number, view, store, limits), one.next_id)

@@ -28,9 +28,9 @@ class TransitionCount:
 class TubeStatistics:
     """Counts of one tube, or of all tubes together (``tube`` is empty).
 
-    ``calls`` count since the tube was created, ``fresh`` since the present leader began.
-    ``oldest_ready_ms``: since when the oldest READY task has been ready, see ``ReadyAgeHistogram``;
-    0 if there is none.
+    ``calls`` counts since the tube was created, ``fresh`` since the start of the current
+    leadership. ``oldest_ready_ms`` is the instant since which the oldest READY task has been ready
+    (see ``ReadyAgeHistogram``); 0 if there is none.
     """
 
     tube: str
@@ -108,12 +108,12 @@ def total_statistics(tubes: Sequence[QueueTube]) -> TubeStatistics:
 class TubeTotals:
     """The counters of all tubes together, and the age of the oldest READY task.
 
-    Each node has its own totals; they are not replicated, because they follow from the tubes.
+    The totals are not replicated, because each node computes them from its tubes.
 
-    For the age, a heap has one entry per tube with READY tasks: the time from which the oldest task
-    of the tube had been READY at the last check of the tube. That time can only move forward, so
-    an entry is never too late. The first entry that is still correct is the answer. Outdated
-    entries before it are corrected, once for each change.
+    For the age, a heap has one entry per tube with READY tasks: the time since which the oldest
+    task of the tube was READY at the last check. This time never decreases, so an entry is never
+    later than the current value. A query corrects outdated entries at the top of the heap, until
+    the top entry is correct.
     """
 
     __slots__ = ("_heap", "_tubes", "counters", "noted")
@@ -123,7 +123,7 @@ class TubeTotals:
         self._tubes = tubes
         self.counters = TubeCounters()
         self._heap: list[tuple[int, int]] = []
-        """Instant since when the oldest task has been ready, and number of the tube."""
+        """Instant since which the oldest task has been ready, and number of the tube."""
         self.noted: set[int] = set()
 
     def restore(self) -> None:
@@ -147,13 +147,13 @@ class TubeTotals:
             heapify(self._heap)
 
     def begin(self) -> None:
-        """Restart the counts of the present leadership."""
+        """Restart the counts of the current leadership."""
         for tube in self._tubes.values():
             tube.counters.begin()
         self.counters.begin()
 
     def note_ready(self, tube: QueueTube) -> None:
-        """Note that a tube may have READY tasks."""
+        """Record that a tube may have READY tasks."""
         if tube.number not in self.noted and (since_ms := tube.ages.oldest_ms):
             self.noted.add(tube.number)
             heappush(self._heap, (since_ms, tube.number))
@@ -163,7 +163,7 @@ class TubeTotals:
         return statistics_of("", self.counters, self._oldest_ms())
 
     def _oldest_ms(self) -> int:
-        """Return since when the oldest READY task has been ready; 0 if there is none."""
+        """Return when the oldest READY task became ready; 0 if there is none."""
         heap = self._heap
         while heap:
             noted_ms, number = heap[0]

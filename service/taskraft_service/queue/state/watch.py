@@ -1,7 +1,8 @@
-"""Record what happens to tasks and sessions that calls on the leader wait for.
+"""Record events of tasks and sessions for which calls on the leader wait.
 
-The leader registers tasks and sessions, and fetches the notes after each slice of entries. Nothing
-here is replicated. While no call waits, a run of tasks costs one lookup in an empty dictionary.
+The leader registers the tasks and sessions, and fetches the recorded events after each slice of
+entries. Nothing here is replicated. While no call waits, each batch of tasks costs one lookup in an
+empty dictionary.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from taskraft_service.queue.values import value
 
 @value
 class WatchNote:
-    """Note that a task ended, was buried, reported progress (NONE), or was moved.
+    """A task ended, was buried, reported progress (outcome NONE), or was moved.
 
-    ``tube`` is the number of the tube that the task was in, ``moved_to`` the task after a move.
+    ``tube`` is the number of the task's tube before the event. ``moved_to`` is the tube and id
+    after a move.
     """
 
     tube: int
@@ -29,7 +31,7 @@ class WatchNote:
 
 
 class _Watched:
-    """Watched tasks of one tube: single ids and, during puts, all ids from a floor on."""
+    """Watched tasks of one tube: single ids and, during puts, all ids at or above a floor."""
 
     __slots__ = ("floors", "ids")
 
@@ -72,7 +74,7 @@ class TaskWatch:
             self._forget_idle(tube, watched)
 
     def add_floor(self, tube: int, first_id: int) -> None:
-        """Watch all tasks from an id on, for a put whose task ids are not known yet."""
+        """Watch all tasks with an id at or above a floor, for a put without known task ids."""
         self.tubes.setdefault(tube, _Watched()).floors.append(first_id)
 
     def discard_floor(self, tube: int, first_id: int) -> None:
@@ -93,7 +95,7 @@ class TaskWatch:
     # -------------------------------------------------------------------------------- notes
 
     def tell(self, task: QueueTask, outcome: TaskOutcome) -> None:
-        """Record that a task ends, is buried, or (NONE) reports progress."""
+        """Record that a task has ended, was buried, or reported progress (outcome NONE)."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
             self.told.append((task, self._body(task), outcome, None))
@@ -131,7 +133,7 @@ class TaskWatch:
         return ended
 
     def fetch(self) -> list[WatchNote]:
-        """Return the notes since the last call, in order, with the tasks as they are now."""
+        """Return the events since the last call, in order, with the current state of the tasks."""
         if not self.told:
             return []
         told, self.told = self.told, []

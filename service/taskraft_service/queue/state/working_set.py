@@ -1,31 +1,41 @@
 """Hold the tasks that are in memory, and read other tasks from the store.
 
 Memory holds taken tasks, tasks that were not written yet, and the next READY tasks; other tasks are
-in the store only. Callers get a task without knowing where it was.
+in the store only. Callers get a task in the same way in both cases.
+
+Reading one stored task alone costs more than the rest of a take. A take that needs a stored task
+therefore reads the following tasks as well, and tasks of the tubes in use are prefetched after each
+batch of writes.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
-from taskraft_service.queue.codecs.task_codec import read_task
 from taskraft_service.queue.entities.session import QueueSession
+from taskraft_service.queue.entities.task_codec import read_task
 from taskraft_service.queue.entities.task_state import GONE
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.store.keys import body_key, task_id_of, task_key
 from taskraft_service.queue.store.store import Store
 
+SCANNED_MIN: Final = 8
+"""Minimum number of neighbouring ids that one scan reads, because opening a scan is slow."""
+NEIGHBOUR_MAX: Final = 2
+"""Maximum distance of two neighbouring ids, because a scan also reads all records between the
+ids."""
+
 _tube_of: Final = attrgetter("tube")
 
 
 def by_tube(tasks: Sequence[QueueTask]) -> Iterable[tuple[QueueTube, Sequence[QueueTask]]]:
-    """Cut tasks into runs of one tube each."""
+    """Split tasks into runs of the same tube."""
     first = tasks[0].tube
-    for task in tasks:  # a loop takes half the time of a generator in ``all``
+    for task in tasks:  # a loop is twice as fast as ``all`` with a generator
         if task.tube is not first:
             return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
     return ((first, tasks),)
@@ -39,7 +49,7 @@ class WorkingSet:
         self.store = store
         self._sessions = sessions
         self.dirty_tasks: list[QueueTask] = []
-        """Tasks that differ from their records."""
+        """Tasks that differ from their stored records."""
         self.resident_bytes = 0
         """Bytes of task content in memory."""
 
@@ -56,7 +66,7 @@ class WorkingSet:
         return self.read(tube, task_id, record)
 
     def bring(self, tube: QueueTube, task_id: int) -> QueueTask:
-        """Return a task that exists, and keep it in memory because it will be needed soon."""
+        """Return an existing task, and keep it in memory because it will be needed soon."""
         task = tube.tasks.get(task_id)
         if task is None:
             task = self.find(tube, task_id)
@@ -65,8 +75,20 @@ class WorkingSet:
             self.resident_bytes += len(task.body or b"")
         return task
 
+    def bring_all(self, tube: QueueTube, ids: Iterable[int]) -> None:
+        """Load existing tasks into memory, with as few reads of the store as possible."""
+        tasks, read = tube.tasks, self.read
+        # Sorting is cheap, because the ids are mostly in order already.
+        missing = sorted(set(ids).difference(tasks))
+        resident_bytes = 0
+        for task_id, record in _records(self.store, tube, missing):
+            task = tasks[task_id] = read(tube, task_id, record)
+            if task.body is not None:
+                resident_bytes += len(task.body)
+        self.resident_bytes += resident_bytes
+
     def read(self, tube: QueueTube, task_id: int, record: bytes) -> QueueTask:
-        """Return the task of a record, without keeping it in memory."""
+        """Decode the task of a record, without keeping the task in memory."""
         task, session_number = read_task(tube, task_id, record)
         if session_number:
             task.session = self._sessions.get(session_number)
@@ -83,7 +105,7 @@ class WorkingSet:
     def tasks(self, tube: QueueTube, after_id: int = 0) -> Iterator[QueueTask]:
         """Yield the tasks of a tube in order of their ids.
 
-        The tube must not change meanwhile.
+        The tube must not change during the iteration.
         """
         resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
         first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
@@ -99,9 +121,9 @@ class WorkingSet:
             yield from self._living(tube, task_id)
 
     def tasks_back(self, tube: QueueTube, last_id: int) -> Iterator[QueueTask]:
-        """Yield the tasks of a tube up to an id, the last first.
+        """Yield the tasks of a tube up to an id, in descending order of ids.
 
-        The tube must not change meanwhile.
+        The tube must not change during the iteration.
         """
         resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
         first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
@@ -129,7 +151,7 @@ class WorkingSet:
             self.resident_bytes -= len(task.body)
 
     def touch_task(self, task: QueueTask) -> None:
-        """Note that a task differs from its record."""
+        """Record that a task differs from its stored record."""
         if not task.dirty:
             task.dirty = True
             self.dirty_tasks.append(task)
@@ -137,3 +159,45 @@ class WorkingSet:
             if task.id not in tube.tasks:
                 tube.tasks[task.id] = task
                 self.resident_bytes += len(task.body or b"")
+
+
+def _records(store: Store, tube: QueueTube, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of ascending ids; scan neighbouring ids, which takes half the time."""
+    number = tube.number
+    alone: list[int] = []
+    for run in _runs(ids):
+        if len(run) < SCANNED_MIN:
+            alone += run
+            continue
+        pairs = store.scan(task_key(number, run[0]), task_key(number, run[-1] + 1))
+        if _is_dense(run):  # the scan yields exactly the wanted records, in this order
+            yield from zip(run, (record for _, record in pairs), strict=True)
+            continue
+        wanted = set(run)
+        for key, record in pairs:
+            task_id = task_id_of(key)
+            if task_id in wanted:
+                yield task_id, record
+    if alone:
+        found = store.get_many([task_key(number, task_id) for task_id in alone])
+        for task_id, content in zip(alone, found, strict=True):
+            assert content is not None, f"tube {number} has no task {task_id}"
+            yield task_id, content
+
+
+def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Split ascending ids into runs of neighbouring ids."""
+    first = 0
+    if not ids or _is_dense(ids):
+        yield ids
+        return
+    for place, (before, after) in enumerate(pairwise(ids), 1):
+        if after - before > NEIGHBOUR_MAX:
+            yield ids[first:place]
+            first = place
+    yield ids[first:]
+
+
+def _is_dense(ids: Sequence[int]) -> bool:
+    """Return whether ascending ids have no gap."""
+    return ids[-1] - ids[0] == len(ids) - 1

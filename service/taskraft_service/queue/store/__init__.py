@@ -1,1 +1,1 @@
-"""Define the stored keys, and the indexes that keep part of their content in the store."""
+"""Define the keys of the store, and indexes that are partly in memory and partly in the store."""

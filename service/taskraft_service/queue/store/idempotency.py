@@ -11,16 +11,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import REQUEST, prefix_stop, request_key
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
+from taskraft_service.queue.values import value
+
+_END: Final = "\0"
+"""Ends each part of a scope. No principal, client_id or request_id contains it."""
+
+
+@value
+class RequestKey:
+    """Data that the log stores about a request in addition to the request itself.
+
+    The scope is the principal and the client_id of the caller. Two callers with different scopes
+    may use the same request_id for different requests.
+
+    Attributes:
+        hash: hash of the request; it distinguishes a retry from another request with the same
+            request_id. 0: the request has no request_id.
+        scope: scope of the request_id, from ``request_scope``. A command keeps the request_id with
+            the scope in front. Empty: neither principal nor client_id is set.
+    """
+
+    hash: int = 0
+    scope: str = ""
+
+
+NO_KEY: Final = RequestKey()
+"""The key of a request without a request_id."""
+
+
+def request_scope(principal: str, client_id: str) -> str:
+    """Return the scope of the request ids of a caller.
+
+    A scope has two NULs or is empty, and a request_id has none. So two requests that differ in
+    principal, client_id or request_id never have the same text.
+    """
+    return f"{principal}{_END}{client_id}{_END}" if principal or client_id else ""
+
+
+def without_scope(request_id: str) -> str:
+    """Return the request_id that the caller sent, from a request_id with its scope in front."""
+    return request_id.rpartition(_END)[2]
+
 
 _hash = Struct(">Q")
 
 
 class IdempotencyTable:
-    """Hold the remembered requests.
+    """The remembered requests.
 
     ``_current`` and ``_previous`` hold the requests that are not in the store yet.
 
@@ -113,7 +155,7 @@ class IdempotencyTable:
             self._rotated = False
 
     def items(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all remembered ids with their records, in no order; for digests."""
+        """Yield all remembered ids with their records, in no particular order; for digests."""
         start = len(request_key(0, ""))
         for key, record in self._store.scan(request_key(self.bucket - 1, ""), prefix_stop(REQUEST)):
             yield key[start:].decode(), record
@@ -121,7 +163,7 @@ class IdempotencyTable:
         yield from self._current.items()
 
     def restore(self, bucket: int, started_ms: int, count: int, count_before: int) -> None:
-        """Continue with the numbers of the meta record."""
+        """Set the numbers from the meta record."""
         self.bucket, self.started_ms = bucket, started_ms
         self.count, self.count_before = count, count_before
         self._set_bounds()

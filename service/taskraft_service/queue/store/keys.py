@@ -1,4 +1,4 @@
-"""Build and parse the keys of the store: one key space with a prefix byte for each kind of key.
+"""Build and parse the keys of the store; the first byte of a key is its kind.
 
 Numbers are big-endian, so that keys sort in the order of the numbers. Signed numbers are shifted
 up by 2^63 for the same reason. docs/data.md describes the layout.
@@ -35,6 +35,7 @@ DEPENDENT: Final = b"p"
 ENDING: Final = b"n"
 CONSUMER: Final = b"o"
 FAILURE: Final = b"e"
+QUARANTINE: Final = b"x"
 _FAILURE_RECORD: Final = b"ea"
 _FAILED_TASK: Final = b"eb"
 _FAILED_KEY: Final = b"ec"
@@ -45,7 +46,7 @@ TTL_TIMER: Final = 3
 RETENTION_TIMER: Final = 4
 SESSION_TIMER: Final = 5
 RATE_TIMER: Final = 6
-"""Kinds of timers, in the order in which they fire at one instant."""
+"""Kinds of timers; timers of the same instant fire in this order."""
 TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
 """Kinds of timers that belong to one task."""
 UNIQUE: Final = b"k"
@@ -59,7 +60,7 @@ INSIDE_TUBES: Final = (
     BURIED_ORDER,
     SUBQUEUE_RATE,
 )
-"""Prefixes of keys that continue with a tube number, so a tube's keys are deletable as a range."""
+"""Prefixes that are followed by a tube number, so that a tube's keys can be deleted as a range."""
 OUTSIDE_TUBES: Final = (LEASE, TIMER)
 """Prefixes of task keys that do not continue with a tube number."""
 
@@ -109,7 +110,7 @@ def task_key(tube: int, task: int) -> bytes:
 
 
 def body_key(tube: int, task: int) -> bytes:
-    """Return the key of a task's content, for content that is not inline in the record."""
+    """Return the key of a task's body, for a body that is not inline in the record."""
     return _task.pack(_BODY, tube, task)
 
 
@@ -120,7 +121,7 @@ def task_id_of(key: bytes) -> int:
 
 
 def ready_key(tube: int, order: OrderKey) -> bytes:
-    """Return the key of a ready task's place."""
+    """Return the order key of a ready task."""
     lane, rank, task = order
     return _order.pack(_READY, tube, lane + OFFSET, rank + OFFSET, task)
 
@@ -153,13 +154,13 @@ def typed_prefix(tube: int, task_type: str) -> bytes:
 
 
 def waiting_key(prefix: bytes, order: OrderKey) -> bytes:
-    """Return the key of a ready task's place in its sub-queue or among the tasks of its type."""
+    """Return the order key of a ready task in its sub-queue or among the tasks of its type."""
     lane, rank, task = order
     return prefix + _place.pack(lane + OFFSET, rank + OFFSET, task)
 
 
 def buried_key(tube: int, order: OrderKey) -> bytes:
-    """Return the key of a buried task's place."""
+    """Return the order key of a buried task."""
     lane, rank, task = order
     return _order.pack(_BURIED, tube, lane + OFFSET, rank + OFFSET, task)
 
@@ -177,6 +178,11 @@ def timer_key(timer: OrderKey) -> bytes:
 def session_key(number: int) -> bytes:
     """Return the key of a session's record."""
     return _numbered.pack(SESSION, number)
+
+
+def quarantine_key(tube: int) -> bytes:
+    """Return the key of the record of a driver's failure in a tube."""
+    return _tube.pack(QUARANTINE, tube)
 
 
 def schedule_key(name: str) -> bytes:
@@ -255,7 +261,7 @@ def prefix_stop(prefix: bytes) -> bytes:
 
 
 def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[OrderKey], Iterator[OrderKey]]:
-    """Return a function that yields the stored places of a tube above a given place."""
+    """Return a function that yields the stored entries of a tube above a given entry."""
     stop = _tube.pack(prefix, tube + 1)
 
     def scan(after: OrderKey) -> Iterator[OrderKey]:
@@ -273,7 +279,7 @@ def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[OrderKey], I
 
 
 def place_scan(store: Store, prefix: bytes) -> Callable[[OrderKey], Iterator[OrderKey]]:
-    """Return a function that yields the places of a sub-queue or type above a given place."""
+    """Return a function that yields the entries of a sub-queue or type above a given entry."""
     start_of_place = len(prefix)
     stop = prefix + b"\xff" * (_place.size + 1)
 

@@ -1,9 +1,9 @@
-"""Keep an ordered set with its least entries in memory and the other entries in the store.
+"""An ordered set: the lowest entries are in memory, and the other entries are in the store.
 
-Memory use therefore does not grow with the backlog. The index itself writes nothing: its owner
+Memory use therefore does not grow with the backlog. The index itself does not write. Its owner
 writes the keys of the entries in batches, and calls ``flushed`` when the store has every change.
-Between two flushes the index remembers the changes that are not in the store, so that it can read
-from the store at any time.
+Between two flushes the index remembers the changes that are not in the store yet, so that reads
+from the store can be corrected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NOTHING: Final[OrderKey] = ()
 """Less than every entry."""
 
 STALE_MIN: Final = 64
-"""Maximum of stale entries that never cause a compaction."""
+"""Minimum number of stale entries before a compaction."""
 
 
 class OrderedIndex:
-    """Hold an ordered set of entries, and load entries from the store when they are needed.
+    """An ordered set of entries that loads entries from the store when they are needed.
 
     Entries up to ``_bound`` (the head) are in memory: ``_run`` has the entries that were added in
     order, ``_heap`` the other entries. Both can contain stale entries; ``_members`` has exactly the
@@ -50,7 +50,7 @@ class OrderedIndex:
         self._removed: list[OrderKey] = []
 
     def add(self, entry: OrderKey) -> None:
-        """Add an entry; no effect if the entry is in the set already."""
+        """Add an entry; no effect if the set already contains the entry."""
         bound = self._bound
         if bound is not None and entry > bound:
             self._added.add(entry)
@@ -132,7 +132,7 @@ class OrderedIndex:
                 return entry
 
     def pop_many(self, count: int) -> list[OrderKey]:
-        """Remove and return up to ``count`` of the least entries; empty if the set is empty."""
+        """Remove and return up to ``count`` of the lowest entries; empty if the set is empty."""
         if not self._members and self._bound is not None:
             self._refill()
         run, heap, members = self._run, self._heap, self._members
@@ -155,7 +155,7 @@ class OrderedIndex:
         self.add(entry)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return about ``count`` of the least entries, and load entries from the store if needed.
+        """Return about ``count`` of the lowest entries; load entries from the store if needed.
 
         The result is an estimate: entries that were added out of order may be missing or unsorted.
         """
@@ -163,13 +163,13 @@ class OrderedIndex:
         if self._bound is not None and len(self._members) < count:
             self._refill()
         members = self._members
-        if len(self._run) == len(members) and not self._heap:  # nothing is stale
+        if len(self._run) == len(members) and not self._heap:  # no entry is stale
             return list(islice(self._run, count))
         entries = [entry for entry in islice(self._run, count) if entry in members]
         return entries or [entry for entry in islice(self._heap, count) if entry in members]
 
     def members(self) -> Iterable[OrderKey]:
-        """Return the entries that are in memory, in no order."""
+        """Return the entries that are in memory, unordered."""
         return self._members
 
     def is_head(self, entry: OrderKey) -> bool:
@@ -186,14 +186,14 @@ class OrderedIndex:
             yield from self._tail(max(after, self._bound))
 
     def in_memory_until(self, last: OrderKey) -> Iterator[OrderKey]:
-        """Yield the entries in memory up to ``last``, in no order and with possible duplicates."""
+        """Yield the entries in memory up to ``last``, unordered and with possible duplicates."""
         members = self._members
         for entry in self._run:
             if entry > last:
                 break
             if entry in members:
                 yield entry
-        # No heap entry is less than its parent, so skip the children of an entry above `last`.
+        # A heap entry is at least its parent, so skip the children of an entry above `last`.
         heap, places = self._heap, [0]
         while places:
             place = places.pop()

@@ -13,7 +13,7 @@ from taskraft_service.queue.values import value
 
 
 class Store(Protocol):
-    """Read an ordered map from bytes to bytes.
+    """A readable ordered map from bytes to bytes.
 
     The service uses RocksDB; tests use a sorted dictionary.
     """

@@ -1,1 +1,1 @@
-"""Transitions of tasks, and what each end, move or change of a task entails."""
+"""Transitions of tasks, and the effects of ends, moves and changes of tasks."""

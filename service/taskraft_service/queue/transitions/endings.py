@@ -1,9 +1,9 @@
-"""End and bury tasks, with everything that depends on the end of a task.
+"""End and bury tasks, and update everything that depends on the end of a task.
 
 A task ends once: it is acknowledged (also where it is kept), fails for good, expires or is deleted.
-``end`` tells the tasks that depend on this one, keeps its failure, and tells
-``QueueState.watcher``. Plain acknowledgements of tasks without extras skip ``end`` and call
-``transition`` for a whole run of tasks.
+``end`` notifies the dependents of the task, stores its failure, and calls ``QueueState.watcher``.
+Plain acknowledgements of tasks without extras skip ``end`` and call ``transition`` for a whole run
+of tasks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def end(
 ) -> None:
     """End a task: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
 
-    The caller has taken the task out of its order, and has set the retention of a kept task. For a
-    task that had ended before and was kept, only the transition happens.
+    The caller must have removed the task from its order, and set the retention of a kept task. For
+    a task that had ended before and was kept, only the transition happens.
     """
     if task.state in FINISHED:
         transition(state, task.tube, (task,), operation, kind, reason)
@@ -53,8 +53,13 @@ def end(
     transition(state, task.tube, (task,), operation, kind, reason, outcome)
 
 
+def note_failure(state: QueueState, task: QueueTask, failure: Failure) -> None:
+    """Add a failure of the current attempt to the task."""
+    task.extras = task.extras.with_failure(failure, task.attempt, state.now_ms)
+
+
 def leave_failure(state: QueueState, task: QueueTask, outcome: TaskOutcome) -> None:
-    """Keep the last failure of a task that leaves, if the task has one."""
+    """Store the last failure of a task that is deleted, if it has a failure."""
     if task.extras.failure is not None:
         state.failures.add(task, outcome, state.now_ms, state.limits)
 
@@ -68,12 +73,9 @@ def bury(
     kind: EventKind | None = None,
 ) -> None:
     """Bury a task that the caller has taken out of its order; a buried task has not ended."""
-    extras = task.extras
-    task.extras = replace(
-        extras,
-        failure=failure if failure is not None else extras.failure,
-        times_buried=extras.times_buried + 1,
-    )
+    if failure is not None:
+        note_failure(state, task, failure)
+    task.extras = replace(task.extras, times_buried=task.extras.times_buried + 1)
     watcher = state.watcher
     if watcher is not None:
         watcher(task, TaskOutcome.BURIED_OUT)
@@ -82,7 +84,7 @@ def bury(
 
 
 def note_surplus(state: QueueState, tube: QueueTube) -> None:
-    """Remember a tube that has more buried tasks than ``buried_max``."""
+    """Record a tube that has more buried tasks than ``buried_max``."""
     if _has_surplus(tube):
         state.surplus[tube.number] = tube
 
@@ -90,8 +92,9 @@ def note_surplus(state: QueueState, tube: QueueTube) -> None:
 def remove_surplus(state: QueueState, tasks_max: int) -> int:
     """Delete buried tasks beyond ``buried_max``, at most ``tasks_max``; return how many.
 
-    The oldest tube comes first, and in a tube the task that a kick would take first. This runs
-    after each command, not within it, so that a command finds every task that it names.
+    Tasks of the oldest tube are deleted first, and within a tube in the order of kicks. The
+    deletion runs after each command and not within it, so that a command finds every task that it
+    names.
     """
     removed = 0
     while over := [number for number, tube in state.surplus.items() if _has_surplus(tube)]:

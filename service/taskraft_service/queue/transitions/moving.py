@@ -1,8 +1,8 @@
 """Move tasks to another tube, where each gets the next task id of that tube.
 
 A consumer can move a task that it holds, a retry policy can move it to the dead-letter tube, and an
-administrator can move tasks without a lease. A dead letter remembers the tube that it came from
-until it is back there.
+administrator can move tasks without a lease. A dead letter stores its tube of origin until it
+returns to this tube.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from taskraft_service.queue.transitions.updating import claim
 
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:
-    """Return why a tube accepts no moved tasks, its capacity aside, or None."""
+    """Return why a tube accepts no moved tasks, or None; the capacity is not checked."""
     if target.is_temporary:
         return out_of_reach(target)
     if target.options.put_paused:
         return Refusal(
             Reason.TUBE_PAUSED, "puts into the tube are paused; retry later", {"tube": target.name}
         )
-    return None
+    return target.refusal_of_quarantine()
 
 
 def refusal_to_receive(state: QueueState, target: QueueTube, task: QueueTask) -> Refusal | None:
-    """Return why a tube does not accept this task, its capacity aside, or None."""
+    """Return why a tube does not accept this task, or None; the capacity is not checked."""
     refusal = refusal_of_all(target)
     if refusal is None and target.custom is not None:
         arrival = ArrivingTask(
@@ -51,12 +51,12 @@ def refusal_to_receive(state: QueueState, target: QueueTube, task: QueueTask) ->
             shown(task.expire_at_ms),
             state.now_ms,
         )
-        return target.refusal_of_driver(arrival)
+        return state.quarantines.refusal_of(target, arrival, state.index)
     return refusal
 
 
 def dead_letters_of(state: QueueState, task: QueueTask) -> QueueTube | None:
-    """Return the dead-letter tube of a task if it accepts the task, its capacity aside, or None."""
+    """Return the dead-letter tube of a task if it accepts the task, or None."""
     target = state.tubes.get(task.tube.options.dead_letter_tube)
     if target is None or refusal_to_receive(state, target, task) is not None:
         return None
@@ -73,10 +73,10 @@ def move_to(
 ) -> None:
     """Move a task to another tube with its times and its payload.
 
-    The task is taken, or out of its order. Each tube counts one transition and has one event, which
-    names the other tube and task. The attempts start at 0. The unique key stays behind; ``key`` is
-    the unique key in the target tube, if any. Tasks that depend on this one, calls that wait for
-    its end, and its schedule follow the task to the target.
+    The task is TAKEN, or removed from its order. Each tube counts one transition and gets one
+    event, which names the other tube and task. The attempts start at 0. The task loses its unique
+    key; ``key`` is the unique key in the target tube, if any. Dependents, waiting calls and the
+    schedule of the task then refer to the task in the target tube.
     """
     times = _times_kept(task, target)
     moved = _arrived(state, task, target, times, delay_ms, position)
@@ -121,7 +121,7 @@ def bring_to_dead_letters(
 def _go(
     state: QueueState, task: QueueTask, kind: EventKind, moved: QueueTask, arriving: Operation
 ) -> None:
-    """Make the two transitions of a move: out of one tube, into the other."""
+    """Make the two transitions of a move: leave the source tube, and enter the target tube."""
     assert moved.tube is not task.tube
     leaving = Operation.MOVE if task.state is TAKEN else Operation.MOVE_CHOSEN
     task.tube.counters.depart(task.state)
@@ -133,7 +133,7 @@ def _go(
 
 
 def _priority_in(target: QueueTube, priority: int) -> int:
-    """Return the priority in a tube: the task's own if it is in range, else the tube's default."""
+    """Return the task's priority if it is in the tube's range, otherwise the tube's default."""
     options = target.options
     if target.has_options and options.priority_min <= priority <= options.priority_max:
         return priority
@@ -149,14 +149,14 @@ class _Times(NamedTuple):
 
 
 def _times_kept(task: QueueTask, target: QueueTube) -> _Times:
-    """Return the times of the task; without limit if the tube's tasks have no times."""
+    """Return the times of the task; unlimited if the tube's tasks have no times."""
     if not target.has_options:
         return _Times(FOREVER_MS, FOREVER_MS, NEVER_MS)
     return _Times(task.ttl_ms, task.ttr_ms, task.expire_at_ms)
 
 
 def _times_given(state: QueueState, target: QueueTube) -> _Times:
-    """Return the times that a new task has in a tube by default."""
+    """Return the default times of a new task in a tube."""
     options = target.options
     return _Times(options.ttl_ms, options.ttr_ms, after(state.now_ms, options.ttl_ms))
 
@@ -169,7 +169,7 @@ def _arrived(
     delay_ms: int,
     position: Position,
 ) -> QueueTask:
-    """Return the task that arrives in the target tube; it is still GONE."""
+    """Return the new task for the target tube, in state GONE."""
     priority = _priority_in(target, task.priority)
     delayed = _is_delayed(target, delay_ms)
     terms = EffectiveTaskOptions(
@@ -200,7 +200,10 @@ def _is_delayed(target: QueueTube, delay_ms: int) -> bool:
 
 
 def _extras_there(extras: Extras, target: QueueTube) -> Extras:
-    """Return the extras in the target tube: without unique key, progress and cancellation."""
+    """Return the extras in the target tube.
+
+    The task loses its unique key, its progress, its cancellation and its failed attempts.
+    """
     if extras is NO_EXTRAS:
         return extras
     is_home = extras.origin is not None and extras.origin.tube == target.name
@@ -210,4 +213,5 @@ def _extras_there(extras: Extras, target: QueueTube) -> Extras:
         progress=None,
         unique_key=(),
         cancel_requested=False,
+        failed_attempts=0,
     )

@@ -1,8 +1,8 @@
-"""Carry out the transitions of tasks: the only module that changes the state of a task.
+"""Change the state of tasks; no other module does.
 
 ``transition`` looks the target state up in ``LIFE_CYCLE`` and updates everything that depends on
 the state of a task: leases, ready and buried orders, timers, counters, ready ages, groups, unique
-keys and the change feed. It has no rules: callers check first.
+keys and the change feed. The function checks nothing; callers check first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from taskraft_service.queue.entities.task_state import (
 )
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
-from taskraft_service.queue.entities.tube_driver import MEMORY_BYTES_MAX, RANK_MAX, RANK_MIN
 from taskraft_service.queue.state.queue_state import QueueState
 
 IN_PLACE: Final = frozenset({EventKind.UPDATE, EventKind.TOUCH, EventKind.CANCEL})
@@ -46,12 +45,12 @@ def transition(
     reason: str = "",
     outcome: TaskOutcome = NO_OUTCOME,
 ) -> None:
-    """Bring tasks of one tube, all in one state, to the state that ``LIFE_CYCLE`` names.
+    """Move tasks of one tube, all in one state, to the next state in ``LIFE_CYCLE``.
 
-    Before the call, the caller takes the tasks out of their order (``leave_order``) and sets what
-    the new state needs: deadlines, order, and for TAKEN the attempt and the session. A new task is
-    GONE before its first transition. A task that leaves TAKEN loses its lease here. After the call,
-    the caller may change only attributes that no index depends on.
+    Before the call, the caller removes the tasks from their order (``leave_order``) and sets the
+    attributes of the new state: deadlines, order, and for TAKEN the attempt and the session. A new
+    task is GONE before its first transition. A task that leaves TAKEN loses its lease. After the
+    call, the caller may change only attributes that no index depends on.
 
     Args:
         state: the state of the queue.
@@ -82,7 +81,7 @@ def transition(
         _start_leases(state, tasks)
     else:
         _enter(state, tube, tasks, after, is_in_place=is_in_place)
-    if operation is not TRUNCATE:  # the counters of a truncated tube were emptied before
+    if operation is not TRUNCATE:  # the counters of a truncated tube were already emptied
         if not tube.dirty:
             state.tubes.touch(tube)
         tube.counters.count(kind, before, after, len(tasks), payload_bytes)
@@ -116,7 +115,7 @@ def _leave(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask], befor
 
 
 def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
-    """Make the tokens of tasks stale, and let their sub-queues offer the next tasks."""
+    """Invalidate the tokens of tasks, and let their sub-queues offer the next tasks."""
     if tube.ready.counts_leases:
         tube.ready.free(tasks)
     leases = state.leases
@@ -160,7 +159,7 @@ def _enter(
     *,
     is_in_place: bool,
 ) -> None:
-    """Let tasks enter a state without a new lease; ``is_in_place``: keep the time in the state."""
+    """Move tasks into a state without a new lease; ``is_in_place`` keeps ``since_ms``."""
     now_ms = state.now_ms
     is_ready = after is READY
     has_driver = is_ready and tube.custom is not None
@@ -171,7 +170,7 @@ def _enter(
         if after is not DELAYED and after is not HELD:
             task.visible_at_ms = NEVER_MS
         if has_driver:
-            assign_driver_rank(state, task)
+            state.quarantines.assign_rank(task, state.index, state.now_ms)
         elif after is BURIED:
             tube.buried.add(task.buried_order)
         if not is_ready or task.timer is not None or task.expire_at_ms < NEVER_MS:
@@ -186,7 +185,7 @@ def _enter(
 
 
 def _remove(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> int:
-    """Remove tasks that are gone; return the change of payload bytes, which is negative.
+    """Remove deleted tasks; return the change of payload bytes, which is negative.
 
     A task that the store knows stays in memory until the next batch of writes deletes its record.
     """
@@ -210,7 +209,7 @@ def _remove(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> i
 
 
 def _remove_references(state: QueueState, tube: QueueTube, task: QueueTask) -> None:
-    """Free the unique key of a task that is gone, and its places among the dependents of others."""
+    """Free the unique key of a deleted task, and remove it from the sets of dependents."""
     key = task.extras.unique_key
     if key:
         state.unique_keys.free(tube.number, key, task.id)
@@ -221,7 +220,7 @@ def _remove_references(state: QueueState, tube: QueueTube, task: QueueTask) -> N
 def _tell_groups(
     state: QueueState, tasks: Sequence[QueueTask], kind: EventKind, before: State, after: State
 ) -> None:
-    """Let groups count tasks that were put, ended, buried or made ready again."""
+    """Update the counts of groups whose tasks were put, ended, buried or made ready again."""
     if before in OPEN and after in OPEN:
         return
     for task in tasks:
@@ -236,7 +235,7 @@ def _tell_groups(
 def unhold_if_clear(
     state: QueueState, task: QueueTask, operation: Operation, delayed_operation: Operation
 ) -> None:
-    """Make a held task ready, or delayed until its time, unless something else holds the task.
+    """Make a held task READY, or DELAYED until its time, unless something else holds the task.
 
     ``operation`` makes the task ready, ``delayed_operation`` delays it.
     """
@@ -246,19 +245,6 @@ def unhold_if_clear(
     is_delayed = state.now_ms < task.visible_at_ms < NEVER_MS
     transition(state, task.tube, (task,), delayed_operation if is_delayed else operation)
     state.signals.signal_ready(task.tube)
-
-
-def assign_driver_rank(state: QueueState, task: QueueTask) -> None:
-    """Let the driver of a CUSTOM tube decide the rank of a task that becomes ready."""
-    tube = task.tube
-    assert tube.custom is not None
-    placement = tube.custom.place(task.arrival(state.now_ms), tube.memory)
-    rank, memory = placement.rank, placement.memory
-    assert RANK_MIN <= rank <= RANK_MAX, f"driver {tube.driver!r}: rank {rank}"
-    assert len(memory) <= MEMORY_BYTES_MAX, f"driver {tube.driver!r}: {len(memory)} bytes"
-    lane, _, task_id = task.order
-    task.order = (lane, rank, task_id)
-    tube.memory = memory
 
 
 def leave_order(task: QueueTask) -> None:

@@ -1,9 +1,9 @@
 """Change the content, the attributes and the unique key of a task.
 
-A change of content and attributes happens alone or together with a transition. A unique key of a
-tube belongs to at most one task. A new task takes the key over if the task that has the key does
-not conflict with the put, for example because that task is finished and kept. The finished task
-stays without the key, and needs the key back before it can be restarted.
+Content and attributes can change alone or together with a transition. A unique key of a tube
+belongs to at most one task. A new task takes the key over if its current holder does not conflict
+with the put, for example because the holder is finished and retained. The former holder has no key
+from then on, and can be restarted only if it gets the key back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TaskUpdate:
 
 
 def refusal_of_change(tube: QueueTube, delay_ms: int, update: TaskUpdate | None) -> Refusal | None:
-    """Return everything in a delay and an update that the tube's tasks cannot have, or None."""
+    """Return which changes of a delay and an update the tube does not support, or None."""
     refusals = [
         refusal_of_delay(tube, "delay_ms", delay_ms),
         refusal_of_attributes(tube, update),
@@ -46,7 +46,7 @@ def refusal_of_change(tube: QueueTube, delay_ms: int, update: TaskUpdate | None)
 
 
 def refusal_of_attributes(tube: QueueTube, update: TaskUpdate | None) -> Refusal | None:
-    """Return everything in an update that the tube's tasks cannot have, or None."""
+    """Return which attributes of an update the tube does not support, or None."""
     if update is None:
         return None
     fields = {
@@ -64,7 +64,7 @@ def refusal_of_attributes(tube: QueueTube, update: TaskUpdate | None) -> Refusal
 def refusal_of_content(
     state: QueueState, task: QueueTask, update: TaskUpdate | None
 ) -> Refusal | None:
-    """Return why the content of a task cannot be edited as the update says, or None."""
+    """Return why an update cannot change the content of a task, or None."""
     if update is None or not update.content:
         return None
     edited = state.editor(state.body(task), update.content)
@@ -89,9 +89,9 @@ def refusal_of_growth(
 
 
 def update_task(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
-    """Apply an update, except for its delay: the transition, or the caller, applies the delay.
+    """Apply an update, except for its delay, which the transition or the caller applies.
 
-    The caller has taken the task out of its order, and makes a transition afterwards.
+    The caller has removed the task from its order, and makes a transition afterwards.
     """
     state.touch_task(task)
     if update.content:
@@ -130,7 +130,7 @@ def holder(state: QueueState, tube: QueueTube, key: tuple[str, ...]) -> QueueTas
 
 
 def reclaim(state: QueueState, task: QueueTask) -> Refusal | None:
-    """Give a finished task its key back; return a refusal if an unfinished task has the key."""
+    """Give a finished task its former key; return a refusal if an unfinished task has it."""
     key = task.extras.unique_key
     if not key:
         return None
@@ -142,15 +142,15 @@ def reclaim(state: QueueState, task: QueueTask) -> Refusal | None:
 
 
 def claim(state: QueueState, tube: QueueTube, key: tuple[str, ...], task_id: int) -> None:
-    """Give a key to a task, and forget the failure of the last task that had the key."""
+    """Give a key to a task, and delete the failure of the last task that had the key."""
     state.unique_keys.claim(tube.number, key, task_id)
     state.failures.begin_anew(tube.number, key)
 
 
 def set_delay(state: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Delay a task that is out of its order from now on, instead of its remaining delay.
+    """Set a new delay, from now, for a task that the caller has removed from its order.
 
-    The time to live after the delay stays the same.
+    The time to live that follows the delay does not change.
     """
     now_ms = state.now_ms
     was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms

@@ -1,4 +1,4 @@
-"""Text patterns: their parts match in order, with any text between them."""
+"""The parts of a text pattern match in order, with any text between the parts."""
 
 import pytest
 

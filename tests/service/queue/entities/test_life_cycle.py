@@ -61,7 +61,7 @@ COMMANDS = {
     Operation.ACK_RETAIN: Settle([Ack([TOKEN], keep=Keep.ZOMBIE, retain_ms=100)]),
     Operation.REJECT: Settle([Reject([TOKEN])]),
     Operation.EXHAUST: Settle([Release([TOKEN], failure=Failure("broken", fatal=True))]),
-    Operation.EXHAUST_REMOVE: Settle([Release([TOKEN])]),
+    Operation.EXHAUST_REMOVE: Settle([Release([TOKEN], failure=Failure("broken"))]),
     Operation.MOVE: Settle([Release([TOKEN], move_to="other")]),
     Operation.MOVE_CHOSEN: Move("tube", ByIds([1]), "other"),
     Operation.RELEASE: Settle([Release([TOKEN])]),
@@ -95,7 +95,7 @@ WISHES = {
     Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT},
 }
 EVENTS = {Operation.MOVE: 2, Operation.MOVE_CHOSEN: 2}
-"""Number of events of operations with more than one: a move has one in each tube."""
+"""Number of events of an operation that has more than one: a move has one event in each tube."""
 REPLACEMENTS = {Operation.REPLACE: 0, Operation.REPLACE_DELAYED: 10}
 CLOCK = {
     Operation.DELAY_END: "delay_ms",
@@ -231,7 +231,7 @@ def test_deadlines_follow_the_table(state, operation):
 @pytest.mark.parametrize("scope", TtlScope, ids=lambda scope: scope.name)
 @pytest.mark.parametrize("state", IMPLEMENTED[1:], ids=lambda state: state.name)
 def test_a_ttl_ends_the_states_of_its_scope(state, scope):
-    """Every state in every scope; a delay that does not extend the TTL ends with it."""
+    """Every state in every scope; without an extension, the end of the TTL ends a delay too."""
     stage = Stage(State.TAKEN if state is State.DELAYED else state, scope, ttl_ms=50)
     if state is State.DELAYED:
         release = Release([TOKEN], delay_ms=500, ttl_policy=TtlPolicy.KEEP_DEADLINE)
@@ -355,7 +355,7 @@ def test_starting_a_group_delays_a_task_whose_delay_is_not_over():
     ],
 )
 def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
-    """A HELD task waits for others; its tube is signalled when the task becomes READY."""
+    """A HELD task waits for other tasks; its tube is signalled when the task becomes READY."""
     stage = Stage(State.GONE)
     after = Dependencies((TaskReference("other", 1),))
     held = NewTask(b"", 0, delay_ms=delay_ms, dependencies=after)
@@ -369,7 +369,7 @@ def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
 
 
 def test_a_lease_ends_with_the_ttl():
-    """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
+    """In tarantool/queue, a fifottl tube emits the event `ttr`, then the event `ttl`."""
     stage = Stage(State.TAKEN, ttl_ms=50)
     stage.do(now_ms=1_050)
     assert stage.state() is State.GONE
@@ -401,7 +401,7 @@ def test_a_put_into_a_group_that_has_not_started_is_held():
 
 
 def test_every_operation_is_tested_here():
-    """No operation is missing in this module."""
+    """This module has a test of every operation."""
     walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
     walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED, *REPLACEMENTS}
     walked |= {
@@ -445,7 +445,7 @@ def test_a_release_ends_a_task_with_a_cancel_request():
 
 @pytest.mark.parametrize("state", [State.TAKEN, State.DONE], ids=lambda state: state.name)
 def test_a_put_does_not_replace_a_busy_task_that_an_earlier_item_returned(state):
-    """The earlier item returns the existing task; the later one finds it in the same state."""
+    """The earlier item returns the existing task; the later item finds the same state."""
     stage = Stage(state, unique_key=("key",))
     among = UniqueAmong((State.READY, State.TAKEN, State.DONE))
     items = [

@@ -53,7 +53,7 @@ def test_a_changed_rate_keeps_the_remaining_tokens():
     st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 60)), max_size=40),
 )
 def test_a_bucket_never_exceeds_its_rate(per_second, burst, steps):
-    """A span allows its burst plus the refilled tokens, and the due time is exact."""
+    """A span allows at most the burst plus the refilled tokens, and the due time is exact."""
     bucket = TokenBucket(per_second, burst, 0)
     now = taken = 0
     for passed, wanted in steps:
@@ -128,7 +128,7 @@ def test_full_buckets_are_removed_from_memory_and_store(store, rates):
 
 
 def test_a_barred_bucket_is_never_removed(store):
-    """By the clock it is full again, but it was not readmitted yet."""
+    """By the clock the bucket is full again, but the sub-queue was not readmitted yet."""
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
     rates = SubqueueRates(NUMBER, store, options)
     rates.use("a", 0)
@@ -208,7 +208,10 @@ def test_a_truncated_tube_keeps_its_rates_and_moves_their_records():
 
 
 def test_a_sub_queue_barred_before_a_restart_is_readmitted_at_its_time():
-    """Its first task is read only with the next batch of writes, which must not count as empty."""
+    """The first task of the sub-queue is read only with the next batch of writes.
+
+    Until then the sub-queue must not count as empty.
+    """
     store = MemoryStore()
     queue = Queue(store, Limits())
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
@@ -227,7 +230,7 @@ def test_a_sub_queue_barred_before_a_restart_is_readmitted_at_its_time():
 def test_a_full_bucket_behaves_like_a_removed_one_when_the_rates_change(store, rates):
     """Replicas remove full buckets at different times; their states must stay equal."""
     rates.use("known", 0)
-    other = SubqueueRates(NUMBER, store, OPTIONS)  # a replica that has removed the full bucket
+    other = SubqueueRates(NUMBER, store, OPTIONS)  # The other replica has removed the full bucket.
     larger = TubeOptions(subqueue_rate_per_second=10, subqueue_rate_burst=5)
     for each in (rates, other):
         each.configure(larger, 10_000)

@@ -1,4 +1,4 @@
-"""The age of the oldest READY task: exact for young tasks, approximate for old ones."""
+"""The age of the oldest READY task: exact for young tasks, approximate for old tasks."""
 
 from hypothesis import given
 from hypothesis import strategies as st

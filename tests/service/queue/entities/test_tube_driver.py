@@ -14,8 +14,10 @@ from taskraft_service.queue.entities.tube_driver import (
 )
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.kick_bury_delete import Kick
 from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.settlements import Reject, Release, Settle
@@ -23,6 +25,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.quarantines import QUARANTINES_MAX
 from taskraft_service.queue.transitions.updating import TaskUpdate
 from taskraft_service.storage.memory import MemoryStore
 
@@ -147,7 +150,7 @@ def test_the_driver_may_refuse_tasks_from_other_tubes():
     assert whole.reason is KIND_UNSUITABLE
     stage.do(
         Settle([Reject(tokens[2:])])
-    )  # the dead-letter tube does not accept it, so it is buried
+    )  # The dead-letter tube does not accept the task, so the task is buried.
     assert bodies(stage.taken()) == [b"ok"]
     (counts,) = stage.queue.statistics(["source"])
     assert counts.states[State.BURIED] == 1
@@ -176,12 +179,142 @@ def test_a_node_without_the_driver_neither_applies_nor_opens():
         Queue(stage.store, SMALL, drivers={"newest": newer})
 
 
+class Failing(Newest):
+    """Fails for tasks with the payload size 7; ``wrong`` is returned instead of an exception."""
+
+    def __init__(self, hook, wrong=None):
+        self.hook = hook
+        self.wrong = wrong
+
+    def _fails(self, hook, arrival):
+        if hook != self.hook or arrival.payload_bytes != 7:
+            return False
+        if self.wrong is None:
+            raise KeyError(arrival.type)
+        return True
+
+    def refuse(self, arrival):
+        return self.wrong if self._fails("refuse", arrival) else ""
+
+    def place(self, arrival, memory):
+        return self.wrong if self._fails("place", arrival) else super().place(arrival, memory)
+
+
+POISON = b"7" * 7
+
+
 @pytest.mark.parametrize(
-    "placement", [Placement(RANK_MAX + 1, b""), Placement(0, b"x" * (MEMORY_BYTES_MAX + 1))]
+    "driver",
+    [
+        Failing("refuse"),
+        Failing("place"),
+        Failing("refuse", wrong=7),
+        Failing("place", wrong=(1, b"")),
+        Failing("place", wrong=Placement(1.5, b"")),
+        Failing("place", wrong=Placement(RANK_MAX + 1, b"")),
+        Failing("place", wrong=Placement(1, "text")),
+        Failing("place", wrong=Placement(0, b"x" * (MEMORY_BYTES_MAX + 1))),
+    ],
 )
-def test_a_driver_that_exceeds_its_limits_stops_the_node(placement):
-    driver = Newest()
-    driver.place = lambda _arrival, _memory: placement
+def test_a_driver_that_fails_quarantines_its_tube_and_the_others_serve(driver):
     stage = Stage(driver)
-    with pytest.raises(AssertionError, match="driver 'newest'"):
-        stage.put(b"1")
+    stage.do(CreateTube("other", TubeKind.FIFO, TubeOptions()))
+    stage.put(b"1")
+    (held,) = stage.taken()
+    assert stage.put(POISON).ids == [2], "the task is kept"
+    at = stage.index
+    assert stage.put(b"3").reason is Reason.TUBE_QUARANTINED
+    put, taken, both, alone = stage.do(
+        Put("other", [NewTask(b"o", 1)]), Take(["other"]), Take(["t", "other"]), Take(["t"])
+    )
+    assert not put.refused
+    assert bodies(taken.tasks) == [b"o"]
+    assert bodies(both.tasks) == []
+    assert alone.reason is Reason.TUBE_QUARANTINED
+    assert alone.metadata == {"tube": "t", "driver": "newest"}
+    stage.do(Settle([Release([held.token])]))
+    assert stage.queue.tube("t").quarantined_at == at
+    assert stage.queue.quarantined_tubes() == ["t"]
+    assert not stage.queue.has_ready("t")
+    stage.reopen()
+    assert stage.put(b"3").reason is Reason.TUBE_QUARANTINED
+    assert stage.queue.quarantined_tubes() == ["t"]
+
+
+def test_a_driver_that_fails_at_a_deadline_quarantines_its_tube():
+    stage = Stage(Failing("place"))
+    stage.put(POISON, delay_ms=3)
+    assert stage.queue.quarantined_tubes() == []
+    for _ in range(4):
+        stage.do()
+    assert stage.queue.quarantined_tubes() == ["t"]
+
+
+def test_tasks_leave_a_quarantined_tube_by_a_move():
+    stage = Stage(Failing("place"))
+    stage.do(CreateTube("other", TubeKind.FIFOTTL, TubeOptions()))
+    stage.put(b"1", POISON, b"3")
+    stage.do(Move("t", ByIds([1, 2, 3]), "other"))
+    (taken,) = stage.do(Take(["other"], tasks_max=9))
+    assert bodies(taken.tasks) == [b"1", POISON, b"3"]
+
+
+def test_a_quarantined_tube_accepts_no_moved_task():
+    stage = Stage(Failing("place"))
+    stage.do(CreateTube("other", TubeKind.FIFOTTL, TubeOptions()), Put("other", [NewTask(b"", 0)]))
+    stage.put(POISON)
+    (moved,) = stage.do(Move("other", ByIds([1]), "t"))
+    assert moved.reason is Reason.TUBE_QUARANTINED
+
+
+@pytest.mark.parametrize("command", [TruncateTube("t"), DropTube("t")])
+def test_a_truncation_or_a_drop_ends_the_quarantine(command):
+    stage = Stage(Failing("place"))
+    stage.put(POISON)
+    at = stage.index
+    stage.do(command)
+    assert stage.queue.quarantined_tubes() == []
+    assert stage.queue.quarantines.outcome_at(at), "members that replay the entry ask for it"
+    stage.reopen()
+    assert stage.queue.quarantines.outcome_at(at)
+    stage.do(
+        CreateTube("t", TubeKind.CUSTOM, TubeOptions(), True, driver="newest", driver_version=3)
+    )
+    assert stage.put(b"1").refused == []
+
+
+def test_old_failures_are_forgotten_beyond_the_maximum():
+    stage = Stage(Failing("place"))
+    for _ in range(QUARANTINES_MAX + 1):
+        stage.put(POISON)
+        stage.do(TruncateTube("t"))
+    first = 3
+    assert stage.queue.quarantines.outcome_at(first) is None
+    assert stage.queue.quarantines.outcome_at(first + 3) == 0
+    assert stage.queue.quarantines.outcome_at(first + 4)
+    stage.reopen()
+
+
+@pytest.mark.parametrize("hook", ["refuse", "place"])
+def test_a_trial_finds_that_a_driver_fails_and_changes_nothing(hook):
+    stage = Stage(Failing(hook))
+    before = stage.queue.digest()
+    poisoned = Put("t", [NewTask(b"1", 1), NewTask(POISON, 7)])
+    refusal = stage.queue.refusal_by_trial(ExecuteBatch([poisoned]))
+    assert refusal == stage.queue.refusal_by_trial(poisoned)
+    assert refusal.reason is Reason.DRIVER_FAILED
+    assert refusal.metadata == {"tube": "t", "driver": "newest", "item": "1"}
+    assert f"{hook} raised KeyError" in refusal.message
+    assert stage.queue.refusal_by_trial(Put("t", [NewTask(b"1", 1)])) is None
+    assert stage.queue.refusal_by_trial(Put("none", [NewTask(POISON, 7)])) is None
+    assert stage.queue.digest() == before
+
+
+def test_a_repeated_put_is_not_tried_again():
+    driver = Failing("place")
+    stage = Stage(driver)
+    driver.hook = ""
+    again = Put("t", [NewTask(POISON, 7)], request_id="r", request_hash=1)
+    stage.do(again)
+    driver.hook = "place"
+    assert stage.queue.refusal_by_trial(again) is None

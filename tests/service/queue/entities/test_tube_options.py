@@ -1,4 +1,4 @@
-"""Invalid tube options are all named, each exactly at its limit."""
+"""Invalid tube options are all named, and each limit of an option is exact."""
 
 from dataclasses import replace
 

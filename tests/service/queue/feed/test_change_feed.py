@@ -126,7 +126,7 @@ def test_any_range_of_rows_can_be_cut_out(events, data):
 
 @given(EVENTS)
 def test_columns_have_the_names_of_the_contract(events):
-    """A generated message takes the columns by name, and its arrays are little-endian."""
+    """A generated message takes the columns by name; the arrays in it are little-endian."""
     columns = cut(encode(fields_of(events)), 0, len(events))
     message = feed_service_pb2.ChangeColumns(
         **{name: getattr(columns, name) for name in columns.__slots__}

@@ -62,7 +62,7 @@ class NaiveAdmin:
             if not self.reclaim(task):
                 return Reason.KEY_TAKEN
             delayed = command.delay_ms > 0
-            task["attempt"] = 0
+            task["attempt"] = task["failed"] = 0
             visible_at = self.revive(task, command.delay_ms)
             self.go(task, EventKind.RESTART, State.DELAYED if delayed else State.READY, visible_at)
             return None

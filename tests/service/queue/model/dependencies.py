@@ -1,7 +1,8 @@
 """Dependencies in the naive queue.
 
 Each task has a unique object ``life`` until the task ends. A dependent has the ``life`` objects of
-its dependencies in ``waits``. ``ends`` are ended tasks that not all dependents have been told of.
+its dependencies in ``waits``. ``ends`` are the ended tasks that some dependents still have to learn
+of.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.service.queue.model.sessions import NEVER, later
 
 
 def new_life():
-    """Return the object that stands for a task until it ends."""
+    """Return the object that represents a task until the task ends."""
     return {"founded": False}
 
 
@@ -24,7 +25,10 @@ class NaiveDependencies:
     """Dependents are found by a search of all tasks."""
 
     def resolved(self, new, earlier):
-        """Return the dependencies of a new task, or the refusal; ``earlier`` are earlier items."""
+        """Return the dependencies of a new task, or the refusal.
+
+        ``earlier`` holds the earlier items of the put.
+        """
         found = []
         for one in new.dependencies.on if new.dependencies else ():
             reference = one
@@ -39,7 +43,7 @@ class NaiveDependencies:
         return found
 
     def wait_for(self, task, new, references, restarting):
-        """Let a new task wait for those of its dependencies that have not ended."""
+        """Let a new task wait for its dependencies that have not ended."""
         waits = []
         for reference in references:
             other = self.find(self.tube(reference.tube), reference.id)
@@ -51,7 +55,7 @@ class NaiveDependencies:
             self.wait_as(task, new)
 
     def wait_as(self, task, new):
-        """Set the time from which a waiting task may be taken: its delay begins later."""
+        """Set the time from which a waiting task may be taken; the delay starts at that time."""
         delay = task["tube"]["view"].options.delay_ms if new.delay_ms is None else new.delay_ms
         task["waits"]["delay"] = max(delay, 0)
         task["visible_at"] = (
@@ -91,7 +95,7 @@ class NaiveDependencies:
         return sorted(waiting, key=self.place)
 
     def settle_dependents(self, room):
-        """Tell dependents of ended tasks in order; return how many more the entry may tell."""
+        """Process the ends of tasks; return how many more dependents the entry may update."""
         before = room
         while self.ends and room > 0:
             life, outcome, place = self.ends[0]

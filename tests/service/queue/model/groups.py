@@ -27,7 +27,7 @@ FATES = {
 
 
 class NaiveGroups:
-    """Groups in a list; ``gone`` counts removed members by their end."""
+    """Groups in a list; ``gone`` counts the removed members, by the way in which they ended."""
 
     def group(self, name):
         return next((group for group in self.groups if group["name"] == name), None)
@@ -72,7 +72,7 @@ class NaiveGroups:
         )
 
     def fates(self, group):
-        """Count the members of a group by state, or by their end if they are gone."""
+        """Count the members of a group by state, and removed members by their end."""
         fates = Counter(group["gone"])
         if not group["ended"]:
             fates.update(self.fate(task["state"]) for task in self.members(group))
@@ -106,7 +106,7 @@ class NaiveGroups:
             group["gone"][PROCESSED if kept else FATES.get(outcome, FAILED)] += 1
 
     def arrived(self, task):
-        """Let a running cancellation scan a tube again to which a member has moved."""
+        """Let a running cancellation scan the new tube of a moved member again."""
         group, place = task["group"], self.place(task)
         if group and group["sweeping"] and group["state"] is GroupState.CANCELLED:
             group["cursor"] = min(group["cursor"], (place[0], place[1] - 1))

@@ -23,7 +23,7 @@ class NaiveKeys:
             del task["tube"]["keys"][task["key"]]
 
     def reclaim(self, task):
-        """Return whether a finished task may get its key back, and give it back."""
+        """Return whether a finished task may get its key back; if so, give the key back."""
         other = self.keyed(task["tube"], task["key"])
         if other and other is not task and other["state"] not in FINISHED:
             return False
@@ -32,7 +32,7 @@ class NaiveKeys:
         return True
 
     def meet(self, tube, new, planned):
-        """Return the id of the existing task, a reason to refuse the new one, or None."""
+        """Return the id of the existing task, a reason to refuse the new task, or None."""
         if not new.unique_key:
             return None
         how = new.on_conflict
@@ -63,7 +63,7 @@ class NaiveKeys:
     def settle_conflict(self, task, new):
         delay = max(new.delay_ms or 0, 0)
         if new.on_conflict is OnConflict.RESTART_IF_FINISHED and task["state"] in FINISHED:
-            task["attempt"] = 0
+            task["attempt"] = task["failed"] = 0
             visible_at = self.revive(task, delay)
             state = State.DELAYED if delay > 0 else State.READY
             self.go(task, EventKind.RESTART, state, visible_at)
@@ -73,7 +73,7 @@ class NaiveKeys:
     def replace(self, task, new):
         delay, terms = self.terms(task["tube"], new)
         if task["state"] is State.BURIED:
-            task["attempt"] = 0
+            task["attempt"] = task["failed"] = 0
         task.update(terms)
         visible_at = later(self.now, delay) if delay > 0 else NEVER
         if task["state"] is not State.HELD:
@@ -85,11 +85,10 @@ class NaiveKeys:
         self.change(task, State.HELD, task["visible_at"])
 
     def change(self, task, state, visible_at):
-        """Record a change of a task; the time of its state stays."""
+        """Record a change of a task; the time since which the task has its state stays the same."""
         since, before, stays = task["since"], task["state"], state is task["state"]
-        task["state"] = (
-            State.GONE
-        )  # the task is placed again, and so is its sub-queue if it offers no other task
+        # The task is placed again. Its sub-queue is placed again too, if it offers no other task.
+        task["state"] = State.GONE
         self.settle_turns(task["tube"])
         task["state"] = before
         self.go(task, EventKind.UPDATE, state, visible_at)

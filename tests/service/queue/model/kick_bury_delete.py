@@ -38,7 +38,7 @@ class NaiveKickBuryDelete:
             tasks = [self.find(tube, task_id) for task_id in selector.ids]
         count, refused = 0, []
         for item, task in enumerate(tasks):
-            if not task or task["state"] is State.GONE:  # or named twice
+            if not task or task["state"] is State.GONE:  # An earlier item may have ended the task.
                 refused.append((item, Reason.TASK_NOT_FOUND))
             elif task["state"] in states:
                 if (wrong := act(task)) is None:

@@ -35,6 +35,7 @@ class NaiveMoving:
             "rank": ~priority if options.higher_first else priority,
             "state": State.GONE,
             "attempt": 0,
+            "failed": 0,
             "since": self.now,
             "token": 0,
             "lease_until": NEVER,

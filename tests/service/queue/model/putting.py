@@ -76,7 +76,7 @@ class NaivePutting:
         return PutResult(ids, refused, [item for item, _ in met])
 
     def unfit_new(self, tube, new):
-        """Return why a tube does not support a new task, whatever tasks it has."""
+        """Return why a tube does not support a new task, apart from its capacity."""
         wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
         if tube["view"].kind in PLAIN_KINDS and any(wish is not None for wish in wishes):
             return Reason.INVALID_FIELD
@@ -134,7 +134,9 @@ class NaivePutting:
             "token": 0,
             "session": None,
             "attempt": 0,
+            "failed": 0,
             "failure": None,
+            "failures": [],
             "retain_until": NEVER,
             "result": None,
             "result_type": "",

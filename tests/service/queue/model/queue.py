@@ -1,7 +1,7 @@
 """The naive queue: a list of dictionaries that is searched for everything.
 
-It defines the behaviour of the queue as simply as possible; the property tests compare both. It
-uses no code of the real queue except value classes.
+The naive queue defines the behaviour of the queue as simply as possible; the property tests compare
+both. The naive queue uses no code of the real queue except value classes.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class NaiveQueue(
             Extras(
                 failure=task["failure"],
                 times_buried=task["times_buried"],
+                failures=tuple(task["failures"]),
+                failed_attempts=task["failed"],
                 result=task["result"],
                 result_content_type=task["result_type"],
                 outcome=task["outcome"],

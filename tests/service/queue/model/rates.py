@@ -10,7 +10,7 @@ from taskraft_service.queue.entities.task_state import State
 
 
 class NaiveRates:
-    """Computes all rates each time."""
+    """Rates that are computed anew for each question."""
 
     def takeable(self, tube):
         """Return how many tasks of a tube may be taken: now, and per second."""
@@ -90,7 +90,7 @@ class NaiveRates:
         tube["rates"][name] = (level, self.now, due)
 
     def allows(self, tube, name):
-        """Return whether a sub-queue is not barred; its deadline ends the bar."""
+        """Return whether tasks of a sub-queue may be taken; a deadline ends a bar."""
         return name not in tube["rates"] or tube["rates"][name][2] is None
 
     def use_subqueue_rate(self, task):

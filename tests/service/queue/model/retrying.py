@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
+
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted, Position
+from taskraft_service.queue.entities.retry_policy import Exhausted, Position
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.task_view import AttemptFailure, Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Release
@@ -14,12 +17,19 @@ from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 
+def shortening(task, most_percent_ms):
+    """Return the jitter of a delay: a share that depends on the tube, the task and the attempt."""
+    seed = struct.pack(">IQI", task["tube"]["number"], task["id"], task["attempt"])
+    share = int.from_bytes(hashlib.blake2b(seed, digest_size=4).digest(), "big")
+    return most_percent_ms * share // 100 >> 32
+
+
 class NaiveRetrying:
     """Releases, retries, and the end of the last attempt."""
 
     def give_back(self, task, release):
         reason = release.failure.type if release.failure else ""
-        task["failure"] = release.failure or task["failure"]
+        self.fail(task, release.failure)
         if task["cancelled"]:
             self.put_back(task, EventKind.RELEASE, Release(()), 0, reason)
             return
@@ -28,23 +38,31 @@ class NaiveRetrying:
             delay = max(release.delay_ms or 0, 0)
             delay = self.renew(task, release, delay)
             self.move_away(task, self.tube(release.move_to), delay, release.position)
-        elif release.uncounted:
+        elif release.uncounted or not release.failure:
+            if not release.uncounted:
+                self.take_position(task, release)
             self.put_back(task, EventKind.RELEASE, release, release.delay_ms or 0, reason)
-            task["attempt"] -= 1
+            task["attempt"] -= release.uncounted
         else:
             self.try_again(task, EventKind.RELEASE, release, reason)
 
+    def fail(self, task, failure):
+        if failure is not None:
+            task["failure"] = failure
+            message = failure.message.encode()[:512].decode(errors="ignore")
+            latest = AttemptFailure(task["attempt"], self.now, failure.type, message, failure.fatal)
+            task["failures"] = [*task["failures"], latest][-5:]
+
     def lose(self, task, kind, name, text):
-        task["failure"] = Failure(name, text)
+        self.fail(task, Failure(name, text))
         options = task["tube"]["view"].options
-        policy = task["retry"] or options.retry
         anew = (options.ttl_scope, options.ttl_policy) == (TtlScope.READY_ONLY, TtlPolicy.RESET)
         if task["expire_at"] <= self.now and not anew:
             self.move(task, kind, State.READY)
-        elif not task["cancelled"] and (policy != NO_RETRY or task["retry"]):
-            self.try_again(task, kind, Release(()), "")
-        else:
+        elif task["cancelled"] or kind is EventKind.STARTUP_RELEASE:
             self.come_back(task, kind)
+        else:
+            self.try_again(task, kind, Release(()), "")
 
     def come_back(self, task, kind):
         self.put_back(task, kind, Release(()), 0, "")
@@ -52,16 +70,23 @@ class NaiveRetrying:
     def try_again(self, task, kind, release, reason):
         policy = task["retry"] or task["tube"]["view"].options.retry
         fatal = release.failure and release.failure.fatal
-        if fatal or (policy.attempts_max and task["attempt"] >= policy.attempts_max):
+        task["failed"] += 1
+        self.note(task, CountedOperation.FAIL)
+        if fatal or (policy.attempts_max and task["failed"] >= policy.attempts_max):
             self.give_up(task, kind, policy.exhausted, reason or "ATTEMPTS_EXHAUSTED")
             return
         delay = release.delay_ms
         if delay is None:
-            growth = (policy.factor_percent / 100) ** (task["attempt"] - 1)
+            growth = (policy.factor_percent / 100) ** (task["failed"] - 1)
             delay = int(min(policy.backoff_ms * growth, policy.backoff_ms_max))
-        if release.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
-            task["lane"] = self.lane(task["tube"], policy.position)
+            delay -= shortening(task, delay * policy.jitter_percent)
+        self.take_position(task, release)
         self.put_back(task, kind, release, delay, reason)
+
+    def take_position(self, task, release):
+        position = (task["retry"] or task["tube"]["view"].options.retry).position
+        if release.position is Position.IN_ORDER and position is not Position.IN_ORDER:
+            task["lane"] = self.lane(task["tube"], position)
 
     def put_back(self, task, kind, release, delay, reason):
         delay = self.renew(task, release, delay)
@@ -98,7 +123,7 @@ class NaiveRetrying:
         self.entomb(task, kind, None, reason)
 
     def entomb(self, task, kind, failure, reason):
-        task["failure"] = failure or task["failure"]
+        self.fail(task, failure)
         task["times_buried"] += 1
         self.move(task, kind, State.BURIED, reason)
 
@@ -125,7 +150,10 @@ class NaiveRetrying:
         return len(update.content) - len(task["body"]) if update and update.content else 0
 
     def too_big(self, tube, more, least=0):
-        """Return whether tasks would outgrow their tube; the last one grows by ``least``."""
+        """Return the refusal if a growth by ``more`` bytes exceeds the capacity of a tube.
+
+        ``least`` is the growth of the last task in bytes; without it nothing is refused.
+        """
         if self.owes_room:
             return None
         most = tube["view"].options.capacity_bytes

@@ -107,7 +107,10 @@ class NaiveSchedules:
         return True
 
     def put_instead(self, name, put):
-        """Remove the last task of a schedule and put another; tried on a copy first."""
+        """Remove the last task of a schedule and put another task; return the result.
+
+        The caller tries this on a copy first.
+        """
         held = {tube["number"]: self.held_by(tube) for tube in self.tubes}
         self.move(self.last_of(self.schedule(name)), EventKind.DELETE, State.GONE)
         result = self.do_one(put, [])

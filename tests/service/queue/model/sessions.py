@@ -68,7 +68,7 @@ class NaiveSessions:
         return SessionResult(self.session_view(session))
 
     def session_ttr(self, default):
-        """Return the TTR of a session without its own."""
+        """Return the TTR of a session that sets no TTR."""
         wish = self.settings.session_ttr_ms
         if wish is None:
             return default

@@ -108,7 +108,8 @@ class NaiveSettling:
                     return Reason.INVALID_FIELD
                 if barred := self.barred(target, task):
                     return barred
-                if task["cancelled"]:  # the settlement keeps no task
+                # The settlement ends the task, so the task needs no capacity.
+                if task["cancelled"]:
                     return None
                 full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
@@ -142,7 +143,7 @@ class NaiveSettling:
         return None
 
     def reject(self, task, reject):
-        task["failure"] = reject.failure or task["failure"]
+        self.fail(task, reject.failure)
         reason = reject.failure.type if reject.failure else ""
         dead = task["tube"]["view"].options.dead_letter_tube
         to = Exhausted.DEAD_LETTER if dead else Exhausted.BURY
@@ -156,7 +157,7 @@ class NaiveSettling:
             self.update(task, ack.update)
             self.note(task, CountedOperation.DONE)
             task["retain_until"] = later(self.now, retain)
-            task["failure"] = None
+            task["failure"], task["failures"] = None, []
             task["result"], task["result_type"] = ack.result, ack.result_content_type
             task["outcome"] = TaskOutcome.PROCESSED
         self.move(task, EventKind.ACK, state)

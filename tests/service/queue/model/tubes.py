@@ -137,7 +137,7 @@ class NaiveTubes:
         return tube["view"].profile == LENIENT
 
     def suitable_options(self, tube, options):
-        """Return options without those that their tube ignores."""
+        """Return the options of a tube that the tube does not ignore."""
         ignored = ()
         if self.is_lenient(tube):
             ignored += TIMED if tube["view"].kind in PLAIN_KINDS else ()
@@ -157,7 +157,7 @@ class NaiveTubes:
     # ------------------------------------------------------------------------------------- weights
 
     def weights(self, tubes, command):
-        """Return the weights of a take; empty if they have no effect."""
+        """Return the weights of a take; empty if all weights are without effect."""
         if len(tubes) < 2 or not command.weights:
             return []
         named = dict(reversed(list(zip(command.tubes, command.weights, strict=True))))

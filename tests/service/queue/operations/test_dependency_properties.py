@@ -45,7 +45,7 @@ places = st.tuples(st.sampled_from(TUBES), st.integers(1, 6))
 
 
 class Waiting:
-    """A dependent in the model; ``group``: its group holds it too."""
+    """A dependent in the model; ``group`` says whether its group holds the dependent too."""
 
     def __init__(self, on, runs, group):
         self.open = set(on)
@@ -54,10 +54,10 @@ class Waiting:
 
 
 class DependencyMachine(RuleBasedStateMachine):
-    """Tasks of three tubes; all effects of a rule have happened when the rule ends.
+    """Tasks of three tubes, with all effects of a command applied before the next command.
 
-    The model knows the open dependencies of each dependent. An acknowledged dependency is removed;
-    any other end cancels the dependent, which is an end too.
+    The model knows the open dependencies of each dependent. An acknowledged dependency is removed
+    from them. Any other end of a dependency cancels the dependent, and so ends the dependent too.
     """
 
     leases = Bundle("leases")
@@ -73,7 +73,7 @@ class DependencyMachine(RuleBasedStateMachine):
         self.is_started = False
         self.do(Startup(1, 0, "feed", 2), CreateGroup("g"))
         self.do(CreateTube("keeper", TubeKind.FIFO, TubeOptions()))
-        self.do(Put("keeper", [NewTask(b"x", 1, group="g")]))  # the group does not end
+        self.do(Put("keeper", [NewTask(b"x", 1, group="g")]))  # This task keeps the group open.
         for name in TUBES:
             on_ack = OnAck.KEEP if name == "kept" else OnAck.REMOVE
             self.do(CreateTube(name, TubeKind.FIFOTTL, TubeOptions(on_ack=on_ack)))
@@ -125,7 +125,7 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from(TUBES), second=st.sampled_from(TUBES), on=places)
     def put_a_chain(self, first, second, on):
-        """Put a batch: one item depends on a task, and two items depend on the item before."""
+        """Put a batch: one item depends on a task, and two items depend on the previous item."""
         there = self.state(on)
         head = Dependencies((TaskReference(*on),))
         links = [Dependencies((ItemReference(item),)) for item in (0, 1)]

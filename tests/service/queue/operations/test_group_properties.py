@@ -87,8 +87,9 @@ class GroupMachine(RuleBasedStateMachine):
 
     def settle(self, leases, action, fate):
         for token, tube, task_id in leases:
+            had_ended = self.group.ended_ms
             (result,) = self.do(Settle([action([token])]))
-            if not result.refused:
+            if not result.refused and not had_ended:
                 self.fate[tube, task_id] = fate
 
     @rule(leases=tokens)
@@ -138,7 +139,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(sure=st.integers(0, 3))
     def cancel(self, sure):
         if sure:
-            return  # rarely, because it ends the group
+            return  # Cancel rarely, because a cancellation ends the group.
         before = self.group
         self.do(CancelGroup("g", revoke=True))
         while self.queue.next_deadline_ms() == self.now_ms:

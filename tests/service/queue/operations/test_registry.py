@@ -9,7 +9,13 @@ from taskraft_service.command_codecs.registry import DECODERS
 from taskraft_service.queue.operations.batch import BATCHABLE
 from taskraft_service.queue.operations.batch_checks import BATCH_BRANCHES, BatchOperation
 from taskraft_service.queue.operations.command_definition import Idempotent
-from taskraft_service.queue.operations.registry import ANSWERS, DEFINITIONS, Command
+from taskraft_service.queue.operations.registry import (
+    ANSWERS,
+    DEFINITIONS,
+    Command,
+    SessionCommand,
+)
+from taskraft_service.queue.operations.settlements import Settlement
 
 COMMANDS = get_args(Command)
 
@@ -36,3 +42,30 @@ def test_the_first_bytes_of_kept_answers_are_unique():
 
 def test_each_operation_of_a_batch_has_a_definition_and_a_name():
     assert set(get_args(BatchOperation)) == set(BATCHABLE) == set(BATCH_BRANCHES)
+
+
+NAMED_BY = {
+    "tube": "the tube",
+    "tubes": "the tubes, or the counts by tube",
+    "settlements": "the lease tokens",
+    "operations": "the operations of a batch, which are commands themselves",
+    "name": "the tube, group or schedule",
+    "session_id": "a session, which exists in all cells",
+    "session_ids": "sessions, which exist in all cells",
+}
+OF_THE_CELL = {"Configure", "Startup", "SetWallOffset", "CommitCursor", "TrimFeed"}
+"""Commands on the state of a whole cell: settings, leadership, clock and change feed."""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_a_command_names_what_it_addresses_without_the_state(command):
+    """A later router can find the cell of a command from the command alone."""
+    names = {field.name for field in fields(command)}
+    assert (not names & set(NAMED_BY)) is (command.__name__ in OF_THE_CELL)
+    if "session_id" in names:
+        assert "tubes" in names or issubclass(command, get_args(SessionCommand))
+
+
+def test_each_settlement_names_its_leases():
+    for settlement in get_args(Settlement):
+        assert "tokens" in {field.name for field in fields(settlement)}

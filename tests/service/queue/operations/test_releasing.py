@@ -19,7 +19,10 @@ from taskraft_service.queue.entities.retry_policy import (
     RetryPolicy,
 )
 from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.entities.tube_profiles import OWN
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
@@ -35,12 +38,20 @@ class Tube:
     number = 7
 
 
+class Extras:
+    def __init__(self, failed_attempts):
+        self.failed_attempts = failed_attempts
+
+
 class Task:
+    """A task whose attempts all failed."""
+
     tube = Tube()
 
     def __init__(self, task_id, attempt):
         self.id = task_id
         self.attempt = attempt
+        self.extras = Extras(attempt)
 
 
 def delays(policy, attempts):
@@ -73,7 +84,7 @@ def test_without_backoff_there_is_no_delay():
     st.integers(1, 2**63),
 )
 def test_the_delay_stays_within_its_limits(policy, attempt, task_id):
-    """This holds for any number of attempts and any growth factor."""
+    """The delay stays within its limits for any number of attempts and any growth factor."""
     task = Task(task_id, attempt)
     delay = backoff_ms(policy, task)
     assert 0 <= delay <= policy.backoff_ms_max
@@ -94,7 +105,7 @@ def test_jitter_spreads_tasks_and_attempts_evenly():
 
 
 def test_a_task_without_a_limit_of_attempts_is_retried_for_days():
-    """A task that always fails, under a policy without attempts_max, stays cheap."""
+    """A task that always fails, under a policy without attempts_max, costs no more over time."""
     policy = RetryPolicy(backoff_ms=1, factor_percent=101)
     assert backoff_ms(policy, Task(1, ATTEMPTS_MAX)) <= BACKOFF_MS_MAX
 
@@ -121,7 +132,7 @@ def test_a_move_without_capacity_refuses_an_atomic_settle_as_a_whole():
 
 
 def test_dead_letters_use_capacity_in_an_atomic_settle():
-    """Capacity is not given twice; a dead letter without capacity is buried."""
+    """Two dead letters cannot use the same capacity; a dead letter without capacity is buried."""
     policy = RetryPolicy(attempts_max=1, exhausted=Exhausted.DEAD_LETTER)
     options = TubeOptions(retry=policy, dead_letter_tube="small")
     queue = Queue(MemoryStore(), Limits())
@@ -136,7 +147,8 @@ def test_dead_letters_use_capacity_in_an_atomic_settle():
             Take(["mail"], tasks_max=2),
         ],
     )
-    settlements = [Release([1]), Release([2], move_to="small")]
+    failed = Release([1], failure=Failure("TimeoutError"))
+    settlements = [failed, Release([2], move_to="small")]
     (refused,) = queue.apply(2, 1_000, [Settle(settlements, atomic=True)])
     assert isinstance(refused, Refusal), "the settle was not refused"
     assert (refused.reason.name, refused.metadata["item"]) == ("TUBE_FULL", "1")
@@ -145,3 +157,52 @@ def test_dead_letters_use_capacity_in_an_atomic_settle():
     assert [item.item for item in settled.refused] == [1]
     assert [task.id for task in queue.list_tasks("mail", (), 0, 10)] == [2]
     assert len(queue.list_tasks("small", (), 0, 10)) == 1
+
+
+def test_a_task_keeps_its_last_failures_with_attempt_and_time():
+    """The list is bounded in number and bytes, and survives restarts and dead letters."""
+    store = MemoryStore()
+    queue = Queue(store, Limits())
+    policy = RetryPolicy(attempts_max=7, exhausted=Exhausted.DEAD_LETTER)
+    options = TubeOptions(retry=policy, dead_letter_tube="dead")
+    queue.apply(
+        1,
+        1_000,
+        [
+            Startup(1, 0, "feed", 1),
+            CreateTube("mail", TubeKind.FIFOTTL, options),
+            CreateTube("dead", TubeKind.FIFOTTL, TubeOptions()),
+            Put("mail", [NewTask(b"", 0)]),
+        ],
+    )
+    for attempt in range(1, 8):
+        failure = Failure("Broken", f"{attempt} " + "é" * 300)
+        taken = [Take(["mail"]), Settle([Release([attempt], failure=failure)])]
+        queue.apply(1 + attempt, 1_000 + attempt, taken)
+    store.write(queue.collect_writes())
+    (letter,) = Queue(store, Limits()).get_tasks("dead", [1])
+    failures = letter.extras.failures
+    assert [(one.attempt, one.at_ms) for one in failures] == [(n, 1_000 + n) for n in range(3, 8)]
+    assert failures[-1].message == "7 " + "é" * 255
+    assert letter.extras.failure.message == "7 " + "é" * 300
+    (counts,) = queue.statistics(["mail"])
+    assert counts.calls.noted[CountedOperation.FAIL] == 7
+
+
+def test_by_default_a_task_that_always_fails_costs_little_and_is_buried():
+    """In its first 6 s the task is tried three times; the twentieth failed attempt buries it."""
+    queue = Queue(MemoryStore(), Limits())
+    created = CreateTube("mail", TubeKind.FIFOTTL, OWN.defaults)
+    queue.apply(1, 1_000, [Startup(1, 0, "feed", 1), created, Put("mail", [NewTask(b"", 0)])])
+    now_ms, index, attempts_ms = 1_000, 2, []
+    while queue.get_tasks("mail", [1])[0].state is not State.BURIED:
+        attempts_ms.append(now_ms)
+        failed = Release([len(attempts_ms)], failure=Failure("ValueError"))
+        queue.apply(index, now_ms, [Take(["mail"]), Settle([failed])])
+        index += 1
+        now_ms = queue.next_deadline_ms() or now_ms
+    assert len(attempts_ms) == 20
+    assert sum(at_ms < 7_000 for at_ms in attempts_ms) == 3
+    assert attempts_ms[-1] > 80 * 60_000
+    (buried,) = queue.get_tasks("mail", [1])
+    assert [one.attempt for one in buried.extras.failures] == [16, 17, 18, 19, 20]

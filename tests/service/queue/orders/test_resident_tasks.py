@@ -1,4 +1,4 @@
-"""Memory holds only the waiting tasks that will soon be taken, whatever was read before."""
+"""Memory holds only the waiting tasks that will soon be taken, after any sequence of reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = Limits(
     types_max=3,
 )
 HEADS_MAX = LIMITS.head_entries_max * (1 + LIMITS.subqueues_max + LIMITS.types_max)
-"""Upper limit of the sum of all heads of a tube's orders."""
+"""Maximum number of entries in the heads of all orders of a tube."""
 ROUNDS = 200
 
 

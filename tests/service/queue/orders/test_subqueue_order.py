@@ -1,4 +1,4 @@
-"""The order of sub-queues equals a naive order, however much of it leaves memory."""
+"""The order of sub-queues equals a naive order, with any part of the order in memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from taskraft_service.queue.entities.rates import SubqueueRates
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.candidates import OfTypes
+from taskraft_service.queue.orders.plain_order import TypedOrders
 from taskraft_service.queue.orders.subqueue_offers import STRIDE
 from taskraft_service.queue.orders.subqueue_order import SubqueueOrder
-from taskraft_service.queue.orders.typed_orders import TypedOrders
 from taskraft_service.queue.store.keys import subqueue_prefix, waiting_key
 from tests.service.queue.memory_store import MemoryStore
 
@@ -52,7 +52,7 @@ def pop_least(order):
 
 
 class SubqueueMachine(RuleBasedStateMachine):
-    """The order beside lists of tasks; ``collect`` writes positions like the queue."""
+    """The order and its reference in lists; ``collect`` writes positions like the queue."""
 
     @initialize(concurrency=st.integers(1, 3), weights=st.sampled_from(({}, {}, {"a": 3, "b": 2})))
     def begin(self, concurrency, weights):
@@ -136,7 +136,7 @@ class SubqueueMachine(RuleBasedStateMachine):
 
     @rule(aside=st.integers(1, 3))
     def take_past_some(self, aside):
-        """Skip the first offers, as a filter does, and take a later one."""
+        """Skip the first offers, as a filter does, and take a later offer."""
         offers = self.offers()
         withdrawn = [entry for _ in range(aside) if (entry := pop_least(self.order))]
         assert withdrawn == offers[:aside]
@@ -160,7 +160,7 @@ class SubqueueMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 20), type_=TYPES)
     def change_type(self, place, type_):
-        """Replace a READY task, like a producer: it returns to the same position."""
+        """Replace a READY task as a producer does; the task returns to the same position."""
         if self.ready:
             task = sorted(self.ready.values(), key=lambda task: task.id)[place % len(self.ready)]
             self.order.discard(task)

@@ -1,4 +1,4 @@
-"""Tubes with sub-queues equal the naive ones, also after crashes and restores."""
+"""Tubes with sub-queues equal the tubes of the naive queue, also after crashes and restores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from taskraft_service.queue.operations.settlements import Ack, BuryTaken, Releas
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from tests.service.queue.test_queue_properties import ENTRIES_MIN, PROFILE, QueueMachine, run_part
+from tests.service.queue.test_queue_properties import (
+    ENTRIES_MIN,
+    OLDER_SYSTEMS,
+    QueueMachine,
+    of_profile,
+    run_part,
+)
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -113,34 +119,10 @@ COMMANDS = st.one_of(
 
 
 class SubqueueMachine(QueueMachine):
-    """The same machine with other tubes, and commands that meet in few sub-queues."""
+    """A queue machine with other tubes, and with commands that address few sub-queues."""
 
     opening = OPENING
     commands = st.lists(COMMON | COMMANDS, max_size=4)
-
-
-class TarantoolMachine(SubqueueMachine):
-    """The same in the profile of tarantool/queue."""
-
-    profile = "tarantool"
-
-
-class XqueueMachine(SubqueueMachine):
-    """The same in the profile of xqueue."""
-
-    profile = "xqueue"
-
-
-class T15Machine(SubqueueMachine):
-    """The same in the profile of the queue of Tarantool 1.5."""
-
-    profile = "t15"
-
-
-class RsqueueMachine(SubqueueMachine):
-    """The same in the profile of rsqueue."""
-
-    profile = "rsqueue"
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -148,8 +130,6 @@ def test_sub_queues_behave_like_the_naive_ones(part):
     assert run_part(SubqueueMachine, part) >= ENTRIES_MIN
 
 
-@pytest.mark.parametrize(
-    "machine", [TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine], ids=PROFILE
-)
-def test_sub_queues_of_a_profile_behave_like_the_naive_ones(machine):
-    assert run_part(machine, machine.profile) >= ENTRIES_MIN
+@pytest.mark.parametrize("profile", OLDER_SYSTEMS)
+def test_sub_queues_of_a_profile_behave_like_the_naive_ones(profile):
+    assert run_part(of_profile(SubqueueMachine, profile), profile) >= ENTRIES_MIN

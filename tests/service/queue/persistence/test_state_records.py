@@ -4,7 +4,7 @@ import pytest
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_view import Failure
-from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.entities.tube_options import TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CreateGroup, StartGroup
@@ -22,11 +22,12 @@ from taskraft_service.queue.operations.sessions import AttachSession, CloseSessi
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import Release, Settle
 from taskraft_service.queue.operations.take import Take
-from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
+from taskraft_service.queue.store.keys import TIMER
 from tests.service.queue.memory_store import MemoryStore
 
 OPENING = (
@@ -85,9 +86,43 @@ def test_the_stored_state_has_the_digest_of_the_state_in_memory(command):
     assert queue.digest() == Queue(store, Limits()).digest() == digest
 
 
+def test_the_numbers_of_the_clock_are_stored_and_never_go_back():
+    store = MemoryStore()
+    queue = queue_of(Startup(1, 0, clock_epoch=3, clock_term=5), store=store)
+    queue.apply(3, 10, [Startup(2, 0)])
+    store.write(queue.collect_writes())
+    restored = Queue(store, Limits())
+    assert (restored.clock_epoch, restored.clock_term) == (3, 5)
+    others = [queue_of(Startup(1, 0, clock_term=term)).digest() for term in (4, 5)]
+    assert others[0] != others[1]
+
+
+@pytest.mark.parametrize("scope", TtlScope)
+@pytest.mark.parametrize("empties", [TruncateTube("short"), DropTube("short", force=True)])
+def test_a_restart_during_the_cleanup_of_a_tube_leaves_no_timers(empties, scope):
+    """Which timer a task has depends on an option of its tube, which no longer exists."""
+    store, limits = MemoryStore(), Limits(removals_per_entry_max=1, removals_beside_max=1)
+    queue = Queue(store, limits)
+    options = TubeOptions(ttl_scope=scope)
+    tasks = [NewTask(b"", 0, ttl_ms=30, ttr_ms=50) for _ in range(4)]
+    queue.apply(1, 10, [CreateTube("short", TubeKind.FIFOTTL, options), Put("short", tasks)])
+    queue.apply(2, 10, [Take(["short"], tasks_max=2), Bury("short", ByIds([3]))])
+    store.write(queue.collect_writes())
+    queue.apply(3, 10, [empties])
+    store.write(queue.collect_writes())
+    restored = Queue(store.copy(), limits)
+    for index in range(4, 9):
+        for one in (queue, restored):
+            one.apply(index, 10, [])
+            one._state.store.write(one.collect_writes())
+    timers = [key for key in restored._state.store.pairs if key[:1] == TIMER]
+    assert timers == []
+    assert queue.next_deadline_ms() == restored.next_deadline_ms() is None
+
+
 @pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
 def test_written_changes_are_not_written_again(command):
-    """A second batch without an entry in between has only the part that every batch has."""
+    """A second batch without an entry in between has only the records that every batch has."""
     store = MemoryStore()
     queue = queue_of(command, store=store)
     store.write(queue.collect_writes())

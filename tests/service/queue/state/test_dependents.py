@@ -1,4 +1,4 @@
-"""Dependents of open tasks, and ended tasks that not all dependents have been told of."""
+"""The end of a task updates its dependents, in steps of limited size and across restarts."""
 
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ STEP = 4
 
 
 class Stage:
-    """A queue with one tube, which tells dependents of an end in steps of ``STEP``."""
+    """A queue with one tube, which updates the dependents of an ended task in steps of ``STEP``."""
 
     def __init__(self):
         self.store = MemoryStore()
@@ -42,7 +42,7 @@ class Stage:
         return self.queue.apply(self.index, 1_000, commands)
 
     def reopen(self):
-        """Continue with the content of the store."""
+        """Reopen the queue from the content of the store."""
         self.store.write(self.queue.collect_writes())
         self.queue = Queue(self.store, self.limits)
 
@@ -78,7 +78,7 @@ def test_a_removed_task_leaves_the_index(stage, reopens):
     assert stage.index_keys == []
 
 
-def test_dependents_are_told_in_steps_even_after_a_restart(stage):
+def test_dependents_are_updated_in_steps_even_after_a_restart(stage):
     stage.put()
     waiting = stage.put(1, tasks=2 * STEP + 1)
     (taken,) = stage.do(Take(["t"]))
@@ -120,7 +120,7 @@ def test_a_failure_goes_down_a_long_chain_step_by_step(stage):
 
 
 def test_a_restarted_task_has_its_own_dependents(stage):
-    """While dependents are told of the first end, new dependents wait for the second."""
+    """New dependents wait for the second end while those of the first end are updated."""
     stage.put()
     stage.put(1, tasks=4 * STEP)
     stage.do(Switch("t", ByIds([1]), State.DONE), Restart("t", ByIds([1])))

@@ -1,4 +1,4 @@
-"""Records of failed tasks that are gone: their number and their age, also after a restart."""
+"""Records of failed tasks that were removed: their number and their age, also after a restart."""
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy

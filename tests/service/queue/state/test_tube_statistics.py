@@ -50,7 +50,7 @@ PLAIN = NewTask(b"x", 1)
 
 
 class Node:
-    """A queue with three tubes; each entry comes one second after the one before."""
+    """A queue with three tubes; each entry is one second later than the previous entry."""
 
     def __init__(self):
         self.store = MemoryStore()
@@ -84,9 +84,9 @@ def test_the_oldest_ready_task_of_all_tubes_is_known_as_tubes_fill_and_empty():
     assert node.total().oldest_ready_ms == 2_000
     node.apply(Put("a", [PLAIN]))
     node.take_and_ack("a")
-    assert node.total().oldest_ready_ms == 3_000, "b is next"
+    assert node.total().oldest_ready_ms == 3_000, "tube b has the oldest ready task"
     node.apply(DropTube("b"))
-    assert node.total().oldest_ready_ms == 4_000, "c is next"
+    assert node.total().oldest_ready_ms == 4_000, "tube c has the oldest ready task"
     node.apply(TruncateTube("c"))
     assert node.total().oldest_ready_ms == 5_000, "a task that was put later"
     node.take_and_ack("a")

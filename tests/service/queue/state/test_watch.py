@@ -1,11 +1,11 @@
-"""Watches report exactly the watched tasks, each end once."""
+"""Watches report all watched tasks and no other tasks, and each end once."""
 
 import pytest
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.task_state import TaskOutcome
-from taskraft_service.queue.entities.task_view import TaskProgress
+from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
@@ -97,7 +97,7 @@ def test_every_end_and_burial_has_its_outcome(node):
     node.do(Take(["mail"], tasks_max=9))
     node.do(Settle([Ack([1])]), Settle([Release([2])]), Bury("mail", ByIds([2])))
     assert node.reported() == [(1, TaskOutcome.PROCESSED), (2, TaskOutcome.BURIED_OUT)]
-    node.do(Settle([Release([4]), Release([5])]), now_ms=1_001)
+    node.do(Settle([Release([4]), Release([5], failure=Failure("broken"))]), now_ms=1_001)
     assert node.reported() == [(5, TaskOutcome.FAILED)]
     node.do(now_ms=1_005)
     assert node.reported() == [(4, TaskOutcome.EXPIRED)]

@@ -35,7 +35,10 @@ WINDOW_MS = 600_000
 
 
 class Node:
-    """A queue with a tube; ``reopen``: each entry is collected and the queue opened again."""
+    """A queue with a tube.
+
+    ``reopen``: after each entry the changes are collected and the queue is reopened.
+    """
 
     def __init__(self, *, reopen, limits=None):
         self.limits = limits or Limits()
@@ -143,7 +146,7 @@ def test_a_repeated_opening_gets_the_first_session(node):
 
 
 def test_a_request_id_is_known_for_a_whole_window(node):
-    node.now_ms += WINDOW_MS - 1  # shortly before the bucket changes
+    node.now_ms += WINDOW_MS - 1  # The time is shortly before the change of the bucket.
     node.do(put("a"))
     node.now_ms += WINDOW_MS
     node.do(put("a"))

@@ -1,4 +1,4 @@
-"""The ordered index equals a sorted set, however much of it is in memory or in the store."""
+"""The ordered index equals a sorted set, with any part in memory and the rest in the store."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from taskraft_service.queue.entities.life_cycle import EVENT_KINDS, LIFE_CYCLE, 
 PACKAGE = Path(taskraft_service.__file__).parent
 WRITERS = {
     "queue/entities/tube.py": {"__init__"},
-    "queue/codecs/task_codec.py": {"read_task"},
+    "queue/entities/task_codec.py": {"read_task"},
     "queue/transitions/transition.py": {"transition"},
 }
 """Functions that may set the state of a task, by module."""

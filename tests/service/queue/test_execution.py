@@ -1,4 +1,4 @@
-"""Executing similar commands of an entry together equals executing them one by one."""
+"""Similar commands of an entry are executed together, with the effect of single execution."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import RetryPolicy
 from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations import execution
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.settlements import Ack, Keep, Release, Settle, SettleResult
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube
-from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.queue import Queue, execute_together, runs
 from tests.service.queue.memory_store import MemoryStore
 
 LIMITS = Limits(session_taken_max=6, head_entries_max=4, subqueue_entries_max=2, read_tasks_max=2)
@@ -99,7 +98,7 @@ class Replica:
 
     def do(self, later_ms, commands):
         self.now_ms += later_ms
-        cut = (lambda commands: ((None, commands),)) if self.one_by_one else execution.runs
+        cut = (lambda commands: ((None, commands),)) if self.one_by_one else runs
         with patch("taskraft_service.queue.queue.runs", cut):
             results = self.queue.apply(self.queue.applied_index + 1, self.now_ms, commands)
         self.store.write(self.queue.collect_writes())
@@ -116,7 +115,7 @@ def plain(result):
 
 
 @given(ENTRIES)
-def test_commands_executed_together_have_the_results_and_state_of_one_by_one(entries):
+def test_commands_executed_together_have_the_results_and_state_of_single_execution(entries):
     together, one_by_one = Replica(one_by_one=False), Replica(one_by_one=True)
     for later_ms, commands in entries:
         answers = [plain(result) for result in together.do(later_ms, commands)]
@@ -128,7 +127,7 @@ def test_takes_of_many_consumers_and_their_acknowledgements_are_executed_togethe
     replica = Replica(one_by_one=False)
     replica.do(0, [Put("lanes", [NewTask(b"x", 1, subqueue=str(lane)) for lane in range(8)])])
     done = []
-    answer = execution.execute_together
+    answer = execute_together
 
     def noted(state, run):
         answers = answer(state, run)
@@ -159,7 +158,7 @@ def test_an_expired_task_ends_between_the_takes_before_and_after_it():
     for replica in replicas:
         replica.do(0, [Put("plain", [NewTask(b"x", 1, ttl_ms=ttl) for ttl in (None, 30, None)])])
         replica.do(0, [Put("few", [NewTask(b"x", 1)] * 3)])
-        # This deadline fires; the deadline of the task in front of a take exceeds the limit.
+        # The only deadline that one entry may fire is that of this task.
         replica.do(0, [Put("kept", [NewTask(b"x", 1, ttl_ms=20)])])
         results = replica.do(30, [Take([name], "s") for name in ("plain",) * 3 + ("few",) * 3])
         assert [[task.id for task in result.tasks] for result in results] == [

@@ -1,7 +1,7 @@
-"""Encode and decode records by tables of their fields.
+"""Encode and decode records as described by tables of their fields.
 
-A ``FieldTable`` states the layout of a record once: its fields in the order of their bytes. Both
-directions follow from it:
+A ``FieldTable`` lists the fields of a record in the order of their bytes. The encoder and the
+decoder are generated from the list:
 
     ENDING = FieldTable(
         Ending,
@@ -12,8 +12,8 @@ directions follow from it:
     record = ENDING.write(ending)
     ending, end = ENDING.read(record)
 
-A table is compiled when it is made, see ``table_source``. A change of a table changes the format of
-the store: see ``persistence.meta_record.FORMAT``.
+The constructor compiles both functions (see ``table_source``). A change of a table changes the
+format of the store (see ``persistence.state_records.FORMAT``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from taskraft_service.queue.codecs.fields import Field
-from taskraft_service.queue.codecs.table_source import NO_PARTS, Parts, TableSource
+from taskraft_service.queue.store.fields import Field
+from taskraft_service.queue.store.table_source import NO_PARTS, Parts, TableSource
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,9 +36,9 @@ class FieldTable(Generic[T]):
     """The fields of a record, with the functions that encode and decode it.
 
     Attributes:
-        write: returns the record of a value, which has the attributes that the fields name.
-        read: returns the value of the record that begins at a position, and the position after it.
-        source: the source of both functions.
+        write: encodes a value into a record; reads the attributes that the fields name.
+        read: decodes the record that begins at a position; returns the value and the end position.
+        source: the Python source of both functions.
     """
 
     __slots__ = ("read", "source", "write")
@@ -46,8 +46,9 @@ class FieldTable(Generic[T]):
     def __init__(self, make: Callable[..., T], *fields: Field, parts: Parts = NO_PARTS) -> None:
         """Compile a table.
 
-        ``make`` gets the fields that are read as keywords. ``parts``: makers of the attributes that
-        dotted names refer to, by attribute. A part that may be None has a ``Present``.
+        ``make`` is called with the decoded fields as keyword arguments. ``parts`` maps the first
+        attribute of each dotted name to a function that makes the value of this attribute. A part
+        that may be None needs a ``Present`` flag.
         """
         source = TableSource(fields, parts)
         self.source: Final = source.text()

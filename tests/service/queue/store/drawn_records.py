@@ -8,6 +8,8 @@ from taskraft_service.queue.entities.retry_policy import Exhausted, Position, Re
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import (
+    ATTEMPT_FAILURES_MAX,
+    AttemptFailure,
     Awaited,
     Extras,
     Failure,
@@ -51,7 +53,7 @@ class Draws:
         self._random = Random(seed)
 
     def below(self, end):
-        if end > 1000 and self.yes():  # small numbers as often as large ones
+        if end > 1000 and self.yes():  # Small numbers are as frequent as large ones.
             end = 10
         return min(int(self._random.random() * end), end - 1)
 
@@ -122,7 +124,12 @@ def extras(draw):
         ),
         dependents=draw.maybe(lambda: draw.below(U64)) or 0,
         waiting=draw.maybe(lambda: waiting(draw)),
+        failures=draw.several(lambda: attempt_failure(draw), ATTEMPT_FAILURES_MAX),
     )
+
+
+def attempt_failure(draw):
+    return AttemptFailure(draw.below(U32), draw.signed(), draw.text(), draw.text(), draw.yes())
 
 
 def settings(draw):
@@ -266,7 +273,8 @@ def meta(draw):
     drawn.tubes.number, drawn.sessions.number = draw.below(U32), draw.below(U64)
     drawn.groups.number = draw.below(U64)
     for number in set(draw.several(lambda: draw.below(U32))):
-        view = TubeView(draw.name(), TubeKind.FIFO, TubeOptions(), 0)
+        options = TubeOptions(ttl_scope=draw.member(TtlScope))
+        view = TubeView(draw.name(), TubeKind.FIFO, options, 0)
         in_cleanup = new_tube(number, view, drawn.store, drawn.limits)
         drawn.removals[number] = (in_cleanup, draw.below(U64))
     drawn.settings = settings(draw)
@@ -278,6 +286,7 @@ def meta(draw):
     drawn.failures.restore(draw.below(U64), draw.below(U64))
     drawn.dependents.restore(draw.below(U64), draw.below(U64), draw.below(U64))
     drawn.wall_offset_ms, drawn.event_floor_ms = draw.of(((0, 0), (draw.signed(), 0), (0, 7)))
+    drawn.clock_epoch, drawn.clock_term = draw.of(((0, 0), (3, draw.below(U63))))
     return drawn
 
 
@@ -295,7 +304,8 @@ def put_answer(draw):
     if draw.yes():
         first = draw.below(U63)
         return PutResult(range(first, first + 1 + draw.below(10)))
-    ids = draw.of(((), (9, 3, *draw.several(lambda: draw.below(U64)))))  # dense ids are a range
+    # Dense ids are stored as a range.
+    ids = draw.of(((), (9, 3, *draw.several(lambda: draw.below(U64)))))
     return PutResult(ids, refused(draw), draw.several(lambda: draw.below(U64)))
 
 

@@ -1,8 +1,9 @@
-"""Compose the source of the functions that encode and decode the records of a table.
+"""Generate the source code of the functions that encode and decode the records of a table.
 
-``dataclasses`` makes ``__init__`` in the same way. Functions without loops over the fields take
-half the time of functions that interpret the table, and tasks are encoded and decoded one by one.
-The source of a table with a number and a text:
+The module ``dataclasses`` generates ``__init__`` in the same way. Generated functions have no loop
+over the fields. They take half the time of functions that interpret the table, which matters
+because tasks are encoded and decoded one by one. Example: the source code for a table with a number
+and a text:
 
     def write(_value):
         at_ms = _value.at_ms
@@ -28,7 +29,7 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from taskraft_service.queue.codecs.fields import (
+from taskraft_service.queue.store.fields import (
     SIZE,
     Blob,
     Constant,
@@ -50,14 +51,14 @@ NO_PARTS: Final[Parts] = {}
 
 
 class TableSource:
-    """The source of ``write`` and ``read``, composed field by field.
+    """Generates the source code of ``write`` and ``read``, field by field.
 
-    Each field and each part has a local variable; all other names begin with ``_``.
-    ``write`` assigns the values of all fields, then joins their bytes. ``read`` assigns the fields
-    in the order of their bytes, then makes the parts and the value.
+    In the generated code, each field and each part has a local variable; all other names begin with
+    ``_``. ``write`` assigns all fields to their variables, then joins the encoded fields. ``read``
+    decodes the fields in the order of their bytes, then constructs the parts and the value.
 
     Attributes:
-        names: the objects that the source refers to.
+        names: the objects to which the generated code refers, by name.
     """
 
     def __init__(self, fields: Sequence[Field], parts: Parts) -> None:
@@ -67,32 +68,34 @@ class TableSource:
         self.names: dict[str, Any] = {"_pack": SIZE.pack, "_unpack": SIZE.unpack_from}
         self._parts = parts
         self._masks = {bit: 1 << place for place, bit in enumerate(bits)}
-        self._sized = {name: names[0] for names in sizes for name in names}
-        """Fields whose size is in an earlier ``Size``, with the first field of that ``Size``."""
+        self._size_owners = {name: names[0] for names in sizes for name in names}
+        """Maps each field whose size is in an earlier ``Size`` to the first field of this
+        ``Size``."""
         self._contents = {field.name for field in plain if isinstance(field, Text | Blob)}
         self._conditions: dict[str | Present, str] = {}
-        """Conditions on which ``write`` sets a flag."""
+        """For each flag, the expression with which ``write`` decides whether to set the flag."""
         self._values: list[str] = []
-        """Assignments of ``write``."""
+        """The assignments in ``write``."""
         self._pieces: list[str] = []
-        """Expressions of the bytes that ``write`` joins."""
+        """The expressions of the byte strings that ``write`` joins."""
         self._reads: list[str] = []
-        """Assignments of ``read``."""
+        """The assignments in ``read``."""
         self._keywords: dict[str, list[str]] = {part: [] for part in ("", *parts)}
-        """Arguments of the makers, by part; the empty name is the value itself."""
+        """Keyword arguments for the constructor of each part; the empty name stands for the whole
+        value."""
         for is_fixed, run in groupby(fields, lambda field: isinstance(field, Fixed)):
             if is_fixed:
                 self._add_fixed([field for field in run if isinstance(field, Fixed)])
             else:
                 for field in run:
                     self._add(field)
-        missing = self._sized.keys() - {
+        missing = self._size_owners.keys() - {
             bit.name for bit in self._conditions if isinstance(bit, Present)
         }
         assert not missing, f"sizes of fields that do not exist: {missing}"
 
     def text(self) -> str:
-        """Return the source of ``write`` and ``read``."""
+        """Return the source code of ``write`` and ``read``."""
         flags = [f"({mask} if {self._conditions[bit]} else 0)" for bit, mask in self._masks.items()]
         keywords = [*self._keywords[""]]
         for part, make in self._parts.items():
@@ -113,7 +116,7 @@ class TableSource:
         return "\n    ".join(write) + "\n" + "\n    ".join(read)
 
     def _value(self, name: str, of: Of, absent: object) -> str:
-        """Assign the value of a field, or ``absent`` if its part is None; return the variable."""
+        """Add the assignment of a field to ``write``; return the name of its variable."""
         local = _local(name)
         if callable(of):
             self.names[f"_of_{local}"] = of
@@ -127,7 +130,7 @@ class TableSource:
         return local
 
     def _path(self, path: str, absent: object) -> str:
-        """Return the expression of an attribute of the value or of a part."""
+        """Return the code with which ``write`` reads an attribute of the value or of a part."""
         part = path.partition(".")[0]
         if part not in self._parts:
             return f"_value.{path}"
@@ -138,19 +141,19 @@ class TableSource:
         return f"{path} if {condition} else {absent!r}" if Present(part) in self._masks else path
 
     def _give(self, name: str, expression: str) -> None:
-        """Give a field that was read to the maker of the value or of a part."""
+        """Pass a decoded field to the constructor of the value or of a part."""
         part, _, attribute = name.rpartition(".")
         self._keywords[part].append(f"{attribute}={expression}")
 
     def _or_none(self, name: str, expression: str) -> str:
-        """Return an expression of ``read`` that is None if the part or field is missing."""
+        """Return the code with which ``read`` yields None for a missing part or field."""
         mask = self._masks.get(Present(name))
         return expression if mask is None else f"{expression} if _flags & {mask} else None"
 
     # ------------------------------------------------------------------------------- fixed size
 
     def _add_fixed(self, run: Sequence[Fixed]) -> None:
-        """Add neighbours of fixed size."""
+        """Add adjacent fields of fixed size."""
         numbers = Struct(">" + "".join([field.code for field in run]))
         place = len(self._pieces)
         self.names |= {f"_pack_{place}": numbers.pack, f"_unpack_{place}": numbers.unpack_from}
@@ -160,13 +163,13 @@ class TableSource:
         self._reads.append(f"_at += {numbers.size}")
 
     def _fixed(self, field: Fixed) -> tuple[str, str]:
-        """Return the number that is packed, and the variable that gets the number back."""
+        """Return the code of the number to pack, and the variable for the unpacked number."""
         match field:
             case Constant():
                 return str(field.number), "_"
             case Size():
                 name = field.names[0]
-                return f"len({self._sized_variable(name)})", self._size_variable(name)
+                return f"len({self._measured_variable(name)})", self._size_variable(name)
             case Flags():
                 for bit in field.bits:
                     if isinstance(bit, str):
@@ -228,19 +231,19 @@ class TableSource:
         self._give(field.name, local)
 
     def _add_size(self, name: str) -> str:
-        """Return the variable with a field's size; add the size if no earlier ``Size`` has it."""
+        """Return the variable that holds a field's size; encode the size unless it is known."""
         size = self._size_variable(name)
-        if name not in self._sized:
-            self._pieces.append(f"_pack(len({self._sized_variable(name)}))")
+        if name not in self._size_owners:
+            self._pieces.append(f"_pack(len({self._measured_variable(name)}))")
             self._reads += (f"{size}, = _unpack(_record, _at)", f"_at += {SIZE.size}")
         return size
 
     def _size_variable(self, name: str) -> str:
-        """Return the variable of ``read`` with the size of a field."""
-        return f"_size_of_{_local(self._sized.get(name, name))}"
+        """Return the variable in ``read`` that holds the size of a field."""
+        return f"_size_of_{_local(self._size_owners.get(name, name))}"
 
-    def _sized_variable(self, name: str) -> str:
-        """Return the variable of ``write`` whose length is the size of a field."""
+    def _measured_variable(self, name: str) -> str:
+        """Return the variable in ``write`` whose length is the size of a field."""
         return f"_{_local(name)}" if name in self._contents else _local(name)
 
     def _add_nested(self, field: Nested) -> None:
@@ -252,7 +255,7 @@ class TableSource:
         self._give(field.name, local)
 
     def _add_optional(self, field: Number | Nested) -> None:
-        """Add a field whose bytes are only there if its flag is set."""
+        """Add a field whose bytes are present only if its flag is set."""
         piece, line = len(self._pieces), len(self._reads)
         if isinstance(field, Number):
             self._add_fixed([field])

@@ -1,7 +1,7 @@
 """Encode and decode the record of a task.
 
-A record has a head and, marked by flags, the parts that most waiting tasks lack: times, attempts,
-extras. Absent parts cost nothing to read.
+A record has a head. Flags in the head tell which further parts are present: times, attempts and
+extras. Most waiting tasks have none of these parts, so they are fast to read.
 """
 
 from __future__ import annotations
@@ -10,24 +10,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.codecs.field_table import FieldTable
-from taskraft_service.queue.codecs.fields import (
-    Blob,
-    Flags,
-    Nested,
-    Number,
-    Optional,
-    Present,
-    Rows,
-    Size,
-    Text,
-    Texts,
-)
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
 from taskraft_service.queue.entities.task_state import STATES, TaskOutcome
 from taskraft_service.queue.entities.task_view import (
     NO_EXTRAS,
+    AttemptFailure,
     Awaited,
     Extras,
     Failure,
@@ -37,6 +25,20 @@ from taskraft_service.queue.entities.task_view import (
     Waiting,
 )
 from taskraft_service.queue.entities.tube import BODY_INLINE_BYTES_MAX, QueueTask, QueueTube, Stored
+from taskraft_service.queue.store.field_table import FieldTable
+from taskraft_service.queue.store.fields import (
+    Blob,
+    Flags,
+    Items,
+    Nested,
+    Number,
+    Optional,
+    Present,
+    Rows,
+    Size,
+    Text,
+    Texts,
+)
 
 RETRY: Final = FieldTable(
     RetryPolicy,
@@ -79,7 +81,16 @@ _WAITING: Final = FieldTable(
     Rows("numbers", "QQ", of=_numbers_of),
     Texts("tubes", of=_tubes_of),
 )
-"""Open dependencies: the set and the task of each, then the tube of each."""
+"""Open dependencies: first the set and the task id of each dependency, then the tube of each."""
+
+_ATTEMPT_FAILURE: Final = FieldTable(
+    AttemptFailure,
+    Number("attempt", "I"),
+    Number("at_ms", "q"),
+    Number("fatal", "?"),
+    Text("type"),
+    Text("message"),
+)
 
 EXTRAS: Final = FieldTable(
     Extras,
@@ -97,9 +108,11 @@ EXTRAS: Final = FieldTable(
     ),
     Number("outcome", "B", TaskOutcome),
     Number("times_buried", "I"),
+    Number("failed_attempts", "I"),
     Number("retain_until_ms", "q"),
     Number("progress.basis_points", "H"),
     Size("H", "unique_key"),
+    Size("B", "failures"),
     Number("group_number", "Q"),
     Number("origin.task_id", "Q"),
     Size("H", "origin.unique_key"),
@@ -112,6 +125,7 @@ EXTRAS: Final = FieldTable(
     Text("origin.tube"),
     Texts("unique_key"),
     Texts("origin.unique_key"),
+    Items("failures", _ATTEMPT_FAILURE),
     Optional(Nested("retry", RETRY)),
     Optional(Number("dependents", "Q")),
     Optional(Nested("waiting", _WAITING)),

@@ -7,12 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from taskraft_service.queue.codecs.task_codec import EXTRAS, RETRY
+from taskraft_service.queue.entities.session import SESSION_RECORD
+from taskraft_service.queue.entities.task_codec import EXTRAS, RETRY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.meta_record import restore_meta, write_meta
-from taskraft_service.queue.persistence.state_records import open_state
+from taskraft_service.queue.persistence.state_records import open_state, restore_meta, write_meta
 from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.state.dependents import ENDING_RECORD
 from taskraft_service.queue.state.failures import FAILURE_RECORD
@@ -20,11 +20,10 @@ from taskraft_service.queue.state.group_registry import GROUP_RECORD
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
-from taskraft_service.queue.state.session_registry import SESSION_RECORD
-from tests.service.queue.codecs import drawn_records
-from tests.service.queue.codecs.drawn_records import Draws
 from tests.service.queue.kept_answers import decode, encode
 from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.store import drawn_records
+from tests.service.queue.store.drawn_records import Draws
 
 DRAWN = 400
 
@@ -49,7 +48,8 @@ def shown(drawn):
         return drawn.view()
     if isinstance(drawn, QueueState):
         return drawn.index, drawn.settings, list(drawn.removals)
-    if type(drawn).__repr__ is object.__repr__:  # other entities do not define one
+    # Entities without a text form are shown by their attributes.
+    if type(drawn).__repr__ is object.__repr__:
         drawn = [getattr(drawn, name) for name in type(drawn).__slots__]
     return repr(drawn).translate(dict.fromkeys(map(ord, "[](),")))
 
@@ -81,17 +81,17 @@ CODECS = {
 
 GOLDEN = {
     "retry": "c70371a6157760e46200e7e988ef2786",
-    "extras": "76a2c706559884508025d11612fb5f8d",
+    "extras": "ea365bcdc04f456ec2e24b9f46b65362",
     "settings": "1e7ba0b4e62381d635acacf2d222d34b",
     "options": "71f6afc22844d7f68b10098ba0c561ed",
-    "tube": "9f9964272689736f9e266416569b4a5d",
+    "tube": "b8f18dbbb1fb4ac275725fbe1968dc90",
     "group": "dae30b6e68e251bca1fbf823fcee4e69",
     "schedule": "0bb877264ffb2f534346b0e4ec3eeb66",
     "session": "a8a4993ea9869ce1e0c8d850f6bcc521",
     "consumer": "e7b5f7feeda436edfd24780ee5b6e142",
     "ending": "ec2901094b2dadd2c47f80daeae601c8",
     "failure": "5b1defc210483a3c7b6af24ca3368a60",
-    "meta": "1d0d517246c342950a41e8db40b20ed5",
+    "meta": "f6dc80384a5d11886c1c306a71ebfa0a",
     "put_answer": "1757fcc73b42edff9bbefcd47713f50c",
     "settle_answer": "a32c7bd87f9246e64492bf80db3d8afe",
     "count_answer": "bbf009d6e87214eb16258145b1f550a0",

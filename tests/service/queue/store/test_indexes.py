@@ -2,8 +2,8 @@
 
 import pytest
 
+from taskraft_service.queue.store.indexes import FIRST, TaskSetIndex
 from taskraft_service.queue.store.keys import MEMBER
-from taskraft_service.queue.store.task_indexes import FIRST, TaskSetIndex
 from tests.service.queue.memory_store import MemoryStore
 
 ONE, TWO = (1, 1), (1, 2)

@@ -1,7 +1,7 @@
-"""Index tasks in the store by numbered sets and by unique keys.
+"""Index the store: tasks by numbered sets and by unique keys, deadlines by their instants.
 
-Memory holds only the changes since the last batch of writes. A change that is undone between two
-batches is never written.
+Memory holds only the changes since the last batch of writes. A change that is reverted before the
+next batch is never written.
 """
 
 from __future__ import annotations
@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import merge
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from taskraft_service.queue.store.keys import UNIQUE, member_key, member_of, prefix_stop, unique_key
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.store.keys import (
+    UNIQUE,
+    member_key,
+    member_of,
+    prefix_stop,
+    timer_key,
+    timer_scan,
+    unique_key,
+)
+from taskraft_service.queue.store.ordered_index import OrderedIndex, OrderKey
 from taskraft_service.queue.store.store import Store, Write
 
 SetMember: TypeAlias = tuple[int, int]
@@ -26,21 +36,22 @@ def set_member(tube: int, task_id: int) -> SetMember:
 
 
 class TaskSetIndex:
-    """Hold the members of all sets of one kind, by the number of the set.
+    """The members of all sets of one kind, by the number of the set.
 
     Examples are the open tasks of a group, and the tasks that depend on one task.
 
-    Add a member only to a set without it. Discarding a member that is not in the set is allowed.
+    A member must not be added twice. Discarding a missing member has no effect.
     """
 
     __slots__ = ("_fresh", "_prefix", "_store")
 
     def __init__(self, store: Store, prefix: bytes) -> None:
-        """Open the sets whose members are stored under ``prefix``."""
+        """Use the sets whose members are stored under ``prefix``."""
         self._store = store
         self._prefix = prefix
         self._fresh: dict[int, dict[SetMember, bool]] = {}
-        """By set: members to write to the store (True), and members to delete from it (False)."""
+        """For each set, the members to write to the store (True) or to delete from the store
+        (False)."""
 
     def add(self, number: int, member: SetMember) -> None:
         """Add a member to the set ``number``."""
@@ -59,7 +70,7 @@ class TaskSetIndex:
             fresh[member] = False
 
     def after(self, number: int, member: SetMember) -> Iterator[SetMember]:
-        """Yield the members above ``member`` in order; the set must not change meanwhile."""
+        """Yield the members above ``member`` in order; do not change the set until the end."""
         fresh = self._fresh.get(number, {})
         added = sorted(one for one, is_there in fresh.items() if is_there and one > member)
         start = member_key(self._prefix, number, (member[0], member[1] + 1))
@@ -91,7 +102,7 @@ NOBODY: Final = 0
 
 
 class UniqueKeys:
-    """Hold the unique keys in use in all tubes, each with the task that holds the key.
+    """The unique keys in use in all tubes, each with the task that holds the key.
 
     The holder is the last task that was put with the key, until that task is deleted. A finished
     task that is retained still holds its key, so that a producer can restart the task. Stored keys
@@ -102,7 +113,7 @@ class UniqueKeys:
     __slots__ = ("_fresh", "_store")
 
     def __init__(self, store: Store) -> None:
-        """Open the unique keys in ``store``."""
+        """Use the unique keys in ``store``."""
         self._store = store
         self._fresh: dict[bytes, int] = {}
 
@@ -123,7 +134,7 @@ class UniqueKeys:
         self._fresh[unique_key(tube, key)] = task_id
 
     def free(self, tube: int, key: tuple[str, ...], task_id: int) -> None:
-        """Free the key of a deleted task, unless another task holds the key now."""
+        """Free the key of a deleted task, unless another task now holds the key."""
         if self.find(tube, key) == task_id:
             self._fresh[unique_key(tube, key)] = NOBODY
 
@@ -140,3 +151,57 @@ class UniqueKeys:
         for place, task_id in self._fresh.items():
             writes.append((place, _holder.pack(task_id) if task_id != NOBODY else None))
         self._fresh.clear()
+
+
+class Timed(Protocol):
+    """An object that can have a deadline: a task, a tube or a session."""
+
+    timer: OrderKey | None
+    """Entry of the object among the timers, or None."""
+
+    def due(self) -> OrderKey | None:
+        """Return the timer that the object must have in its present state, or None."""
+
+
+class TimedRecord(Timed, Protocol):
+    """A tube or a session, whose timer is a record of its own."""
+
+    written: bytes | None
+    """Key of the timer in the store; empty: the store has no timer; None: nothing is stored."""
+
+
+class Timers(OrderedIndex):
+    """The timers of all tasks, tubes and sessions: at most one each."""
+
+    __slots__ = ()
+
+    def __init__(self, store: Store, limits: Limits, *, stored: bool) -> None:
+        """Start empty, or (``stored``) with the timers in the store."""
+        super().__init__(timer_scan(store), limits.head_entries_max, stored=stored)
+
+    def renew(self, holder: Timed) -> None:
+        """Set the timer that an object must have in its present state."""
+        timer = holder.due()
+        if timer != holder.timer:
+            if holder.timer is not None:
+                self.discard(holder.timer)
+            if timer is not None:
+                self.add(timer)
+            holder.timer = timer
+
+    def cancel(self, holder: Timed) -> None:
+        """Remove the timer of an object."""
+        if holder.timer is not None:
+            self.discard(holder.timer)
+            holder.timer = None
+
+
+def write_timer(holder: TimedRecord, writes: list[Write]) -> None:
+    """Append what updates the stored timer of a tube or a session to ``writes``."""
+    timer = timer_key(holder.timer) if holder.timer is not None else b""
+    if timer != holder.written:
+        if holder.written:
+            writes.append((holder.written, None))
+        if timer:
+            writes.append((timer, b""))
+        holder.written = timer

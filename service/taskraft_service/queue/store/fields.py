@@ -1,13 +1,14 @@
 """Define the kinds of fields that a ``FieldTable`` consists of.
 
-All numbers are big-endian. A ``code`` is the code of a number in ``struct``: ``B``, ``H``, ``I``
-and ``Q`` are unsigned numbers of 1, 2, 4 and 8 bytes, ``b`` and ``q`` are signed, ``?`` is a bool.
-A text, a byte string or a list begins with its size in 4 bytes, unless an earlier ``Size`` has it.
+All numbers are big-endian. A ``code`` is a format character of the module ``struct``: ``B``, ``H``,
+``I`` and ``Q`` are unsigned numbers of 1, 2, 4 and 8 bytes, ``b`` and ``q`` are signed, ``?`` is a
+bool. A text, a byte string or a list begins with its size in 4 bytes, unless an earlier ``Size``
+holds the size.
 
-The name of a field is the attribute that the field is written from, and the keyword that the maker
-of the value gets. A dotted name, for example ``failure.message``, is an attribute of a part of the
-value. ``of`` replaces the attribute: a path of attributes
-and indices, for example ``cursor[0]``, or a function of the value.
+The name of a field is the attribute that is encoded, and the keyword argument that receives the
+decoded value. A dotted name, for example ``failure.message``, is an attribute of a part of the
+value. With ``of``, the encoder reads something else than the attribute: a path of attributes and
+indices, for example ``cursor[0]``, or the result of a function of the value.
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ Of: TypeAlias = str | Callable[[Any], object]
 
 
 class RecordCodec(Protocol):
-    """Functions that encode and decode a nested record; a ``FieldTable`` has them.
+    """Functions that encode and decode a nested record; ``FieldTable`` satisfies this protocol.
 
-    ``read`` gets the bytes and the position of the record, and also returns the position after it.
+    ``read`` takes the bytes and the start position of the record, and returns the value and the end
+    position.
     """
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """Return the function that encodes."""
+        """Return the function that encodes a record."""
 
     @property
     def read(self) -> Callable[[bytes, int], tuple[Any, int]]:
-        """Return the function that decodes."""
+        """Return the function that decodes a record."""
 
 
 @value
 class Number:
-    """A number; ``kind`` converts the number that is read, ``absent`` stands for None."""
+    """A number; ``kind`` converts a decoded number, and ``absent`` encodes None."""
 
     name: str
     code: str
@@ -58,24 +60,24 @@ class Constant:
 
 
 class Size:
-    """The number of bytes or items of a later field; that field has no size of its own.
+    """The number of bytes or items of a later field, which is then encoded without its size.
 
-    Several names: the fields have the same number of items.
+    With several names, all named fields have the same number of items.
     """
 
     __slots__ = ("code", "names")
 
     def __init__(self, code: str, *names: str) -> None:
-        """Give the size of the fields that are named."""
+        """Hold the size of the named fields."""
         self.code = code
         self.names = names
 
 
 @value
 class Present:
-    """A flag: the part or field of this name is there.
+    """A flag: the part or field with this name is present.
 
-    An absent field is 0, empty, or, inside of ``Optional``, left out.
+    An absent field is encoded as 0 or empty; inside ``Optional`` it is left out.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Flags:
     __slots__ = ("bits", "code")
 
     def __init__(self, code: str, *bits: str | Present) -> None:
-        """Give the meaning of each bit."""
+        """Define the meaning of each bit, from the lowest."""
         self.code = code
         self.bits = bits
 
@@ -124,9 +126,9 @@ class Nested:
 
 @value
 class Optional:
-    """A field that takes no bytes if it is absent; the flags have a ``Present`` for it.
+    """A field that takes no bytes if it is absent; ``Flags`` needs a ``Present`` for the field.
 
-    An absent number is 0, an absent record is None.
+    An absent number is decoded as 0, and an absent record as None.
     """
 
     field: Number | Nested
@@ -199,7 +201,7 @@ class Numbers:
 
 @value
 class Rows:
-    """A list of tuples of numbers; ``codes`` has the code of each number of a tuple."""
+    """A list of tuples of numbers; ``codes`` has a format character for each number."""
 
     name: str
     codes: str
@@ -239,6 +241,6 @@ class Items:
 
 
 Fixed: TypeAlias = Number | Constant | Size | Flags
-"""Fields of fixed size; neighbours are packed together."""
+"""Fields of fixed size; adjacent fields are packed with one call."""
 List: TypeAlias = Blobs | Texts | Numbers | Rows | Items
 Field: TypeAlias = Fixed | Text | Blob | List | Nested | Optional

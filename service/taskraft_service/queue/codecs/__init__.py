@@ -1,1 +1,0 @@
-"""Binary records of tasks, groups and tube options."""
