@@ -1,0 +1,209 @@
+"""Restore a snapshot file into the data directory of the first node of a new cluster.
+
+The new cluster has one member at first. Further nodes join it with empty data directories, so all
+nodes get the same state from the first one, and the new cluster can have any size.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Term
+from taskraft_replication.errors import ReplicationError
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.storage.data_directory import DataDirectory
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.group_storage import StorageConfig, create_restored
+from taskraft_replication.storage.metadata import Identity
+from taskraft_service.backup import encryption
+from taskraft_service.backup.snapshot_file import (
+    SnapshotFileInvalid,
+    SnapshotFileReader,
+    SnapshotInfo,
+)
+from taskraft_service.cluster.cluster_members import info_of
+from taskraft_service.cluster.member_identity import GROUP_ID
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.drivers import installed_drivers
+from taskraft_service.machine.open_database import OpenDatabase
+from taskraft_service.queue.limits import Limits
+from taskraft_service.storage.directory import StateDirectory, StateForeign
+from taskraft_service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.snapshot import SnapshotDamaged, build
+
+STATE_DIRECTORY: Final = "state"
+FIRST_MEMBER: Final = MemberId(1)
+CACHE_BYTES: Final = 32 << 20
+_LEFT_ALONE: Final = frozenset({"lost+found", "lock"})
+"""Names of files that an empty data directory may contain."""
+
+
+class RestoreRefused(Exception):
+    """The snapshot cannot be restored here; the text says why, in one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotSummary:
+    """The content of a snapshot, for people."""
+
+    info: SnapshotInfo
+    tubes: int
+    tasks: int
+    sessions: int
+    feed_id: str
+
+
+@contextmanager
+def plain_file(
+    path: Path, identity: Path | None, scratch: Path | None = None
+) -> Iterator[BinaryIO]:
+    """Open a snapshot file; decrypt an encrypted file into a temporary file in ``scratch`` first.
+
+    Raises:
+        KeyUnusable: the identity is missing or invalid.
+        SnapshotFileInvalid: the file cannot be decrypted.
+    """
+    with path.open("rb") as file:
+        is_encrypted = file.read(len(encryption.MAGIC)) == encryption.MAGIC
+        file.seek(0)
+        if not is_encrypted:
+            yield file
+            return
+        if identity is None:
+            raise encryption.KeyUnusable(f"{path} is encrypted; name the private key (--identity)")
+        with tempfile.TemporaryFile(dir=scratch) as plain:
+            encryption.decrypt(file, plain, identity)
+            plain.seek(0)
+            yield plain
+
+
+def summarize(file: BinaryIO, scratch: Path | None = None) -> SnapshotSummary:
+    """Check a whole snapshot file: its digest, and that a queue can be opened from it.
+
+    Raises:
+        SnapshotFileInvalid: the file is damaged.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="taskraft-") as directory:
+        reader = SnapshotFileReader(file)
+        with _opened(Path(directory) / "state", reader) as database:
+            queue = database.queue
+            counts = queue.task_counts()
+            return SnapshotSummary(
+                reader.info,
+                tubes=len(counts),
+                tasks=sum(sum(states) for states in counts.values()),
+                sessions=queue.session_count,
+                feed_id=queue.feed.feed_id,
+            )
+
+
+def restore_cluster(
+    file: BinaryIO, config: ServerConfig, *, same_cluster: bool = False
+) -> SnapshotInfo:
+    """Restore a snapshot into the empty data directory of a node; the node then leads alone.
+
+    The change feed gets another id, because events after the snapshot differ from those of the old
+    cluster. A node of the old cluster is not accepted by the new one.
+
+    Args:
+        file: the snapshot file, decrypted.
+        config: settings of the node: directory, name, addresses and cluster.
+        same_cluster: allow the cluster id of the old cluster, which must never run again.
+
+    Raises:
+        RestoreRefused: the directory is in use, or the cluster id is that of the old cluster.
+        SnapshotFileInvalid: the file is damaged.
+    """
+    reader = SnapshotFileReader(file)
+    if reader.info.cluster_id == config.cluster_id and not same_cluster:
+        raise RestoreRefused(
+            f"the snapshot is of cluster {config.cluster_id!r}: set another TASKRAFT_CLUSTER_ID, "
+            f"or confirm with --same-cluster-id that no node of the old cluster will run again"
+        )
+    existed = config.data_dir.exists()
+    _check_empty(config.data_dir)
+    try:
+        lock = DataDirectory(config.data_dir)
+    except ReplicationError as error:
+        raise RestoreRefused(str(error)) from error
+    try:
+        _restore_into(config, reader)
+    except BaseException:
+        _remove_content(config.data_dir, whole=not existed)
+        raise
+    finally:
+        lock.release()
+    return reader.info
+
+
+def _check_empty(directory: Path) -> None:
+    if directory.exists() and any(one.name not in _LEFT_ALONE for one in directory.iterdir()):
+        raise RestoreRefused(f"{directory} is not empty; restore into an empty data directory")
+
+
+def _remove_content(directory: Path, *, whole: bool) -> None:
+    """Remove the files that an unsuccessful restore has written."""
+    for place in directory.iterdir():
+        if place.name == "lost+found":
+            continue
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
+    if whole:
+        directory.rmdir()
+
+
+def _restore_into(config: ServerConfig, reader: SnapshotFileReader) -> None:
+    """Write the state, then the files of the group, whose identity makes the directory valid."""
+    directory = StateDirectory(config.data_dir / STATE_DIRECTORY, config.cluster_id, FIRST_MEMBER)
+    with _opened(directory.fresh(), reader) as database:
+        queue = database.queue
+        index = LogIndex(queue.applied_index)
+        queue.feed.rename(str(uuid.uuid4()))
+        database.collect()
+        database.flush()
+    directory.switch()
+    directory_id = secrets.token_hex(8)
+    member = replace(info_of(config.member), member=FIRST_MEMBER, directory_id=directory_id)
+    create_restored(
+        DiskFileSystem(config.data_dir),
+        StorageConfig(
+            identity=Identity(config.cluster_id, FIRST_MEMBER, GROUP_ID),
+            founders=ConfState(voters=(FIRST_MEMBER,), roster=roster_of((member,))),
+            salt=secrets.randbits(32),
+            directory_id=directory_id,
+        ),
+        index,
+        Term(reader.info.term),
+    )
+
+
+@contextmanager
+def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
+    """Build the database of a snapshot at ``place`` and open the queue in it.
+
+    Raises:
+        SnapshotFileInvalid: the file is damaged, or was written by another version.
+    """
+    try:
+        build(place, reader.content())
+        store = RocksStore(place, CACHE_BYTES, CACHE_BYTES)
+        database = OpenDatabase(place, store, Limits(), installed_drivers())
+    except (SnapshotDamaged, StateDamaged, StateForeign) as error:
+        raise SnapshotFileInvalid(str(error)) from error
+    try:
+        found = database.queue.applied_index
+        if found != reader.info.index:
+            raise SnapshotFileInvalid(f"the content ends at entry {found}, not {reader.info.index}")
+        yield database
+    finally:
+        store.close()

@@ -1,0 +1,163 @@
+"""Write and read snapshot files: a header, the content, and a digest of both.
+
+A file begins with two lines, which an operator can read: the name of the format, and the header as
+JSON. The content follows, exactly as ``SaveSnapshot`` streams it, and then the SHA-256 of all bytes
+before. A file may be encrypted as a whole with age (see ``encryption``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import BinaryIO, Final
+
+from taskraft.v1 import cluster_service_pb2 as pb
+
+MAGIC: Final = b"taskraft snapshot file 1\n"
+HEADER_BYTES_MAX: Final = 4096
+DIGEST_BYTES: Final = 32
+PIECE_BYTES: Final = 1 << 20
+
+
+class SnapshotFileInvalid(Exception):
+    """The file is no complete snapshot file of this version; the text says why, in one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotInfo:
+    """The header of a snapshot file; fields as in taskraft.v1.SnapshotHeader."""
+
+    snapshot_id: str
+    cluster_id: str
+    node: str
+    index: int
+    term: int
+    taken_at_ms: int
+    version: str
+    content_bytes: int
+
+    @classmethod
+    def of(cls, header: pb.SnapshotHeader) -> SnapshotInfo:
+        """Return the header of a stream."""
+        return cls(**{field.name: getattr(header, field.name) for field in fields(cls)})
+
+    def encode(self) -> bytes:
+        """Return the first two lines of the file."""
+        return MAGIC + json.dumps(asdict(self)).encode() + b"\n"
+
+
+class SnapshotFileWriter:
+    """Writes a snapshot file.
+
+    Args:
+        file: a file that can be written; for ``resume``, also read.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.written = 0
+        """Number of bytes of the content so far."""
+
+    def begin(self, info: SnapshotInfo) -> None:
+        """Write the header."""
+        self._write(info.encode())
+
+    def resume(self) -> SnapshotInfo:
+        """Continue an incomplete file at its end; return its header.
+
+        Raises:
+            SnapshotFileInvalid: the file has no complete header.
+        """
+        info = read_header(self._file)
+        self._digest.update(info.encode())
+        while piece := self._file.read(PIECE_BYTES):
+            self._digest.update(piece)
+            self.written += len(piece)
+        if self.written > info.content_bytes:
+            # The process was killed while it wrote the digest.
+            raise SnapshotFileInvalid("the file is longer than its content")
+        return info
+
+    def add(self, piece: bytes) -> None:
+        """Append a piece of the content."""
+        self._write(piece)
+        self.written += len(piece)
+
+    def finish(self) -> None:
+        """Write the digest after the last piece."""
+        self._file.write(self._digest.digest())
+
+    def _write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._digest.update(content)
+
+
+class SnapshotFileReader:
+    """Reads a snapshot file and checks its digest.
+
+    Raises:
+        SnapshotFileInvalid: the file has no valid header.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.info = read_header(file)
+        self._digest = hashlib.sha256(self.info.encode())
+
+    def content(self) -> Iterator[bytes]:
+        """Yield the content in pieces, and check the digest after the last piece.
+
+        Raises:
+            SnapshotFileInvalid: the file is truncated, altered, or longer than its content. Content
+                that was yielded before must not be used.
+        """
+        left = self.info.content_bytes
+        while left:
+            piece = self._file.read(min(PIECE_BYTES, left))
+            if not piece:
+                raise SnapshotFileInvalid(f"the file is truncated: {left} bytes are missing")
+            self._digest.update(piece)
+            left -= len(piece)
+            yield piece
+        if self._file.read(DIGEST_BYTES) != self._digest.digest():
+            raise SnapshotFileInvalid("the digest differs: the file was altered or truncated")
+        if self._file.read(1):
+            raise SnapshotFileInvalid("the file has data after its end")
+
+
+def read_header(file: BinaryIO) -> SnapshotInfo:
+    """Read the header at the start of a file.
+
+    Raises:
+        SnapshotFileInvalid: the file has no valid header.
+    """
+    magic = file.read(len(MAGIC))
+    if magic != MAGIC:
+        newer = magic.startswith(MAGIC.rstrip(b"1\n"))
+        raise SnapshotFileInvalid(
+            "the file was written by a newer version of taskraft"
+            if newer
+            else "the file is not a taskraft snapshot"
+        )
+    line = file.readline(HEADER_BYTES_MAX)
+    try:
+        values = json.loads(line)
+        info = SnapshotInfo(**values)
+    except (ValueError, TypeError) as error:
+        raise SnapshotFileInvalid("the header is damaged") from error
+    types = {field.name: field.type for field in fields(SnapshotInfo)}
+    is_valid = all(type(values[name]).__name__ == of for name, of in types.items())
+    if not is_valid or info.encode() != magic + line or info.content_bytes < 0:
+        raise SnapshotFileInvalid("the header is damaged")
+    return info
+
+
+def make_durable(file: BinaryIO) -> None:
+    """Write a file to disk, if it is a file on a disk."""
+    file.flush()
+    if file.seekable():
+        os.fsync(file.fileno())

@@ -1,0 +1,83 @@
+"""A snapshot file is read back as written, and any damage to it is found."""
+
+import io
+
+import pytest
+
+from taskraft_service.backup.snapshot_file import (
+    MAGIC,
+    SnapshotFileInvalid,
+    SnapshotFileReader,
+    SnapshotFileWriter,
+    SnapshotInfo,
+    read_header,
+)
+
+CONTENT = bytes(range(256)) * 3
+INFO = SnapshotInfo("id", "shop", "n1", 17, 3, 1_700_000_000_000, "0.1.0", len(CONTENT))
+
+
+def whole():
+    file = io.BytesIO()
+    writer = SnapshotFileWriter(file)
+    writer.begin(INFO)
+    for start in range(0, len(CONTENT), 100):
+        writer.add(CONTENT[start : start + 100])
+    writer.finish()
+    return file.getvalue()
+
+
+def content_of(raw):
+    reader = SnapshotFileReader(io.BytesIO(raw))
+    return reader.info, b"".join(reader.content())
+
+
+def test_a_file_is_read_as_it_was_written():
+    assert content_of(whole()) == (INFO, CONTENT)
+
+
+def test_every_truncation_is_found():
+    raw = whole()
+    for size in range(len(raw)):
+        with pytest.raises(SnapshotFileInvalid):
+            content_of(raw[:size])
+
+
+def test_every_flipped_bit_is_found():
+    raw = whole()
+    for place in range(len(raw)):
+        for bit in range(8):
+            altered = bytearray(raw)
+            altered[place] ^= 1 << bit
+            with pytest.raises(SnapshotFileInvalid):
+                content_of(bytes(altered))
+
+
+def test_data_after_the_end_is_found():
+    with pytest.raises(SnapshotFileInvalid, match="after its end"):
+        content_of(whole() + b"x")
+
+
+def test_the_format_of_a_newer_version_is_named():
+    newer = whole().replace(MAGIC, b"taskraft snapshot file 2\n")
+    with pytest.raises(SnapshotFileInvalid, match="newer version"):
+        read_header(io.BytesIO(newer))
+    with pytest.raises(SnapshotFileInvalid, match="not a taskraft snapshot"):
+        read_header(io.BytesIO(b"PK\x03\x04"))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 500, len(CONTENT)])
+def test_an_incomplete_file_is_continued(kept):
+    start = len(INFO.encode())
+    file = io.BytesIO(whole()[: start + kept])
+    writer = SnapshotFileWriter(file)
+    assert writer.resume() == INFO
+    assert writer.written == kept
+    writer.add(CONTENT[kept:])
+    writer.finish()
+    assert content_of(file.getvalue()) == (INFO, CONTENT)
+
+
+def test_a_file_with_a_part_of_its_digest_is_not_continued():
+    with pytest.raises(SnapshotFileInvalid, match="longer"):
+        SnapshotFileWriter(io.BytesIO(whole()[:-1])).resume()
