@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
-"""Default of the setting; store larger content in an object store."""
+"""Default of the setting ``payload_bytes_max``. Keep larger content in an object store."""
 STORED_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 """Maximum payload of a task that a group or a schedule keeps and puts later."""
 HEADERS_BYTES_MAX: Final = 8 * 1024
@@ -19,11 +19,12 @@ TYPE_BYTES_MAX: Final = 128
 SUBQUEUE_BYTES_MAX: Final = 128
 NAME_BYTES_MAX: Final = 128
 REQUEST_ID_BYTES_MAX: Final = 64
+CLIENT_ID_BYTES_MAX: Final = 128
 DEPENDENCIES_MAX: Final = 100
 """Maximum number of tasks that one task depends on."""
 KEY_PARTS_MAX: Final = 8
 KEY_BYTES_MAX: Final = 256
-"""Maximum size of all parts of a unique key together."""
+"""Maximum total size of the parts of a unique key."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
 FAILURE_MESSAGE_BYTES_MAX: Final = 4 * 1024
 PROGRESS_NOTE_BYTES_MAX: Final = 255
@@ -33,9 +34,10 @@ PUT_TASKS_MAX: Final = 10_000
 """Maximum number of tasks in a put, or of tokens in a settlement."""
 TAKE_TASKS_MAX: Final = 1_000
 TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
-"""Payload in one response to a take; with all other fields it stays below gRPC's 4 MiB."""
+"""Default maximum payload in one response to a take; with all other fields, the response stays
+below the 4 MiB that gRPC clients accept."""
 TAKE_BYTES_BESIDE: Final = 960 * 1024
-"""Maximum size of all other fields in that response; tasks beyond it are released."""
+"""Maximum size of all other fields in a response to a take; tasks beyond this size are released."""
 TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000
@@ -47,10 +49,10 @@ TASKS_PAGE_SIZE_DEFAULT: Final = 100
 LIST_SCAN_MAX: Final = 20_000
 """Maximum number of tasks that one ListTasks scans, whether the filter matches them or not."""
 LIST_SLICE_MAX: Final = 1_000
-"""Number of tasks that ListTasks scans before other calls may use the event loop."""
+"""Number of tasks that ListTasks scans before the event loop can run other calls."""
 LIST_BYTES_MAX: Final = 5 * 1024 * 1024 // 2
-"""Maximum content of one page; the page ends with the task that exceeds it. With one more payload
-of the default limit, the page stays below the 4 MiB that gRPC clients accept."""
+"""Content size at which a page of ListTasks ends. Even if the last task has a payload of the
+default maximum size, the page stays below the 4 MiB that gRPC clients accept."""
 CREDIT_TASKS_MAX: Final = 100_000
 NAMES_MAX: Final = 1_000
 
@@ -58,7 +60,7 @@ MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""
 COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024
 """Maximum size of one command in the log. The leader may replace the patterns of a request by the
-names of tubes, and the tokens of foreign leases by longer numbers."""
+names of tubes, and the tokens of other principals' leases by longer numbers."""
 
 SESSION_TTR_DEFAULT_MS: Final = 15_000
 SESSION_TTR_MIN_MS: Final = 1_000
@@ -69,7 +71,7 @@ JITTER_MAX_MS: Final = 86_400_000
 WAIT_MAX_MS: Final = 60_000
 """Maximum wait of one call; the client repeats longer waits."""
 DEADLINE_MARGIN_MS: Final = 250
-"""A wait ends this long before the caller's deadline, so that the empty response arrives in
+"""Time before the caller's deadline at which a wait ends, so that the empty response arrives in
 time."""
 
 CONSUMER_IDLE_TTL_DEFAULT_MS: Final = 7 * 86_400_000
@@ -84,4 +86,9 @@ SILENCE_MAX_MS: Final = 86_400_000
 """Upper limit of silence_ms_max of a Subscribe stream."""
 
 HEARTBEAT_MS: Final = 5_000
-"""Maximum interval between two messages of a Subscribe stream."""
+"""Default interval of heartbeats on a Subscribe stream while its session holds leases, in ms. A
+message with other content has a heartbeat if the last one is older."""
+HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
+"""Minimum interval between heartbeats, in ms, however often the client requests them."""
+HEARTBEAT_INTERVAL_MAX_MS: Final = 86_400_000
+"""Upper limit of heartbeat_ms of a Subscribe stream."""

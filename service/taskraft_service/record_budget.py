@@ -1,4 +1,4 @@
-"""Bound how many log records others can cause."""
+"""Limit the rate of log records that clients and peers can cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class RecordBudget:
     """A token bucket of log records, which counts the records that it suppresses.
 
     Args:
-        burst: number of records that may follow each other at once.
+        burst: maximum number of records in a burst.
         per_second: number of further records per second.
         seconds: a monotonic clock.
     """
@@ -23,10 +23,10 @@ class RecordBudget:
         self._suppressed = 0
 
     def take(self) -> int | None:
-        """Take the right to write one record.
+        """Request permission to write one record.
 
         Returns:
-            How many records were suppressed since the last one; None: suppress this one too.
+            Number of records suppressed since the last permission. None: suppress this record too.
         """
         now = self._seconds()
         gained = (now - self._counted_at) * self._per_second

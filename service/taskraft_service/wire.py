@@ -25,7 +25,7 @@ class WireMalformed(Exception):
 
 
 def varint(number: int) -> bytes:
-    """Return ``number`` as a varint; negative ones as 64-bit two's complement, ten bytes long."""
+    """Return ``number`` as a varint; a negative number takes ten bytes, in two's complement."""
     if number < 0:
         number &= 0xFFFF_FFFF_FFFF_FFFF
     if number < 0x80:
@@ -109,8 +109,8 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
 def elements(raw: bytes, field: int) -> list[bytes]:
     """Return the elements of a repeated message field of ``raw`` as received, in order.
 
-    Neighbouring elements often have the same length, so the start of the current element is first
-    searched where the next would begin (bench/codec.py).
+    Adjacent elements often have the same length. The function therefore first checks whether the
+    next element begins at the same distance (bench/codec.py).
 
     Raises:
         WireMalformed: ``raw`` is not a message.
@@ -120,7 +120,8 @@ def elements(raw: bytes, field: int) -> list[bytes]:
     at, end = 0, len(raw)
     while at < end:
         begin = at
-        # Most tags and lengths have one byte: read here, they cost a third of a call each.
+        # Most tags and lengths have one byte; reading them inline takes a third of the time of a
+        # call.
         key = raw[at]
         if key < 128 and at + 1 < end and (size := raw[at + 1]) < 128 and key & 7 == LENGTH:
             at += 2
@@ -145,7 +146,7 @@ def last_content(raw: bytes, field: int) -> bytes:
     """Return the last value of a string, bytes or message field of ``raw``; empty if absent.
 
     As in a parser, the last occurrence counts, and an occurrence of another wire type does not.
-    Equal heads of neighbouring fields are skipped without reading them again, as in ``elements``.
+    Equal headers of adjacent fields are skipped without decoding, as in ``elements``.
 
     Raises:
         WireMalformed: ``raw`` is cut off or contains a group.
@@ -187,8 +188,8 @@ def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
 def sole_field_prefix(field: int, message_bytes: int) -> bytes:
     """Return the prefix of a message of this length that has only one length-delimited field.
 
-    Empty if no such message has this length. ``message.startswith`` of the prefix tells, without
-    parsing, that the message contains nothing else.
+    The result is empty if no such message has this length. A message of this length contains no
+    other field if it starts with the prefix.
     """
     key = tag(field, LENGTH)
     for width in range(1, _VARINT_BYTES_MAX):

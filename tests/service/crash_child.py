@@ -40,6 +40,7 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 from taskraft_service.storage.rocks import FailingStore, StateDamaged
 from tests.replication.promising_member import Promises, PromisingMember
@@ -74,7 +75,7 @@ def command_at(index: int) -> bytes:
     return encode_entry(
         now_ms,
         [
-            encode_leader_command(PUT, put, 5),
+            encode_leader_command(PUT, put, RequestKey(5)),
             encode_leader_command(TAKE, take),
             encode_leader_command(SETTLE, settle),
         ],
@@ -118,9 +119,8 @@ def prepare(place: Path) -> str:
 def live(place: Path, rules: str) -> dict[str, int]:
     """Run the story; promises are written to a file that outlives the process."""
     place.mkdir(exist_ok=True)
-    counting = (
-        Rule(min(NAMES), Action.STALL, 0, 0, 0),
-    )  # A rule that never fires, so that crossings are counted.
+    # This rule never fires. With any rule, the process counts the crossings of failpoints.
+    counting = (Rule(min(NAMES), Action.STALL, 0, 0, 0),)
     failpoints = Failpoints(parse_rules(rules) or counting)
     with (place.parent / f"{place.name}.{PROMISES}").open("w", buffering=1) as notes:
 
@@ -164,7 +164,7 @@ def restart(place: Path) -> str:
 def harm(place: Path, file: str, kind: str, at: int) -> str:
     """Restart on a copy of ``place`` with a damaged file; return the digest or the refusal.
 
-    ``at`` is a byte, or for ``flip`` the number of a bit.
+    ``at`` is the offset of a byte, or for ``flip`` the number of a bit.
     """
     copy = place.parent / "harmed"
     shutil.rmtree(copy, ignore_errors=True)

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from taskraft import AsyncClient
-from taskraft.v1 import tube_service_pb2
+from taskraft.v1 import task_service_pb2, tube_service_pb2
 from taskraft_service.drivers import DriverUnusable, installed_drivers
 from taskraft_service.process import startup
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
@@ -77,3 +77,60 @@ async def test_the_client_creates_a_tube_with_a_named_driver(tmp_path, monkeypat
         stack = client.tube("stack")
         await stack.put_many(["1", "2", "3"])
         assert [task.text() for task in await stack.take_many(3, wait=0)] == ["3", "2", "1"]
+
+
+class FailsOnRetry(Newest):
+    """Fails for each task that was taken before, and for each payload of 9 bytes."""
+
+    def place(self, arrival, memory):
+        if arrival.attempt or arrival.payload_bytes == 9:
+            raise ValueError("no rank")
+        return super().place(arrival, memory)
+
+
+async def test_a_put_for_which_the_driver_fails_is_refused_and_nothing_is_proposed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": FailsOnRetry()})
+    async with running(config_in(tmp_path)) as node:
+        await node.tubes.CreateTube(custom(driver="newest"))
+        before = node.queue.applied_index
+        with pytest.raises(
+            grpc.aio.AioRpcError, match="place raised ValueError: no rank"
+        ) as caught:
+            await put(node, b"1", b"9" * 9)
+        assert reason_of(caught.value) == "DRIVER_FAILED"
+        assert node.queue.applied_index == before
+        await put(node, b"1")
+
+
+@pytest.mark.parametrize("durability", ["REPLICATED", "TEMPORARY"])
+async def test_a_driver_that_fails_while_an_entry_is_applied_quarantines_its_tube(
+    tmp_path, monkeypatch, durability
+):
+    monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": FailsOnRetry()})
+    config = config_in(tmp_path)
+    options = tube_service_pb2.TubeOptions(durability=durability)
+    async with running(config) as node:
+        await node.tubes.CreateTube(custom(driver="newest", options=options))
+        other = tube_service_pb2.Tube(name="other", kind=tube_service_pb2.Tube.FIFO)
+        await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=other))
+        await put(node, b"1", b"2")
+        (taken,) = (await take(node, tasks_max=1)).tasks
+        release = task_service_pb2.Settlement(
+            tokens=[taken.token], release=task_service_pb2.Settlement.Release()
+        )
+        await node.tasks.SettleTasks(task_service_pb2.SettleTasksRequest(settlements=[release]))
+        for call in (put(node, b"3"), take(node)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert reason_of(caught.value) == "TUBE_QUARANTINED"
+        await put(node, b"1", tube="other")
+        assert node.server.components.queues.quarantined_tubes() == ["emails"]
+    async with running(config) as node:
+        tubes = (await node.tubes.ListTubes(tube_service_pb2.ListTubesRequest())).tubes
+        is_replicated = durability == "REPLICATED"
+        assert [bool(tube.quarantined_at) for tube in tubes] == [is_replicated, False]
+        truncate = tube_service_pb2.TruncateTubeRequest(name="emails")
+        await node.tubes.TruncateTube(truncate)
+        await put(node, b"3")

@@ -61,7 +61,7 @@ def test_bytes_that_are_not_a_message_are_refused(raw):
 
 @given(st.binary(max_size=400))
 def test_bytes_are_read_to_their_end_or_malformed(raw):
-    """No other exception is raised, and no value is invented."""
+    """Malformed bytes raise no other exception and yield no invented value."""
     for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
         with contextlib.suppress(wire.WireMalformed):
             assert len(read()) <= len(raw)
@@ -100,7 +100,10 @@ SCRAPS = st.one_of(
 
 @given(st.lists(SCRAPS, max_size=6).map(b"".join))
 def test_a_single_field_is_decoded_like_the_parser_decodes_it(raw):
-    """This holds for everything that the parser accepts, in any order and with repeated fields."""
+    """The single field is decoded in every message that the parser accepts.
+
+    Fields may be in any order and repeated.
+    """
     try:
         expected = pb.PutTasksRequest.FromString(raw).request_id.encode()
     except DecodeError:

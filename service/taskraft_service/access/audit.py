@@ -1,8 +1,8 @@
-"""Write the audit log: refused callers, refused requests, and requests that manage.
+"""Write the audit log: failed authentications, refused requests, and management requests.
 
-The records go to the logger ``AUDIT_LOGGER``, which may have a file or a descriptor of its own. A
-record names the request by its ids, never by payloads. Ids of sessions are secret, so only their
-beginning is recorded.
+The records go to the logger ``AUDIT_LOGGER``, which may write to a separate file or descriptor. A
+record identifies the request by ids and never contains payloads. Session ids are secret, so a
+record contains only their first characters.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from taskraft_service.record_budget import RecordBudget
 
 AUDIT_LOGGER: Final = "taskraft.audit"
 IDS_MAX: Final = 100
-"""Maximum number of ids in one record; ``ids_count`` tells how many the request has."""
+"""Maximum number of ids in one record; ``ids_count`` is the number of ids in the request."""
 BURST_FAILURES: Final = 50
 FAILURES_PER_SECOND: Final = 5.0
-"""Limits of the records of failed authentications, which anybody can cause."""
+"""Maximum rate of records of failed authentications, because anybody can cause them."""
 
 log: Final = structlog.get_logger(AUDIT_LOGGER)
 failures: Final = RecordBudget(BURST_FAILURES, FAILURES_PER_SECOND, time.monotonic)
 
 
 def log_unauthenticated(peer: str, call: str, reason: str) -> None:
-    """Record a call without valid credentials; ``suppressed`` counts those not recorded."""
+    """Record a call without valid credentials, unless the rate limit is reached."""
     suppressed = failures.take()
     if suppressed is not None:
         more = {"suppressed": suppressed} if suppressed else {}
@@ -58,7 +58,7 @@ def log_managed(
         principal: the name of the caller.
         peer: the address of the caller.
         request: the request.
-        names: what the caller needed the permission for.
+        names: the names, such as tubes, for which the caller needed the permission.
         index: index of the log entry with the change; 0 if nothing was changed.
     """
     log.info(
@@ -77,10 +77,10 @@ def _method(request: Message) -> str:
 
 
 def _ids(request: Message) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that identify what a request is about."""
+    """Yield the fields that identify the objects of a request."""
     for field, value in request.ListFields():
         match field.name:
-            case "request_id" | "task_id" | "move_to":
+            case "request_id" | "client_id" | "task_id" | "move_to":
                 yield field.name, value
             case "session_id":
                 yield field.name, value[:LABEL_CHARACTERS]

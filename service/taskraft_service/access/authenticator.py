@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from taskraft_service.access.caller import (
     ANONYMOUS,
@@ -21,6 +21,10 @@ PEER_KEY: Final = "x-taskraft-peer"
 """Address of the client of a forwarded call, for the audit log. Accepted on the peer port only."""
 _SCHEME: Final = "bearer "
 _CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a known principal"
+
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]] | None
+"""Metadata of a call as pairs."""
 
 
 class CallContext(Protocol):
@@ -46,6 +50,9 @@ class Authenticator(Protocol):
             Unauthenticated: the call has no valid credentials.
         """
 
+    def has_valid_token(self, metadata: Metadata) -> bool:
+        """Return whether the metadata of a call is enough to let the call send its message."""
+
 
 class OpenAuthenticator:
     """Accepts every call as anonymous: a node without authentication."""
@@ -54,6 +61,11 @@ class OpenAuthenticator:
         """See ``Authenticator``."""
         del context
         return ANONYMOUS
+
+    def has_valid_token(self, metadata: Metadata) -> bool:
+        """See ``Authenticator``; no caller needs a token."""
+        del metadata
+        return True
 
 
 OPEN_AUTHENTICATOR: Final = OpenAuthenticator()
@@ -72,13 +84,19 @@ class ClientAuthenticator:
         if text:
             if text[: len(_SCHEME)].lower() != _SCHEME:
                 raise Unauthenticated("the authorization metadata is not a bearer token")
-            found = principals.of_token(text[len(_SCHEME) :].strip())
+            found = principals.of_token(_token_in(text))
         else:
             found = principals.of_certificate(certificate_names(context))
         if found is None:
             raise Unauthenticated(_CREDENTIALS_NEEDED)
         principal, credential = found
         return AuthenticatedCaller(principal.name, credential, self._current, context.peer())
+
+    def has_valid_token(self, metadata: Metadata) -> bool:
+        """See ``Authenticator``; False also for a caller that only has a certificate."""
+        text = value_in(metadata, AUTHORIZATION_KEY)
+        is_token = text[: len(_SCHEME)].lower() == _SCHEME
+        return is_token and self._current.principals.of_token(_token_in(text)) is not None
 
 
 class PeerAuthenticator:
@@ -87,7 +105,7 @@ class PeerAuthenticator:
     Args:
         current: the principals in force; None on a node without authentication.
         node_of: returns the name of the node that opened the connection.
-        is_member: tells whether a node is a member; other nodes may only ask to become one.
+        is_member: returns whether a node is a member; other nodes may only request membership.
     """
 
     def __init__(
@@ -117,15 +135,30 @@ class PeerAuthenticator:
             raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
         return AuthenticatedCaller(name, "", self._current, peer)
 
+    def has_valid_token(self, metadata: Metadata) -> bool:
+        """See ``Authenticator``; only nodes can open a connection, and nodes need no token."""
+        del metadata
+        return True
+
 
 def metadata_of(context: CallContext, key: str) -> str:
-    """Return a text of a call's metadata; empty unless the key occurs exactly once."""
-    found = [text for name, text in context.invocation_metadata() or () if name == key]
+    """Return the value of a metadata key of a call; empty unless the key occurs exactly once."""
+    return value_in(context.invocation_metadata(), key)
+
+
+def value_in(metadata: Metadata, key: str) -> str:
+    """Return the value of a metadata key; empty unless the key occurs exactly once."""
+    found = [text for name, text in metadata or () if name == key]
     return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
 
+def _token_in(text: str) -> str:
+    """Return the token in the value of the authorization metadata."""
+    return text[len(_SCHEME) :].strip()
+
+
 def certificate_names(context: CallContext) -> Iterable[str]:
-    """Return the subject alternative names of the client certificate, or else its common name."""
+    """Return the alternative names of the client certificate, or its common name if none."""
     shown = context.auth_context()
     names = shown.get("x509_subject_alternative_name") or shown.get("x509_common_name") or ()
     return [name.decode(errors="replace") for name in names]

@@ -18,7 +18,7 @@ from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 
 
 class Unauthenticated(Exception):
-    """The call has no credentials or invalid ones; the request was not parsed."""
+    """The credentials of the call are missing or invalid; the request was not parsed."""
 
 
 class PermissionDenied(Exception):
@@ -55,7 +55,7 @@ class Caller(Protocol):
 
     @property
     def version(self) -> int:
-        """Version of the principals in force; a stream authorizes again when it has grown."""
+        """Version of the current principals; streams authorize again when it increases."""
 
     def revalidate(self) -> None:
         """Check during a stream that the credentials are still valid.
@@ -71,7 +71,7 @@ class Caller(Protocol):
         """Return whether an object with this owner belongs to the caller."""
 
     def authorize(self, request: Message) -> Sequence[str]:
-        """Check all permissions of a request; return the names that it needs to manage.
+        """Check all permissions of a request; return the names for which it needs MANAGE.
 
         Raises:
             PermissionDenied: the caller lacks a permission.
@@ -123,7 +123,7 @@ class AuthenticatedCaller:
     Args:
         name: the name of the principal.
         credential: the credential that was used; empty if another node authenticated the caller.
-        current: the principals in force.
+        current: the current principals.
         peer: the address of the client.
     """
 

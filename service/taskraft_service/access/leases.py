@@ -1,10 +1,11 @@
 """Prevent callers from using leases and sessions of another principal.
 
 Lease tokens are sequential, so a caller can guess the token of a take that is still in flight. A
-lookup is therefore not enough. Before a request is proposed, each foreign token is replaced by its
-negative, which no lease ever has. The queue answers that item with LEASE_STALE at the same
-position, as for an expired lease. The changed request is proposed under the hash of the original,
-so a retry, whose leases the first call has ended, gets the first answer.
+lookup is therefore not enough. Before a request is proposed, each token of another principal is
+replaced by its negative, which no lease ever has. The queue answers that item with LEASE_STALE at
+the same position, as for an expired lease. The changed request is proposed with the hash of the
+original request, so a retry still gets the first answer, although the first call has ended the
+leases.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
 def foreign_leases(
     queues: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
 ) -> frozenset[int]:
-    """Return the tokens that are no leases, or that belong to another principal.
+    """Return the tokens that are not leases, and the tokens of other principals' leases.
 
     A lease belongs to the owner of its session. A lease without a session belongs to every caller
-    who may take from its tube. A caller who may no longer take from the tube loses both kinds.
+    who may take from its tube. A caller who may no longer take from the tube loses access to both
+    kinds of leases.
     """
     tokens = (token for settlement in settlements for token in settlement.tokens)
     return queues.strange_leases(tokens, lambda tube: caller.may(Verb.TAKE, tube), caller.owns)
@@ -47,7 +49,7 @@ def foreign_leases(
 def own_settlements(
     queues: QueueLocator, request: pb.SettleTasksRequest, caller: Caller
 ) -> pb.SettleTasksRequest:
-    """Return the request with foreign tokens negated; the same object if there are none."""
+    """Return the request, with the tokens of other principals negated."""
     if not caller.is_restricted:
         return request
     foreign = foreign_leases(queues, request.settlements, caller)
@@ -62,7 +64,7 @@ def own_settlements(
 def own_batch(
     queues: QueueLocator, request: pb.ExecuteBatchRequest, caller: Caller
 ) -> pb.ExecuteBatchRequest:
-    """Return the batch with foreign tokens negated; the same object if there are none."""
+    """Return the batch, with the tokens of other principals negated."""
     if not caller.is_restricted:
         return request
     settlements = [
@@ -84,7 +86,7 @@ def own_batch(
 def own_sessions(
     queue: Queue, request: session_service_pb2.KeepSessionsRequest, caller: Caller
 ) -> session_service_pb2.KeepSessionsRequest:
-    """Return the request with each foreign session id replaced by ``NO_SESSION``."""
+    """Return the request with each session of another principal replaced by ``NO_SESSION``."""
     if not caller.is_restricted:
         return request
     own = session_service_pb2.KeepSessionsRequest(request_id=request.request_id)
@@ -97,7 +99,7 @@ def own_sessions(
 def own_session(
     queue: Queue, request: session_service_pb2.CloseSessionRequest, caller: Caller
 ) -> session_service_pb2.CloseSessionRequest:
-    """Return the request, with a foreign session id replaced by ``NO_SESSION``."""
+    """Return the request; a session of another principal is replaced by ``NO_SESSION``."""
     if not caller.is_restricted or owns_session(queue, request.session_id, caller):
         return request
     own = session_service_pb2.CloseSessionRequest()

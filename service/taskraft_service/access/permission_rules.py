@@ -24,7 +24,7 @@ from taskraft_service.languages.patterns import is_pattern
 
 M = TypeVar("M", bound=Message)
 RequiredPermission: TypeAlias = tuple[Verb, str]
-"""A permission, and the tube, group or schedule it is needed on."""
+"""A permission, with the tube, group or schedule for which it is needed."""
 Rule: TypeAlias = Callable[[Message], Iterable[RequiredPermission]]
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
@@ -32,7 +32,7 @@ PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
 
 def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
     yield PUT, request.tube
-    if request.outcome_wait_ms:
+    if request.outcome_wait_ms or request.return_tasks:
         yield READ, request.tube
     for name in {spec.group for spec in request.tasks}:
         if name:
@@ -43,7 +43,7 @@ def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
 
 
 def _take(sources: Iterable[task.TakeSource]) -> Iterator[RequiredPermission]:
-    """Require named tubes; a pattern matches only tubes that the caller may take from."""
+    """Require named tubes; patterns match only tubes that the caller may take from anyway."""
     yield TAKE, ANY_TUBE
     for source in sources:
         if not is_pattern(source.tube):
@@ -58,7 +58,7 @@ def _settle(settlements: Iterable[task.Settlement]) -> Iterator[RequiredPermissi
 
 
 def _move(request: task.MoveTasksRequest) -> Iterator[RequiredPermission]:
-    """Require all tubes for a move to the origins, because the request does not name them."""
+    """Require all tubes for a move to the tubes of origin, which the request does not name."""
     yield MANAGE, request.tube
     yield PUT, request.move_to or ALL_TUBES
 
@@ -187,6 +187,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(cluster.RemoveMemberRequest, _CLUSTER),
         _for(cluster.TransferLeadershipRequest, _CLUSTER),
         _for(cluster.ConfigureRequest, _CLUSTER),
+        _for(cluster.SaveSnapshotRequest, _CLUSTER),
     )
 )
 """The rule of each request type."""

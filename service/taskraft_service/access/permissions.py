@@ -18,7 +18,8 @@ ALL_TUBES: Final = "*"
 ANY_TUBE: Final = ""
 """Scope of a permission: at least one tube."""
 CACHED_DECISIONS_MAX: Final = 10_000
-"""Maximum number of cached decisions of one principal; requests choose the cached names."""
+"""Maximum number of cached decisions of one principal. Requests choose the names, so the cache must
+be bounded."""
 
 
 class Verb(Enum):

@@ -110,7 +110,7 @@ class Principals:
         return principal, known
 
     def of_certificate(self, names: Iterable[str]) -> tuple[Principal, str] | None:
-        """Return the one principal of these certificate names; None without exactly one."""
+        """Return the principal that these certificate names identify; None unless exactly one."""
         found = {
             principal.name: (principal, name)
             for name in names
@@ -173,5 +173,6 @@ def _check_holders(holders: dict[str, str], name: str, credentials: Iterable[str
         if other != name:
             kind = "token" if is_digest else "certificate"
             raise AccessFileInvalid(
-                f'principals "{other}" and "{name}" have the same {kind}; give each its own'
+                f'principals "{other}" and "{name}" have the same {kind}; '
+                "give each principal its own"
             )

@@ -1,4 +1,4 @@
-"""Hold the principals in force, and reload the access file when it changes."""
+"""Hold the current principals, and reload the access file when it changes."""
 
 from __future__ import annotations
 

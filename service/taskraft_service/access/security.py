@@ -103,7 +103,7 @@ class NodeSecurity:
         return self.peer is not None and self.peer.current.refresh()
 
     async def watch_files(self, peers_renewed: Callable[[], None]) -> None:
-        """Reload changed files periodically, without end.
+        """Reload changed files periodically, until cancelled.
 
         Args:
             peers_renewed: called when channels to peers need new credentials.

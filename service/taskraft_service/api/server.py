@@ -19,17 +19,27 @@ READY: Final = "taskraft.ready"
 LEADER: Final = "taskraft.leader"
 
 HEALTH_CALLS_MAX: Final = 1_000
-"""Calls and watches of the health and reflection services beside all other calls."""
+"""Maximum number of calls and watches of the health and reflection services, in addition to all
+other calls."""
 METADATA_BYTES_MAX: Final = 8 * 1024
-STREAMS_PER_CONNECTION_MAX: Final = 1_024
+CALLS_PER_CONNECTION_MAX: Final = 128
+"""Maximum number of concurrent calls on a connection of a client. It bounds the calls of one
+connection that wait for the event loop, and with them the wait of other calls. Further calls wait
+at the client; gRPC refuses some of them if a client reaches the maximum for long."""
 PING_MS: Final = 10_000
-"""Half the time without a received byte after which the server tests a connection, and the time for
-the answer, in ms."""
+"""Half the idle time after which the server pings a connection, and the maximum wait for the reply,
+in ms."""
 CLIENT_PING_MS_MIN: Final = 250
-"""Minimum interval of the clients' keepalive pings, in ms, also without a call. The connections of
-clients that send more pings are closed with ENHANCE_YOUR_CALM (too_many_pings)."""
+"""Minimum interval between keepalive pings of a client, in ms, with and without calls in progress.
+The server closes the connection of a client that pings more often, with ENHANCE_YOUR_CALM
+(too_many_pings)."""
 HANDSHAKE_MS: Final = 10_000
-"""Maximum time for TLS and for the first bytes of HTTP/2; gRPC's own limit is two minutes."""
+"""Maximum time for TLS and the first bytes of HTTP/2, and then for the reply to the settings of the
+server; gRPC's own limits are two minutes and one."""
+
+IDLE_MS: Final = 300_000
+"""Maximum idle time of a connection without a call, in ms; gRPC clients connect again. There is no
+maximum age of a connection, because it would end the streams of consumers."""
 
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
@@ -38,15 +48,18 @@ _OPTIONS: Final = (
         2 * MESSAGE_BYTES_MAX,
     ),  # the endpoint checks the exact limit
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    # Between the two limits, gRPC refuses calls at random; by default, this limit is 16 KiB.
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
     ("grpc.keepalive_time_ms", 2 * PING_MS),
     ("grpc.keepalive_timeout_ms", PING_MS),
-    ("grpc.http2.ping_timeout_ms", PING_MS),  # else gRPC waits for 60 s
+    ("grpc.http2.ping_timeout_ms", PING_MS),  # otherwise gRPC waits for up to 60 s
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_MS_MIN),
     ("grpc.http2.max_ping_strikes", 2),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
 )
 
 
@@ -82,17 +95,28 @@ def build_server(
     health_says: Health,
     concurrent_max: int,
     connections_max: int,
+    per_connection_max: int = CALLS_PER_CONNECTION_MAX,
 ) -> grpc.aio.Server:
     """Return a server with some services and the health service; it does not listen yet.
 
-    gRPC itself refuses calls above ``concurrent_max`` without a reason, so the bound is higher than
-    the bounds of the endpoint. It closes connections above ``connections_max``.
+    gRPC refuses calls above ``concurrent_max`` without a reason, so ``concurrent_max`` is higher
+    than the limits of the endpoint. As many calls may wait for the event loop: by default, gRPC
+    cancels some calls of a burst, also without a reason, once 1 000 calls wait. gRPC closes
+    connections above ``connections_max``. Calls above ``per_connection_max`` on one connection wait
+    at the caller.
 
     The health service needs no credentials, because it reveals nothing about tasks.
     """
+    calls_max = concurrent_max + HEALTH_CALLS_MAX
     server = grpc.aio.server(
-        options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max)),
-        maximum_concurrent_rpcs=concurrent_max + HEALTH_CALLS_MAX,
+        options=(
+            *_OPTIONS,
+            ("grpc.max_concurrent_streams", per_connection_max),
+            ("grpc.max_allowed_incoming_connections", connections_max),
+            ("grpc.server.max_pending_requests", calls_max),
+            ("grpc.server.max_pending_requests_hard_limit", calls_max),
+        ),
+        maximum_concurrent_rpcs=calls_max,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
     health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)

@@ -1,17 +1,23 @@
 """Derive one value from the clocks of the members.
 
-Pure. One wrong wall clock among three, or two among five, never decides.
+One wrong wall clock among three, or two among five, never determines the value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from taskraft_replication.core.types import MemberId
+from taskraft_service.clock.cluster_clock import TimeEstimate
 
 WALL_TOLERANCE_MS: Final = 1_000
 """Maximum difference between wall clocks that agree. Synchronised clocks differ by much less."""
+
+START_DELAY_MS_MAX: Final = 1_000
+"""Assumed maximum by which the cluster time of a leader is behind the time of the leader before.
+Only the network delay of heartbeats, and the drift of clocks, cause such a difference."""
 
 HasQuorum: TypeAlias = Callable[[Collection[MemberId]], bool]
 """Returns whether members include a majority of the voters, in a joint configuration of both
@@ -19,9 +25,10 @@ halves."""
 
 
 def agreed_value(values: Mapping[MemberId, int], has_quorum: HasQuorum) -> int | None:
-    """Return the median of the agreeing values if a quorum has them; otherwise None.
+    """Return the median of the values that agree, or None if no quorum agrees.
 
-    Values agree if they differ by at most ``WALL_TOLERANCE_MS``. The largest such group counts.
+    Values agree if they differ by at most ``WALL_TOLERANCE_MS``. The largest group of agreeing
+    values that has a quorum determines the median.
     """
     ordered = sorted((value, member) for member, value in values.items())
     best: list[tuple[int, MemberId]] = []
@@ -32,10 +39,46 @@ def agreed_value(values: Mapping[MemberId, int], has_quorum: HasQuorum) -> int |
     return best[(len(best) - 1) // 2][0] if best else None
 
 
-def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
-    """Return the lowest estimate that is not below the floor; the floor if there is none.
+def continued_estimate(
+    estimates: Iterable[TimeEstimate], epoch: int, term: int
+) -> TimeEstimate | None:
+    """Return the estimate from which a new leader continues, or None if no estimate is usable.
 
-    Used while the members' estimates disagree. A cluster time that is too low makes deadlines
-    late. A cluster time that is too high would end leases and delete tasks before their time.
+    Each estimate is a lower bound, so the highest of equal rank is used:
+
+    1. Estimates of the last leader's time. A leader after ``term`` continued this time and was
+       lost before its Startup was applied, so its time is not higher.
+    2. Estimates of an earlier leader's time in the same epoch, minus ``START_DELAY_MS_MAX``. They
+       can be higher than the last leader's time by as much as this leader started too low.
+    3. Estimates of the earliest later epoch. No deadline depends on it yet.
+
+    An estimate of an earlier epoch does not count: a leader that did not know it has started the
+    cluster time again.
+
+    Args:
+        estimates: the estimates of the members at this instant.
+        epoch: the epoch of the applied state.
+        term: the term of the last leader whose Startup is applied.
+    """
+    by_epoch: dict[int, list[TimeEstimate]] = {}
+    for estimate in estimates:
+        if estimate.epoch >= epoch:
+            by_epoch.setdefault(estimate.epoch, []).append(estimate)
+    if not by_epoch:
+        return None
+    earliest = by_epoch[min(by_epoch)]
+    current = [each for each in earliest if each.epoch > epoch or each.term >= term]
+    if current:
+        return max(current, key=lambda each: each.cluster_ms)
+    highest = max(earliest, key=lambda each: each.cluster_ms)
+    return replace(highest, cluster_ms=highest.cluster_ms - START_DELAY_MS_MAX)
+
+
+def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
+    """Return the lowest estimate at or above the floor, or the floor if no estimate is.
+
+    Used while the members' estimates disagree. The lowest estimate is safest: if the cluster time
+    is too low, deadlines are late, but if it is too high, leases end and tasks are deleted too
+    early.
     """
     return min((guess for guess in guesses if guess >= floor_ms), default=floor_ms)

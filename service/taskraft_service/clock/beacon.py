@@ -1,4 +1,4 @@
-"""Encode the clocks of a node as the beacon that is sent with its heartbeats."""
+"""Encode the clock readings of a node as a beacon, which is sent with each heartbeat."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from taskraft_service.queue.values import value
 
 @value
 class ClockBeacon:
-    """Clocks of one node at one moment; fields as in taskraft.log.v1.ClockBeacon."""
+    """Clock readings of one node at one instant; fields as in taskraft.log.v1.ClockBeacon."""
 
     lead_term: int
     cluster_ms: int | None
     wall_ms: int
     agreed_offset_ms: int | None = None
+    clock_epoch: int = 0
+    clock_term: int = 0
 
     def encode(self) -> bytes:
         """Return the bytes of the beacon."""
@@ -25,20 +27,23 @@ class ClockBeacon:
             cluster_ms=self.cluster_ms,
             wall_ms=self.wall_ms,
             agreed_offset_ms=self.agreed_offset_ms,
+            clock_epoch=self.clock_epoch,
+            clock_term=self.clock_term,
         ).SerializeToString()
 
 
 def decode_beacon(raw: bytes) -> ClockBeacon:
-    """Return the clocks in a beacon.
+    """Return the clock readings in a beacon.
 
     Raises:
-        MessageMalformed: no node can have sent these bytes.
+        MessageMalformed: the bytes are not a valid beacon.
     """
     try:
         message = beacon_pb2.ClockBeacon.FromString(raw)
     except DecodeError as error:
         raise MessageMalformed("the received bytes are not a beacon of clocks") from error
-    if min(message.lead_term, message.cluster_ms) < 0 or message.wall_ms <= 0:
+    counts = (message.lead_term, message.cluster_ms, message.clock_epoch, message.clock_term)
+    if min(counts) < 0 or message.wall_ms <= 0:
         raise MessageMalformed("a clock in a beacon is missing or negative")
     has = message.HasField
     return ClockBeacon(
@@ -46,4 +51,6 @@ def decode_beacon(raw: bytes) -> ClockBeacon:
         message.cluster_ms if has("cluster_ms") else None,
         message.wall_ms,
         message.agreed_offset_ms if has("agreed_offset_ms") else None,
+        message.clock_epoch,
+        message.clock_term,
     )

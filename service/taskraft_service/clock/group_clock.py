@@ -1,9 +1,9 @@
-"""Determine the cluster time, and the error of the wall clocks, from the beacons of the members.
+"""Determine the cluster time, and the errors of the wall clocks, from the members' beacons.
 
-The members exchange their clocks in beacons, which are sent with the heartbeats of the leader and
-with the replies to them. A follower continues the leader's cluster time. A new leader that does not
-know the cluster time chooses it together with a majority. The leader computes the wall offset on
-which the wall clocks of a majority agree, and sends it to the followers.
+The members exchange clock readings in beacons. The leader's heartbeats and the replies to
+heartbeats carry the beacons. A follower continues the leader's cluster time. A new leader that does
+not know the cluster time computes it from the clocks of a majority. The leader computes the wall
+offset on which the wall clocks of a majority agree, and replicates the wall offset through the log.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from taskraft_replication.core.types import MemberId, Term
-from taskraft_service.clock.agreement import WALL_TOLERANCE_MS, agreed_value, least_plausible
+from taskraft_replication.core.types import MemberId
+from taskraft_service.clock.agreement import (
+    WALL_TOLERANCE_MS,
+    agreed_value,
+    continued_estimate,
+    least_plausible,
+)
 from taskraft_service.clock.beacon import ClockBeacon, decode_beacon
 from taskraft_service.clock.cluster_clock import ClusterClock
 from taskraft_service.clock.member_clocks import BEACON_AGE_MS_MAX, MemberClocks
@@ -23,7 +28,7 @@ AGREED: Final = "the wall clocks of a majority"
 LEAST: Final = "the least of the wall clocks, which disagree"
 
 RECOVERED_MS: Final = WALL_TOLERANCE_MS // 2
-"""A wall clock that has deviated counts as right again within this difference."""
+"""A wall clock that deviated counts as correct again once its error is at most this value."""
 
 
 class Group(Protocol):
@@ -35,7 +40,7 @@ class Group(Protocol):
 
     @property
     def voters(self) -> Collection[MemberId]:
-        """Return the members with a vote, of both halves of a joint configuration."""
+        """Return the voters; in a joint configuration, the voters of both halves."""
 
     @property
     def wall_offset_ms(self) -> int:
@@ -45,12 +50,20 @@ class Group(Protocol):
     def applied_ms(self) -> int:
         """Return the greatest timestamp in the applied state."""
 
+    @property
+    def clock_epoch(self) -> int:
+        """Return the epoch of the cluster time in the applied state; 0: unknown."""
+
+    @property
+    def clock_term(self) -> int:
+        """Return the term of the last leader whose Startup is applied; 0: unknown."""
+
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """Return whether members include a majority of the voters, of both halves if joint."""
+        """Return whether members include a majority of the voters, in both halves if joint."""
 
 
 class GroupClock:
-    """The clocks of all members, as this member knows them; satisfies ``Beacons``.
+    """The clock readings of all members that this member has received; satisfies ``Beacons``.
 
     Args:
         member_id: this member.
@@ -72,92 +85,107 @@ class GroupClock:
         self._group = group
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
-        self._heard_term = Term(0)
-        """The highest term of a leader from which a beacon has arrived."""
         self._agreed_ms: int | None = None
         self._agreed_at_ms = 0
         self.deviates = False
-        """Whether the wall clock of this node differs from those of a majority."""
+        """Whether the wall clock of this node differs from the wall clocks of a majority."""
         self.started_by = ""
-        """Source of the cluster time when this node last became leader, for operators."""
+        """Source of the cluster time when this node last became leader, for logs."""
         self.on_beacon: Callable[[], None] = lambda: None
         """Called after each received beacon."""
 
     def now_ms(self) -> int:
-        """Return the cluster time; never lower than before."""
+        """Return the cluster time; see ``ClusterClock.now_ms``."""
         return self.cluster.now_ms()
 
     # ------------------------------------------------------------------------- beacons
 
     def make(self) -> bytes:
         """Return a beacon with the current clocks; see ``Beacons``."""
-        cluster = self.cluster
-        lead_term = self._group.lead_term if cluster.is_known else 0
+        cluster, lead_term = self.cluster, self._group.lead_term
+        if cluster.term != lead_term:
+            lead_term = 0  # this leader has not started its cluster time yet
         return ClockBeacon(
             lead_term,
             cluster.now_ms() if lead_term else cluster.estimate_ms(),
             self._wall_ms(),
             self._agreed_ms if lead_term else None,
+            cluster.epoch,
+            cluster.term,
         ).encode()
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
         """Process the beacon of another member; see ``Beacons``."""
         decoded = decode_beacon(beacon)
-        self.members.heard(sender, decoded, self._monotonic_ms())
-        if not self._group.lead_term:
+        lead_term = self._group.lead_term
+        self.members.heard(sender, decoded, self._monotonic_ms(), lead_term)
+        if not lead_term:
             self._follow(decoded)
         self.on_beacon()
 
     def _follow(self, beacon: ClockBeacon) -> None:
-        """Continue the cluster time of a leader, unless a later leader has sent a beacon."""
-        if beacon.cluster_ms is None or beacon.lead_term < max(self._heard_term, 1):
+        """Adopt a leader's cluster time, unless the estimate here is of a later leader."""
+        if beacon.cluster_ms is None or beacon.lead_term < max(self.cluster.term, 1):
             return
-        self._heard_term = Term(beacon.lead_term)
-        self.cluster.heard(beacon.cluster_ms)
+        self.cluster.heard(beacon.cluster_ms, beacon.clock_epoch, beacon.lead_term)
         self._agreed_ms, self._agreed_at_ms = beacon.agreed_offset_ms, self._monotonic_ms()
 
     # ------------------------------------------------------------------------- a new leader
 
     def unheard_voters(self) -> set[MemberId]:
-        """Return the other voters that sent no beacon since this process started."""
-        return {*self._group.voters} - {*self.members.members, self._member_id}
+        """Return the other voters that have sent this leader no beacon in its term."""
+        voters = self._group.voters
+        heard = self.members.wall_clocks(0, voters, self._group.lead_term)
+        return {*voters} - {*heard, self._member_id}
 
     def try_start(self, *, waits_for_all: bool) -> bool:
-        """Let a new leader define the cluster time; return whether it could.
+        """Start the cluster clock of a new leader; return False if more beacons are needed.
 
-        If this process knows the cluster time, the leader continues it. Otherwise the leader
-        chooses the cluster time here.
+        The whole log must be applied. If this process knows the cluster time of the last leader in
+        the applied state, the new leader continues from its estimate.
 
-        The whole log must be applied, and a majority of the voters, including this one, must have
-        sent a beacon. The highest estimate is used, because each estimate is a lower bound. If no
-        voter knows the cluster time, all members were down, and only wall clocks can bridge that
-        time. Then each estimate is a wall clock minus the wall offset in the log.
+        Otherwise a majority of the voters, including this one, must have sent a beacon in this
+        term. ``continued_estimate`` chooses one of the estimates. If no voter has one that counts,
+        all members were down, and only wall clocks measured the downtime. Each guess is then a wall
+        clock minus the wall offset in the log, and the term becomes the epoch.
 
         Args:
-            waits_for_all: while the estimates disagree, wait for a beacon of every voter.
+            waits_for_all: while the guesses disagree, wait for a beacon of every voter.
         """
         cluster, group, at_ms = self.cluster, self._group, self._monotonic_ms()
-        if cluster.is_known:
+        lead_term, epoch, term = group.lead_term, group.clock_epoch, group.clock_term
+        if cluster.is_known and cluster.epoch == epoch and cluster.term >= term:
             self.started_by = HEARD
-            cluster.lead()
+            cluster.lead(lead_term)
             return True
         voters = group.voters
-        if not group.has_quorum([*self.members.members, self._member_id]):
-            return False
-        walls = self.members.wall_clocks(at_ms, voters)
+        walls = self.members.wall_clocks(at_ms, voters, lead_term)
         walls[self._member_id] = self._wall_ms()
+        if not group.has_quorum(walls):
+            return False
+        own = cluster.estimate()
+        estimates = self.members.estimates(at_ms, voters) + ([own] if own else [])
+        continued = continued_estimate(estimates, epoch, term)
+        if continued is not None:
+            self.started_by = ESTIMATED
+            self._lead(continued.cluster_ms, continued.epoch)
+            return True
         guesses = {member: wall_ms - group.wall_offset_ms for member, wall_ms in walls.items()}
-        estimates = self.members.cluster_times(at_ms, voters)
-        chosen = max(estimates) if estimates else agreed_value(guesses, group.has_quorum)
-        self.started_by = ESTIMATED if estimates else AGREED
+        chosen = agreed_value(guesses, group.has_quorum)
+        self.started_by = AGREED
         if chosen is None:
             if waits_for_all and self.unheard_voters():
                 return False
             self.started_by = LEAST
             chosen = least_plausible(guesses.values(), group.applied_ms)
-        cluster.applied(group.applied_ms)
-        cluster.lead(chosen)
+        self._lead(chosen, lead_term)
         return True
+
+    def _lead(self, cluster_ms: int, epoch: int) -> None:
+        """Start a cluster time that does not continue the estimate of this node."""
+        self.cluster.forget()
+        self.cluster.applied(self._group.applied_ms)
+        self.cluster.lead(self._group.lead_term, cluster_ms, epoch)
 
     # ------------------------------------------------------------------------- wall clocks
 
@@ -180,29 +208,35 @@ class GroupClock:
 
     @property
     def own_offset_ms(self) -> int | None:
-        """Wall clock of this node minus cluster time; None: the cluster time is unknown."""
+        """Wall clock of this node minus cluster time, in ms; None: the cluster time is unknown."""
         cluster_ms = self.cluster.estimate_ms()
         return None if cluster_ms is None else self._wall_ms() - cluster_ms
 
     @property
     def agreed_offset_ms(self) -> int | None:
-        """Wall clock minus cluster time, as a majority of the voters agrees; None: unknown."""
+        """Wall offset on which a majority of the voters agrees, in ms; None: unknown."""
         is_old = self._monotonic_ms() - self._agreed_at_ms > BEACON_AGE_MS_MAX
         return None if is_old else self._agreed_ms
 
     @property
     def wall_deviation_ms(self) -> int | None:
-        """Lead of this node's wall clock over that of a majority, in ms; None: unknown."""
+        """Wall clock of this node minus the wall clock of a majority, in ms; None: unknown."""
         own_ms, agreed_ms = self.own_offset_ms, self.agreed_offset_ms
         return None if own_ms is None or agreed_ms is None else own_ms - agreed_ms
 
-    def right_members(self) -> set[MemberId]:
-        """Return the voters, possibly with this member, whose wall clocks agree with a majority."""
+    def wall_deviations(self) -> dict[MemberId, int]:
+        """Return each known voter's wall clock minus the wall clock of a majority, in ms."""
         agreed_ms = self.agreed_offset_ms
         if agreed_ms is None:
-            return set()
-        return {
-            member
-            for member, offset_ms in self.wall_offsets().items()
-            if abs(offset_ms - agreed_ms) <= RECOVERED_MS
-        }
+            return {}
+        return {member: offset - agreed_ms for member, offset in self.wall_offsets().items()}
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether this member is the only voter, so its clock is compared with no other."""
+        return {*self._group.voters} == {self._member_id}
+
+    def right_members(self) -> set[MemberId]:
+        """Return the voters whose wall clocks agree with a majority."""
+        deviations = self.wall_deviations().items()
+        return {member for member, lead_ms in deviations if abs(lead_ms) <= RECOVERED_MS}

@@ -11,7 +11,8 @@ SLEW_PER_MILLE: Final = 5
 SLEW_INTERVAL_MS_MAX: Final = 10_000
 """Maximum time that one correction covers, so that no correction exceeds 50 ms."""
 UNCORRECTED_MS: Final = 20
-"""Maximum error that is not corrected; delays of the network and the event loop cause it."""
+"""Maximum error that is not corrected; delays of the network and of the event loop cause such
+errors."""
 STEP_AFTER_MS: Final = 60_000
 """Time for which the wall clocks of a majority must agree before an error above
 ``WALL_TOLERANCE_MS`` is corrected in one step."""
@@ -22,16 +23,18 @@ class WallCorrection:
 
     Args:
         monotonic_ms: a clock that never goes back.
-        at_once: step without a wait when a majority first agrees. The cluster time was then chosen
-            while the wall clocks disagreed and may be late. If all nodes stopped again before the
-            correction, the next cluster time would jump ahead by as much.
+        at_once: step without a wait when a majority first agrees. Set if the cluster time was
+            computed while the wall clocks disagreed, because it may then be too low. If all nodes
+            stopped again before the correction, the next cluster time would jump ahead by the
+            error.
     """
 
     def __init__(self, monotonic_ms: int, *, at_once: bool = False) -> None:
         self._at_once = at_once
         self._slewed_at_ms = monotonic_ms
         self._against_ms: int | None = None
-        """Offset on which a majority agrees, if it is far from the offset in force."""
+        """Offset on which a majority agrees, if it differs from the offset in force by more than 1
+        s."""
         self._against_since_ms = 0
 
     def next_offset(self, in_force_ms: int, agreed_ms: int | None, monotonic_ms: int) -> int | None:

@@ -35,9 +35,9 @@ class AddressAnnouncer:
     member could reach this node. The change goes through the log like every membership change, and
     only the node with the member's data directory can make it.
 
-    The roster on this node may be outdated: after a start it is the roster of the state on disk,
-    until the log is replayed. The announcer therefore checks each change of the roster, until the
-    process exits.
+    The roster on this node may be outdated, because it comes from the state on disk until the log
+    is replayed. The announcer therefore compares the addresses after each change of the roster,
+    until the process exits.
 
     Args:
         config: settings of the node, with its current addresses.

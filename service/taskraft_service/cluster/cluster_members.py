@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from taskraft_replication.core.types import MemberId, MemberInfo, Roster
+from taskraft_replication.membership.roster import has_moved
 from taskraft_service.config.addresses import PeerAddress
 
 
@@ -28,12 +29,20 @@ class ClusterMembers:
 
     Args:
         roster: returns the applied membership.
-        configured: members in this node's settings. Their addresses override those of the applied
-            membership, because an operator may have moved all nodes.
+        configured: members in this node's settings. Their addresses override the addresses in the
+            applied membership, because an operator may have moved all nodes. An address that a
+            member has announced since this process started is newer, and counts.
+        at_start: names and addresses of the members when this process started.
     """
 
-    def __init__(self, roster: Callable[[], Roster], configured: Sequence[PeerAddress]) -> None:
+    def __init__(
+        self,
+        roster: Callable[[], Roster],
+        configured: Sequence[PeerAddress],
+        at_start: Roster,
+    ) -> None:
         self._roster = roster
+        self._at_start = at_start
         self._configured: Mapping[tuple[int, str], PeerAddress] = {
             (member.member_id, member.name): member for member in configured
         }
@@ -55,7 +64,7 @@ class ClusterMembers:
         return next((each for each in self.all() if each.name == name), None)
 
     def _by_number(self) -> Mapping[int, PeerAddress]:
-        """Return the members by id; cached, because every response to a client looks one up."""
+        """Return the members by id; cached, because every response to a client needs them."""
         roster = self._roster()
         if roster is not self._shown_roster:
             self._shown_roster = roster
@@ -64,4 +73,6 @@ class ClusterMembers:
 
     def _show(self, info: MemberInfo) -> PeerAddress:
         known = PeerAddress(info.member, info.name, info.peer_address, info.client_address)
+        if has_moved(info, self._at_start):
+            return known
         return self._configured.get((info.member, info.name), known)

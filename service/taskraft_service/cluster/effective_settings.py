@@ -39,7 +39,7 @@ class EffectiveSettings:
         self._now = self._own
 
     def merged(self, told: ReplicatedSettings) -> ReplicatedSettings:
-        """Return settings with this node's own values for the missing ones.
+        """Return settings in which this node's own values replace missing settings.
 
         Only ``session_ttr_ms`` may stay unset: each way to open a session has its own default.
         """

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import grpc
 import grpc.aio
@@ -17,14 +18,14 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import cluster_service_pb2_grpc
 from taskraft_replication.errors import DirectoryForeign
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_replication.storage.stored_member import stored_member
+from taskraft_replication.storage.stored_member import StoredMember, stored_member
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 
 log: Final = structlog.get_logger(__name__)
 
 GROUP_ID: Final = 0
-"""Raft group of the cluster; there is only one so far."""
+"""Id of the only Raft group of the cluster."""
 ASK_SECONDS: Final = 5.0
 ASK_PAUSE_SECONDS: Final = 0.5
 RETRYABLE: Final = frozenset(
@@ -54,6 +55,30 @@ class MemberIdentity:
         return not self.founders
 
 
+class IdentitySettings(Protocol):
+    """The settings that determine the identity of a node; see ``ServerConfig``."""
+
+    @property
+    def cluster_id(self) -> str:
+        """Id of the cluster."""
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory."""
+
+    @property
+    def join(self) -> str:
+        """Addresses of the cluster to join; empty for a founder."""
+
+    @property
+    def member(self) -> PeerAddress:
+        """Name and addresses of this node."""
+
+    @property
+    def members(self) -> Sequence[PeerAddress]:
+        """The founders."""
+
+
 async def resolve_member_identity(
     config: ServerConfig, security: PeerSecurity | None = None
 ) -> MemberIdentity:
@@ -67,30 +92,42 @@ async def resolve_member_identity(
         DirectoryForeign: the data belongs to a member of another name or cluster.
     """
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
-    own = config.member
+    identity = known_identity(config, stored)
+    if identity is not None:
+        return identity
+    own = MemberIdentity(config.member, (), stored.directory_id)
+    member_id = await _ask(config, add_member_request(config, own), security)
+    return replace(own, member=replace(own.member, member_id=member_id))
+
+
+def known_identity(settings: IdentitySettings, stored: StoredMember) -> MemberIdentity | None:
+    """Return the identity of a node from its data or its settings; None if it must ask the cluster.
+
+    Raises:
+        DirectoryForeign: the data belongs to another cluster.
+    """
+    own = settings.member
     if stored.identity is not None and stored.has_joined:
-        if stored.identity.cluster_id != config.cluster_id:
+        if stored.identity.cluster_id != settings.cluster_id:
             raise DirectoryForeign(
-                f"{config.data_dir} belongs to cluster_id {stored.identity.cluster_id!r}, "
-                f"not to {config.cluster_id!r}"
+                f"{settings.data_dir} belongs to cluster_id {stored.identity.cluster_id!r}, "
+                f"not to {settings.cluster_id!r}"
             )
         member = replace(own, member_id=stored.identity.member_id)
         return MemberIdentity(member, (), stored.directory_id)
-    if stored.identity is None and config.join:
-        request = add_member_request(config, MemberIdentity(own, (), stored.directory_id))
-        member_id = await _ask(config, request, security)
-        return MemberIdentity(replace(own, member_id=member_id), (), stored.directory_id)
-    return MemberIdentity(own, config.members, stored.directory_id)
+    if stored.identity is None and settings.join:
+        return None
+    return MemberIdentity(own, settings.members, stored.directory_id)
 
 
-def add_member_request(config: ServerConfig, identity: MemberIdentity) -> pb.AddMemberRequest:
+def add_member_request(settings: IdentitySettings, identity: MemberIdentity) -> pb.AddMemberRequest:
     """Return the request by which a node becomes a member or announces its addresses."""
     return pb.AddMemberRequest(
         name=identity.member.name,
         peer_address=identity.member.peer_address,
         address=identity.member.client_address,
         directory_id=identity.directory_id,
-        cluster_id=config.cluster_id,
+        cluster_id=settings.cluster_id,
         request_id=str(uuid.uuid4()),
     )
 

@@ -1,7 +1,7 @@
 """List the relations between the settings of a node, each once.
 
-A node checks the table when it starts, and docs/configuration.md shows the table. Bounds of one
-setting alone are in ``ServerConfig``.
+A node checks the relations when it starts, and docs/configuration.md lists them. ``ServerConfig``
+has the bounds of single settings.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ ELECTION_HEARTBEATS_MIN: Final = 2
 """Minimum election timeout in heartbeats; with fewer, one lost heartbeat would start an
 election."""
 DISK_STALL_TICKS_MIN: Final = 2
-"""Minimum bound of a stalled disk in ticks; the time is measured with an error of one tick."""
+"""Minimum of ``disk_stall_ms`` in ticks; the time is measured with an error of one tick."""
 DISK_HANG_STALLS_MIN: Final = 4
-"""Minimum bound of a hung disk in bounds of a stalled disk."""
+"""Minimum of ``disk_hang_ms`` as a multiple of ``disk_stall_ms``."""
 FEED_PARTITION_BYTES_MIN: Final = 64 * 1024
-"""Minimum share of one partition in the size of the change feed: some hundred events."""
+"""Minimum size of one partition of the change feed in bytes: some hundred events."""
 
 
 class SettingsConflict(ConfigInvalid):
-    """Settings contradict each other or a fixed limit; ``settings`` has their names."""
+    """Settings contradict each other or a fixed limit; ``settings`` lists the names."""
 
     def __init__(self, text: str, settings: tuple[str, ...]) -> None:
         super().__init__(text)
@@ -43,13 +43,13 @@ class Amount:
     is_sum: bool = False
 
     def __str__(self) -> str:
-        """Return the amount as a formula of names."""
+        """Return the amount as a formula of setting names."""
         factor = self.name or (str(self.factor) if self.factor != 1 else "")
         parts = [factor, *self.settings] if factor else [*self.settings]
         return (" + " if self.is_sum else " x ").join(parts)
 
     def of(self, config: object) -> int:
-        """Return the amount under the settings ``config``."""
+        """Return the value of the amount for the settings ``config``."""
         values = [int(getattr(config, name)) for name in self.settings]
         return sum(values) if self.is_sum else prod(values, start=self.factor)
 
@@ -61,7 +61,7 @@ class SettingRelation:
     smaller: Amount
     larger: Amount
     reason: str
-    """The consequence of a violation, in one sentence."""
+    """Why the relation must hold, in one sentence."""
     unless_zero: str = ""
     """Setting that switches the relation off with the value 0."""
 
@@ -100,7 +100,7 @@ RELATIONS: Final[tuple[SettingRelation, ...]] = (
     SettingRelation(
         _setting("heartbeat_ms", times=ELECTION_HEARTBEATS_MIN),
         _setting("election_timeout_ms"),
-        "one lost heartbeat would start an election",
+        "otherwise one lost heartbeat would start an election",
     ),
     SettingRelation(
         _setting("tick_ms", times=DISK_STALL_TICKS_MIN),
@@ -110,28 +110,28 @@ RELATIONS: Final[tuple[SettingRelation, ...]] = (
     SettingRelation(
         _setting("disk_stall_ms", times=DISK_HANG_STALLS_MIN),
         _setting("disk_hang_ms"),
-        "a leader needs time to hand over before it stops",
+        "a leader needs time to transfer its leadership before it stops",
     ),
     SettingRelation(
         _setting("entry_commands_max"),
         _setting("pending_commands_max"),
-        "the commands of an entry wait together before it is built",
+        "the commands of one entry are pending together until the entry is built",
     ),
     SettingRelation(
         _setting("entry_bytes_max", "entries_in_flight_max"),
         Amount((), UNCOMMITTED_BYTES_MAX, f"{UNCOMMITTED_BYTES_MAX} (uncommitted bytes of Raft)"),
-        "the Raft core would drop the last of the entries in flight",
+        "otherwise the Raft core would drop the last of the entries in flight",
     ),
     SettingRelation(
         _setting("payload_bytes_max"),
         _setting("temporary_bytes_max"),
-        "no temporary tube could hold the largest payload",
+        "otherwise no temporary tube could hold the largest payload",
         unless_zero="temporary_bytes_max",
     ),
     SettingRelation(
         _setting("feed_partitions", times=FEED_PARTITION_BYTES_MIN),
         _setting("feed_bytes_max"),
-        "a partition of the change feed would lose its events at once",
+        "otherwise a partition of the change feed would lose its events at once",
     ),
     SettingRelation(
         _setting("log_segment_bytes"),
@@ -141,8 +141,8 @@ RELATIONS: Final[tuple[SettingRelation, ...]] = (
     SettingRelation(
         Amount(("log_segment_bytes", "write_buffer_bytes"), is_sum=True),
         _setting("disk_low_bytes"),
-        "the node could no longer write a segment of the log and a write buffer of the state "
-        "after it has begun to refuse puts",
+        "when the node begins to refuse puts, the disk must still have space for a segment of the "
+        "log and a write buffer of the state",
         unless_zero="disk_low_bytes",
     ),
 )

@@ -41,8 +41,8 @@ class SecuritySettings(BaseSettings):
     access_file: Path | None = None
     """TOML file of principals and their grants. Needs `tls_cert`. Empty: access control is off."""
     metrics_token: str = Field(default="", pattern=r"^(sha256:[0-9a-f]{64})?$")
-    """Digest of the token that scrapers of `/metrics` must send as `Authorization: Bearer`, as
-    `taskraft token` prints it. Empty: `/metrics` needs no token."""
+    """Digest (`sha256:...`, printed by `taskraft token`) of the token that scrapers of `/metrics`
+    must send as `Authorization: Bearer`. Empty: `/metrics` needs no token."""
     reflection: bool | None = None
     """Whether the client port serves gRPC reflection. Empty: only if `access_file` is empty."""
 

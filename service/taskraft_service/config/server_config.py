@@ -31,6 +31,7 @@ from taskraft_service.config.addresses import (
 )
 from taskraft_service.config.relations import SettingsConflict, check_relations
 from taskraft_service.config.security import SecuritySettings
+from taskraft_service.config.storage import GIB, MIB, TIB, StorageSettings
 from taskraft_service.limits import (
     COMMAND_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -40,20 +41,14 @@ from taskraft_service.limits import (
 )
 
 CONFIG_VARIABLE: Final = "TASKRAFT_CONFIG"
-MIB: Final = 1024 * 1024
-GIB: Final = 1024 * MIB
-TIB: Final = 1024 * GIB
 DAY_MS: Final = 86_400_000
-ENTRY_COMMANDS_BYTES_MAX: Final = 32 * MIB
-"""Maximum of `entry_bytes_max`. With one command of any size and the takes of waiting consumers,
-an entry stays below the size that the log reads; a test adds the sizes up."""
 _CONFLICT: Final = "settings_conflict"
-"""Type of pydantic's error for settings that contradict each other."""
+"""pydantic error type of settings that contradict each other."""
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - compared with, not bound
 
 
-class ServerConfig(SecuritySettings):
+class ServerConfig(SecuritySettings, StorageSettings):
     """All settings of a node."""
 
     model_config = SettingsConfigDict(env_prefix="TASKRAFT_", frozen=True, extra="forbid")
@@ -127,17 +122,17 @@ class ServerConfig(SecuritySettings):
     """Maximum number of concurrent streams; further streams are refused with `OVERLOADED`."""
     call_bytes_max: int = Field(default=256 * MIB, ge=MESSAGE_BYTES_MAX, le=TIB)
     """Maximum total size of the requests in progress and of the responses that streams have not
-    sent yet. Further requests above 16 KiB are refused with `OVERLOADED`; streams whose clients do
-    not read take no further tasks above half of it."""
+    sent yet. Above the limit, requests larger than 16 KiB are refused with `OVERLOADED`. From half
+    of the limit, a stream with unsent responses takes no further tasks."""
     pending_commands_max: int = Field(default=20_000, ge=1, le=1_000_000)
     """Maximum number of commands that wait for a log entry; further commands are refused with
     `OVERLOADED`."""
     pending_bytes_max: int = Field(default=64 * MIB, ge=COMMAND_BYTES_MAX, le=GIB)
     """Maximum total size of the commands that wait for a log entry; further commands are refused
-    with `OVERLOADED`. The minimum is the size of the largest command, which could otherwise never
-    be accepted."""
+    with `OVERLOADED`. The minimum is the size of the largest command, because a smaller limit would
+    always refuse such a command."""
     disk_low_bytes: int = Field(default=256 * MIB, ge=0, le=1024 * TIB)
-    """Free disk space below which puts are refused with `DISK_LOW`. Takes and settlements go on,
+    """Free disk space below which puts are refused with `DISK_LOW`. Takes and settlements continue,
     because they free space. 0: puts are never refused."""
     stop_grace_ms: int = Field(default=10_000, ge=0, le=600_000)
     """Maximum time that a stopping node waits for running calls before it cancels them."""
@@ -151,53 +146,6 @@ class ServerConfig(SecuritySettings):
     election_timeout_ms: int = Field(default=350, ge=2, le=60_000)
     """Minimum time without a leader before a follower campaigns. Each follower draws its timeout
     between this value and twice this value."""
-
-    # -------------------------------------------------------------------- Slow disks
-
-    disk_stall_ms: int = Field(default=500, ge=2, le=60_000)
-    """Time without an answer of the disk, after which a leader hands over its leadership if a
-    majority of the other members has stored the same entries. A node with a stalled disk does not
-    campaign and is not ready. Rounded to ticks."""
-    disk_hang_ms: int = Field(default=30_000, ge=1_000, le=3_600_000)
-    """Time without an answer of the disk, after which the node stops with status 70."""
-
-    # -------------------------------------------------------------------- Log
-
-    entry_bytes_max: int = Field(default=4 * MIB, ge=1024, le=ENTRY_COMMANDS_BYTES_MAX)
-    """Size at which the leader closes a log entry. A larger command gets an entry of its own."""
-    entry_commands_max: int = Field(default=1_000, ge=1, le=100_000)
-    """Maximum number of client commands in one log entry."""
-    entries_in_flight_max: int = Field(default=4, ge=1, le=64)
-    """Maximum number of log entries that the leader proposes before the first of them is applied.
-    More than one is in flight only under load that fills entries."""
-    log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=GIB)
-    """Size at which a new segment file of the log begins."""
-    log_flush_bytes: int = Field(default=16 * MIB, ge=4096, le=64 * GIB)
-    """Amount of log after which the state is flushed to disk, so that the log before it may be
-    deleted. A start replays about this much log."""
-    log_flush_entries: int = Field(default=10_000, ge=100, le=100_000_000)
-    """Number of log entries after which the state is flushed to disk. A start replays about this
-    many entries; 10 000 entries of one put each take 0.3 s of CPU time."""
-    log_kept_entries: int = Field(default=10_000, ge=0, le=1_000_000_000)
-    """Number of applied log entries to keep for followers that lag behind. A follower that lags
-    further gets a snapshot."""
-    log_kept_bytes: int = Field(default=128 * MIB, ge=0, le=64 * GIB)
-    """Maximum total size of the entries that `log_kept_entries` keeps. A start reads the whole
-    log."""
-
-    # -------------------------------------------------------------------- State in RocksDB
-
-    collect_entries: int = Field(default=256, ge=1, le=1_000_000)
-    """Maximum number of log entries whose changes are written to RocksDB in one batch. A larger
-    value saves writes of short-lived tasks. The event loop pauses during a batch, about 15 us per
-    changed task."""
-    collect_ms: int = Field(default=500, ge=1, le=600_000)
-    """Maximum time between two such batches. With 500 ms, short-lived tasks cost one eighth less
-    CPU than with 100 ms."""
-    block_cache_bytes: int = Field(default=64 * MIB, ge=MIB, le=TIB)
-    """Size of the RocksDB block cache in memory."""
-    write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB, le=16 * GIB)
-    """Size of one RocksDB write buffer in memory; at most four exist at a time."""
 
     # -------------------------------------------------------------------- Process logs and tests
 
@@ -300,6 +248,11 @@ class ServerConfig(SecuritySettings):
                     return member
         peer_address = self.peer_advertise or self.peer_listen
         return PeerAddress(0, self.node_name, peer_address, self.advertise or self.listen)
+
+    @property
+    def concurrent_calls_max(self) -> int:
+        """Maximum number of concurrent calls and streams together."""
+        return self.calls_max + self.streams_max
 
     @property
     def client_address(self) -> str:

@@ -125,7 +125,7 @@ def _relation(operator: Token) -> tuple[Relation, bool]:
 
 
 def _is_negated(operator: Token, name: str) -> bool:
-    """Return whether the operator is "!="; only "=" and "!=" suit values without an order."""
+    """Return whether the operator is "!="; refuse operators other than "=" and "!="."""
     if operator not in ("=", "!="):
         raise FilterMalformed(operator.start_pos or 0, f'{name} supports only "=" and "!="')
     return str(operator) == "!="

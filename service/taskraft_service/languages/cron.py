@@ -1,10 +1,10 @@
 """Compute the times of a cron expression in a time zone.
 
 Only the leader computes them, for schedules. The computed times are stored in the log, so nodes
-need not have the same version of the time-zone data. Clock changes are handled as in Debian's cron:
-a time in a skipped hour comes right after it, a fixed hour that occurs twice counts once, and an
-hourly pattern follows elapsed hours. Source: crontab(5); the library cronsim steps through the
-times.
+need not have the same version of the time-zone data. Clock changes are handled as in Debian's cron.
+A time in a skipped hour is moved to the end of this hour. A fixed hour that occurs twice counts
+once. An hourly pattern follows elapsed hours. Source: crontab(5); the library cronsim steps through
+the times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class CronMalformed(ValueError):
-    """The expression or the time zone is invalid; ``field`` names which, the text says why.
+    """The expression or the time zone is invalid; ``field`` names the invalid part.
 
     Attributes:
         field: ``cron`` or ``time_zone``.
@@ -106,7 +106,7 @@ class Cron:
         return _MINUTE_MS if before.utcoffset() == later.utcoffset() else _SLACK_MS
 
     def _begin(self, at_ms: int) -> datetime:
-        """Return the start of wall-clock steps: before an hour that occurs twice."""
+        """Return the start of a walk through wall-clock times, before an hour that occurs twice."""
         at, before = self._local(at_ms), self._local(at_ms - _SLACK_MS)
         return at if at.utcoffset() == before.utcoffset() else before
 

@@ -1,7 +1,7 @@
 """Parse the filter language of ListTasks and TaskSelector; docs/filters.md describes it.
 
-The language is a strict subset of AIP-160, because a filter may delete tasks: AND and OR side by
-side need parentheses, and comparing a field with an unsuitable operand is an error.
+The language is a strict subset of AIP-160, because a filter can select tasks for deletion. Mixing
+AND and OR needs parentheses, and comparing a field with an operand of the wrong type is an error.
 ``queue.entities.filter`` evaluates filters. Equal texts give equal filters on all nodes.
 """
 
@@ -62,9 +62,9 @@ _NAMES: Final = {
 """Names of the grammar's terminals in error messages."""
 
 _NESTING: Final = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|[()]', re.DOTALL)
-"""A quoted text or a parenthesis. A text without its closing quote reaches to the end: if the scan
-failed there, each further quote would start another scan, and the time would grow with the square
-of the length.
+"""A quoted text or a parenthesis. A text without a closing quote matches up to the end of the
+filter. Otherwise each further quote would start another scan, and the time would grow with the
+square of the length.
 """
 
 
@@ -113,7 +113,7 @@ def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
             )
     elif isinstance(error, UnexpectedCharacters):
         expected = set(error.allowed or ())
-        # The library declares the attribute as None, its value before an error.
+        # The library declares the attribute as None, which is its value before an error.
         position = cast("int", error.pos_in_stream)
     *names, last = [name for terminal, name in _NAMES.items() if terminal in expected]
     some = f"{', '.join(names)} or {last}" if names else last
@@ -147,6 +147,6 @@ _parser: Final = Lark(GRAMMAR, parser="lalr", transformer=_Builder(), maybe_plac
 
 def _parse(text: str) -> Filter:
     parsed: object = _parser.parse(text)
-    # The transformer leaves no tree, because every rule builds a filter.
+    # The result is a filter and not a tree, because every rule builds a filter.
     assert isinstance(parsed, get_args(Filter))
     return cast("Filter", parsed)

@@ -14,7 +14,7 @@ class TubePattern:
     """A pattern of tube names.
 
     Callers choose patterns freely, so no regular expression is built from them: a backtracking
-    engine needs exponential time for ``******Z``. A match here searches each part between two
+    engine needs exponential time for ``******Z``. ``matches`` searches for each part between two
     stars once, from left to right.
     """
 
@@ -22,7 +22,7 @@ class TubePattern:
 
     def __init__(self, pattern: str) -> None:
         first, *rest = pattern.split("*")
-        # Stars that stand together match what one star matches.
+        # Adjacent stars match the same names as one star.
         self._pieces = (first, *(piece for piece in rest[:-1] if piece), *rest[-1:])
 
     def matches(self, name: str) -> bool:

@@ -28,7 +28,7 @@ class WaitingPut:
     tasks: int
     payload_bytes: int
     turn: asyncio.Future[None] | None = None
-    """Future that is set when the put shall be retried; None while the call does not wait on it."""
+    """Future that is done when the put should be retried; None while the call does not wait."""
 
     async def wait(self, until: float) -> bool:
         """Wait for a retry; return False if ``until`` (event loop time) passes first.
@@ -93,7 +93,7 @@ class CapacityWaiters:
             self._wake_first(tube, queued)
 
     def _wake_first(self, tube: str, queued: dict[WaitingPut, None]) -> None:
-        """Wake the first puts of a tube, as many as its free capacity holds together."""
+        """Wake as many of the first puts of a tube as fit together into its free capacity."""
         queue = self._queues.queue_of(tube)
         tasks = payload_bytes = 0
         for put in queued:

@@ -1,13 +1,13 @@
-"""Keep the clocks of the cluster: start a leader's clock, correct the wall offset, and report.
+"""Start the cluster clock of a new leader, correct the wall offset, and log clock errors.
 
-A leader whose own wall clock is wrong transfers the leadership to a voter whose wall clock is
-right. Cluster time does not depend on any wall clock, so the leader can serve until the transfer.
+A leader with a wrong wall clock transfers the leadership to a voter with a correct wall clock.
+Cluster time does not depend on any wall clock, so the leader can serve until the transfer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -32,7 +32,7 @@ from taskraft_service.leader.leadership import LeadershipTracker
 log: Final = structlog.get_logger(__name__)
 
 CHECK_MS: Final = 1_000
-"""Interval in which the wall clocks are compared."""
+"""Interval between two comparisons of the wall clocks."""
 ALL_VOTERS_MS_MAX: Final = 2_000
 """Maximum wait of a new leader for further voters while the wall clocks of a majority disagree.
 
@@ -42,7 +42,8 @@ REPORT_AFTER_MS: Final = 1_000
 """Time after which a new leader logs that it waits."""
 RETRY_MS: Final = 100
 TRANSFER_AFTER_CHECKS: Final = 10
-"""Number of checks in a row that find the wall clock wrong before the leadership is transferred."""
+"""Number of consecutive checks that must find the wall clock wrong before the leadership is
+transferred."""
 TRANSFER_RETRY_CHECKS: Final = 30
 """Number of checks between two attempts to transfer the leadership."""
 
@@ -51,6 +52,7 @@ WRONG: Final = "the wall clock of this node differs from those of a majority; se
 DISAGREE: Final = "no majority of the voters has wall clocks that agree; set the clocks"
 AGAINST: Final = "the wall clocks of a majority differ from the wall time of the cluster"
 RIGHT: Final = "the wall clock of this node agrees with those of a majority"
+ALONE: Final = "the only voter cannot compare its wall clock with another; keep the clock right"
 STEPPED: Final = "corrects the wall time of the cluster by a step"
 
 
@@ -61,7 +63,7 @@ class Member(Protocol):
         """Return a copy of the member's state."""
 
     async def read_index(self) -> LogIndex:
-        """Wait until everything is applied that was committed before the call.
+        """Wait until all entries that were committed before the call are applied.
 
         Raises:
             ReadUnconfirmed: no quorum answered in time.
@@ -104,11 +106,12 @@ class ClockKeeper:
         self._correction = WallCorrection(monotonic_ms())
         self._correction_term = Term(0)
         self._told = RIGHT
+        self._is_alone_told = False
         self._wrong_checks = 0
 
     @property
     def problem(self) -> str:
-        """What is wrong with the clocks, for probes; empty: nothing."""
+        """Description of a clock problem, for probes; empty: none."""
         if self.awaited_voters:
             members = ", ".join(str(member) for member in sorted(self.awaited_voters))
             return f"waits for the clocks of members {members}"
@@ -118,20 +121,28 @@ class ClockKeeper:
             return f"the wall clock is {abs(deviation_ms)} ms {where} those of a majority"
         return ""
 
+    def wall_deviations(self) -> Mapping[MemberId, int]:
+        """Return each known voter's wall clock minus the wall clock of a majority, in ms."""
+        return self._clock.wall_deviations()
+
     # ------------------------------------------------------------------------- a new leader
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the cluster time; see ``ClusterClock``."""
+        return self._clock.cluster.epoch
 
     async def start_clock(self) -> None:
         """Wait until this new leader knows the cluster time.
 
-        The call returns at once if this process has received the cluster time of the previous
-        leader. Otherwise it waits without limit for a majority of the voters, because only a
-        majority can determine a safe cluster time.
+        The call returns once the log is applied if this process has received the cluster time of
+        the previous leader. Otherwise it waits without limit for a majority of the voters, because
+        only a majority can determine a safe cluster time.
 
         Raises:
             NotProposed: the node is stopping.
         """
-        if not self._clock.cluster.is_known:
-            await self._apply_log()
+        await self._apply_log()
         began_ms = self._monotonic_ms()
         is_told = False
         try:
@@ -148,9 +159,12 @@ class ClockKeeper:
                 await self._next_beacon()
         finally:
             self.awaited_voters = frozenset()
+        if self._clock.is_alone and not self._is_alone_told:
+            self._is_alone_told = True
+            log.warning(ALONE)
 
     async def _apply_log(self) -> None:
-        """Wait until the log is applied, so that its last timestamp and wall offset are known."""
+        """Wait until the log is applied, and with it the last timestamp, offset and epoch."""
         while True:
             try:
                 await self._member.read_index()
@@ -179,7 +193,7 @@ class ClockKeeper:
             await self.check(leadership)
 
     async def check(self, leadership: LeadershipTracker) -> None:
-        """Compare the wall clocks; a leader corrects the wall offset, or transfers leadership."""
+        """Compare the wall clocks; correct the wall offset or transfer leadership if needed."""
         self._clock.compare()
         self._tell(serves=leadership.serves)
         if not leadership.serves:
@@ -206,7 +220,7 @@ class ClockKeeper:
         if self._clock.deviates:
             return WRONG
         if agreed_ms is None:
-            # A follower gets no beacons of other followers, and may have lost the leader.
+            # A follower receives no beacons of other followers, and may have lost the leader.
             return DISAGREE if serves else self._told
         is_against = abs(agreed_ms - self._wall_offset_ms()) > WALL_TOLERANCE_MS
         return AGAINST if is_against else RIGHT
@@ -232,7 +246,7 @@ class ClockKeeper:
             log.info("correction of the wall offset postponed", reason=str(error))
 
     def _successor(self) -> MemberId | None:
-        """Return the active voter with a right wall clock and the longest log, or None."""
+        """Return the active voter with a correct wall clock and the longest log, or None."""
         status = self._member.status()
         right = self._clock.right_members() - {status.member_id}
         candidates = [

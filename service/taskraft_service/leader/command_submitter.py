@@ -74,4 +74,4 @@ class CommandSubmitter(Protocol):
         """
 
     def wake(self) -> None:
-        """Check soon whether waiting consumers can be served."""
+        """Check in the next iteration of the event loop whether waiting consumers can be served."""

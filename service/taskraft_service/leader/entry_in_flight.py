@@ -1,4 +1,4 @@
-"""An entry that was proposed and is not applied yet, and the answers to its commands."""
+"""Track an entry that was proposed and is not applied yet, and answer its commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.pending import PendingCommand
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
-from taskraft_service.machine.state_machine import AppliedEntry
+from taskraft_service.machine.failed_drivers import AppliedEntry
 from taskraft_service.queue.operations.take import TakeResult
 
 
@@ -29,13 +29,13 @@ class EntryInFlight:
 
     timestamp_ms: int
     began: float
-    """When the entry was proposed, as a time of the event loop."""
+    """Event loop time at which the entry was proposed."""
     entry_bytes: int
     pending: Sequence[PendingCommand]
     claims: Sequence[Claim]
-    """Claims, behind the pending commands in the entry."""
+    """Claims; in the entry they follow the commands."""
     expected: Mapping[str, int]
-    """How many tasks the entry may make ready, by tube."""
+    """Maximum number of tasks that the entry will make ready, by tube."""
 
     def resolve(self, applied: AppliedEntry, waiters: Waiters) -> None:
         """Answer the commands and claims with the results of the applied entry."""

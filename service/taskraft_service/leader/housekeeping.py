@@ -1,13 +1,15 @@
-"""Propose periodic commands of the leader: feed trimming and counts of read calls."""
+"""Do the periodic work of the leader: trim the feed, log counts of read calls, limit its term."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 import structlog
 
+from taskraft_replication.errors import NotRaftLeader, Stopped
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.sessions import NOTE_CALLS, TRIM_FEED
@@ -19,6 +21,7 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.machine.state_machine import QueueMachine
 
@@ -27,11 +30,21 @@ log: Final = structlog.get_logger(__name__)
 INTERVAL_MS: Final = 10_000
 """Interval of the periodic commands."""
 TRANSFER_DELAY_MS_MAX: Final = 500
-"""Maximum delay of a leadership transfer for writing the last call counts to the log."""
+"""Maximum time by which a leadership transfer is delayed to write the last call counts to the
+log."""
 
 
 class Housekeeping:
-    """Proposes commands that neither a client nor a deadline triggers."""
+    """Proposes commands that neither a client nor a deadline triggers.
+
+    Args:
+        submitter: executes the commands.
+        machine: the state machine.
+        unlogged_calls: counts of calls that the log does not have yet.
+        in_force: the settings of the cluster.
+        temporary: the temporary tubes.
+        end_leadership: ends the leadership of this node; a later term follows.
+    """
 
     def __init__(
         self,
@@ -39,20 +52,35 @@ class Housekeeping:
         machine: QueueMachine,
         unlogged_calls: UnloggedCalls,
         in_force: EffectiveSettings,
+        temporary: TemporaryTubes,
+        end_leadership: Callable[[], Awaitable[None]],
     ) -> None:
         self._submitter = submitter
         self._machine = machine
         self._unlogged_calls = unlogged_calls
         self._in_force = in_force
+        self._temporary = temporary
+        self._end_leadership = end_leadership
         self._telling = asyncio.Lock()
 
     async def run_periodically(self, leadership: LeadershipTracker) -> None:
-        """Propose the periodic commands while this node leads, until the task is cancelled."""
+        """Do the periodic work while this node leads, until the task is cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_MS / 1000)
             if leadership.serves:
                 await self.trim_feed()
                 await self.log_calls()
+                await self.renew_term(leadership)
+
+    async def renew_term(self, leadership: LeadershipTracker) -> None:
+        """End the leadership if the temporary tubes have nearly used up the numbers of the term."""
+        if not self._temporary.is_nearly_used_up():
+            return
+        log.warning("leadership ends: ids or lease tokens of temporary tasks are nearly used up")
+        try:
+            await leadership.transfer(self._end_leadership)
+        except (NotRaftLeader, Stopped) as error:
+            log.info("leadership has ended already", reason=str(error))
 
     async def trim_feed(self) -> None:
         """Delete events of the change feed beyond the maximum age or size."""
@@ -73,8 +101,8 @@ class Housekeeping:
             message = self._unlogged_calls.fetch()
             if message is None:
                 return False
-            # After an unknown outcome the counts are dropped: losing a count is better than
-            # counting twice.
+            # After an unknown outcome the counts are dropped, because a lost count is better than a
+            # double count.
             known = True
             try:
                 known = await self._propose(encode_leader_command(NOTE_CALLS, message))
@@ -92,8 +120,8 @@ class Housekeeping:
     async def _propose(self, encoded: EncodedCommand) -> bool:
         """Propose a command; return False if it certainly had no effect.
 
-        A command that is lost with the leadership is not repeated here; the next leader proposes
-        its own.
+        A command that is lost with the leadership is not retried; the next leader proposes its own
+        commands.
         """
         try:
             await self._submitter.submit(encoded)

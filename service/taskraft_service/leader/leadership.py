@@ -24,7 +24,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 class LeadershipCallbacks(Protocol):
-    """What happens at the begin and at the end of a leadership of this node."""
+    """Callbacks for the start and the end of a leadership of this node."""
 
     async def begin(self, term: Term) -> None:
         """Commit and apply the Startup command, then start the leader-only work.
@@ -35,20 +35,20 @@ class LeadershipCallbacks(Protocol):
         """
 
     async def before_transfer(self) -> None:
-        """Write what only this leader knows to the log, before another node leads."""
+        """Write the data that only this leader has to the log, before a leadership transfer."""
 
     def end(self) -> None:
         """Drop pending commands and stop the leader-only work."""
 
 
 class LeadershipTracker:
-    """The leader and the term, as far as this node knows.
+    """The leader and the term that this node knows.
 
     Args:
         phases: phase machine of this node.
         member_id: member id of this node.
         members: addresses of the members.
-        callbacks: callbacks for the begin and the end of a leadership of this node.
+        callbacks: callbacks for the start and the end of a leadership of this node.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class LeadershipTracker:
         self._startup: asyncio.Task[None] | None = None
         self._lost_at = asyncio.get_running_loop().time()
         self.changes = 0
-        """How many leaders this node has seen since the process started."""
+        """Number of changes of leader that this node has seen since the process started."""
         self.is_caught_up = False
-        """Whether everything is applied that was committed when this node first heard of the
-        current leader. Entries applied after that are new, not replayed."""
+        """Whether this node has applied all entries that were committed when it first heard of the
+        current leader. Later entries are new and not replayed."""
 
     @property
     def serves(self) -> bool:
@@ -92,7 +92,7 @@ class LeadershipTracker:
 
     @property
     def leader_and_term(self) -> tuple[MemberId, Term]:
-        """Leader and term; equal at two moments only if the same leadership held in between."""
+        """Leader and term; an equal value later means that the leadership has not changed."""
         return self._leader, self._term
 
     @property
@@ -101,12 +101,17 @@ class LeadershipTracker:
         return self._term if self.is_leader else Term(0)
 
     @property
+    def phase(self) -> NodePhase:
+        """Return the phase of the node."""
+        return self._phases.phase
+
+    @property
     def is_leader(self) -> bool:
-        """Return whether this node leads, whether it serves already or not."""
+        """Return whether this node leads, even if it does not serve yet."""
         return self._leader == self._member_id
 
     def silence_ms(self) -> int:
-        """Return for how long no leader has been known, in ms; 0 while one is known."""
+        """Return the time in ms for which no leader has been known; 0 while a leader is known."""
         if self._leader != NO_MEMBER:
             return 0
         return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
@@ -126,6 +131,7 @@ class LeadershipTracker:
         if (soft.leader, term) != self.leader_and_term:
             self.is_caught_up = False
         self._leader, self._term = soft.leader, term
+        self._update_address()  # the streams that end below tell their clients the address
         if ended:
             self._depose()
         if leads and not self._leading:
@@ -140,7 +146,7 @@ class LeadershipTracker:
         return self._phases.phase is phase
 
     def caught_up(self) -> None:
-        """Record that this node applied what was committed when it first heard of the leader."""
+        """Record that this node applied all entries committed when it first heard of the leader."""
         self.is_caught_up = True
         if self._phases.phase is NodePhase.INIT:
             self._phases.apply(PhaseEvent.CAUGHT_UP)
@@ -195,8 +201,8 @@ class LeadershipTracker:
                 self._phases.apply(PhaseEvent.KEPT)
                 self.notify()
             raise
-        # Raft has already changed its role; its report reaches this object in a later turn of the
-        # loop.
+        # Raft has already changed its role, but its report reaches this object in a later iteration
+        # of the event loop.
         while self._is_in(NodePhase.ENDING) and self._term == term and self.is_leader:
             await self.wait_for_change()
 
@@ -204,10 +210,13 @@ class LeadershipTracker:
 
     def notify(self) -> None:
         """Wake all coroutines that wait for a change of leader or of the members."""
-        leader = self.leader
-        self.address = leader.client_address if leader else ""
+        self._update_address()
         self._change.set_result(None)
         self._change = asyncio.get_running_loop().create_future()
+
+    def _update_address(self) -> None:
+        leader = self.leader
+        self.address = leader.client_address if leader else ""
 
     async def wait_for_change(self) -> None:
         """Wait for the next change of leader, phase or members."""
@@ -222,9 +231,9 @@ class LeadershipTracker:
         return bool(done)
 
     async def wait_until_settled(self, until: float) -> bool:
-        """Wait until this node serves or another node leads; return False on time-out.
+        """Wait until this node serves or another node leads; return False after a timeout.
 
-        ``until`` is a time of the event loop.
+        ``until`` is an event loop time.
         """
         while not (self._phases.serves or (self.leader is not None and not self.is_leader)):
             if not await self.wait_for_change_until(until):

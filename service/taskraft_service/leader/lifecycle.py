@@ -41,7 +41,7 @@ class ClientStreams(Protocol):
     """The subscriptions that clients opened on this node."""
 
     def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
-        """End all streams with GoAway: a reason and the address of the leader to reconnect to."""
+        """End all streams with GoAway, which has a reason and the address of the new leader."""
 
 
 class LeaderLifecycle:
@@ -67,10 +67,10 @@ class LeaderLifecycle:
         self._housekeeping = housekeeping
         self._clock_keeper = clock_keeper
         self.is_stopping = False
-        """Whether this node stops; its streams then end with DRAINING."""
+        """Whether this node is stopping; its streams then end with DRAINING."""
 
     async def begin(self, term: Term) -> None:
-        """Know the cluster time, commit and apply the Startup command, start the temporary tubes.
+        """Start the cluster clock, apply the Startup command, and start the temporary tubes.
 
         The Startup command of the first leader creates the change feed.
         """
@@ -81,6 +81,8 @@ class LeaderLifecycle:
             feed_id=feed_id,
             feed_partitions=self._settings.feed_partitions,
             failover_grace_ms=self._settings.failover_grace_ms,
+            clock_epoch=self._clock_keeper.epoch,
+            clock_term=term,
         )
         await self._proposer.start(encode_leader_command(STARTUP, startup))
         self._temporary.begin(term)

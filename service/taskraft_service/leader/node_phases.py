@@ -1,7 +1,8 @@
 """Track the phase of this node: INIT, STARTUP, RUNNING, ENDING or WAITING.
 
-The table `PHASE_TRANSITIONS` has every allowed transition. Elections and lost leaderships come from
-Raft, the other events from the service. Listeners carry out what a phase change requires.
+The table `PHASE_TRANSITIONS` has every allowed transition. Raft reports elections and lost
+leaderships; the service reports the other events. Listeners do the work that a phase change
+requires.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class PhaseMachine:
         self._listeners: list[Callable[[NodePhase], None]] = []
 
     def listen(self, listener: Callable[[NodePhase], None]) -> None:
-        """Call ``listener`` with the new phase after each change, in order of registration."""
+        """Register a listener; it is called with the new phase after each change."""
         self._listeners.append(listener)
 
     def apply(self, event: PhaseEvent) -> NodePhase:

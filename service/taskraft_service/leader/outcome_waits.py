@@ -1,8 +1,8 @@
 """Calls that wait for the outcome of tasks, on the leader only.
 
 The waits are not replicated: when this node loses leadership, the waiting calls are forwarded to
-the new leader. A task that has ended answers at once while its record is kept. A task that ended
-and whose record is gone is answered as unknown.
+the new leader. For a task that has already ended, the call is answered at once while the task's
+record is kept. Without a record, the task is reported as unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote
 
 WAITED_TASKS_MAX: Final = 1_000_000
-"""Maximum number of waited-for tasks on this node, counted once per waiting call."""
+"""Maximum number of awaited tasks on this node; a task counts once per waiting call."""
 
 TaskKey: TypeAlias = tuple[int, int]
 """Tube number and task id."""
@@ -47,7 +47,7 @@ class OutcomeQuery:
 
 @dataclass(slots=True, eq=False)
 class OutcomeWait:
-    """One waiting call: the outcomes it knows, and the tasks it still waits for.
+    """One waiting call: the known outcomes, and the tasks for which it still waits.
 
     ``open`` maps the current key of each task to the id that the caller asked for; a move to
     another tube changes the key.
@@ -93,10 +93,10 @@ class OutcomeWaits:
     # ------------------------------------------------------------------------------ callers
 
     def check_limit(self, tasks: int) -> None:
-        """Check that ``tasks`` more tasks may be waited for, before the call has any effect.
+        """Check that calls may wait for ``tasks`` more tasks, before the call has any effect.
 
         Raises:
-            LeaderOverloaded: too many tasks are waited for already.
+            LeaderOverloaded: calls already wait for too many tasks.
         """
         if self._count + tasks > WAITED_TASKS_MAX:
             raise LeaderOverloaded(f"calls already wait for {self._count} tasks; retry later")
@@ -104,7 +104,7 @@ class OutcomeWaits:
     def begin(
         self, query: OutcomeQuery, expectation: ExpectedOutcomes | None = None
     ) -> OutcomeWait:
-        """Look the tasks up and register a wait for the open ones; then call ``finish``."""
+        """Look up the tasks, and register a wait for the open tasks; then call ``finish``."""
         wait = OutcomeWait(query, asyncio.get_running_loop().create_future())
         queue = self._queues.queue_of(query.tube)
         number = queue.tube_number(query.tube)

@@ -37,13 +37,14 @@ class PendingCommand:
     future: asyncio.Future[AppliedCommand]
     deadline: float | None
     record_bytes: int = 0
-    """Size of the command in its entry; counts while the command waits."""
+    """Size of the command in its entry, in bytes; counts against the limit while the command
+    waits."""
     leases: int = 0
-    """Number of leases that the command ends, if it was accepted beyond the limits."""
+    """Number of leases that the command ends; 0 for a command within the limits."""
 
 
 class LeaseCounts(Protocol):
-    """What the limits need to know of the queue."""
+    """Lease counts of the queue, as the limits need them."""
 
     def leases_ended_by(self, command: Command) -> int:
         """Return how many existing leases and sessions a command ends."""
@@ -55,11 +56,12 @@ class LeaseCounts(Protocol):
 class PendingCommands:
     """Commands that wait for an entry, limited by number and bytes.
 
-    Beyond the limits, a command that ends leases is still accepted: otherwise an overload would
-    keep the tasks that the overload is about. Such commands are limited by the number of leases
-    that exist, and by as many bytes again.
+    Beyond the limits, commands that end leases are still accepted, because an overloaded queue must
+    be able to shrink. The number of leases that these commands end is limited to the number of
+    existing leases. The size of all commands is limited to twice the limit.
 
-    Invariant: ``_bytes`` is the sum of the sizes in ``_line``, ``_leases_beyond`` of the leases.
+    Invariant: ``_bytes`` is the sum of the sizes in ``_line``, and ``_leases_beyond`` is the sum of
+    the leases.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class PendingCommands:
         self._line: deque[PendingCommand] = deque()
         self._bytes = 0
         self.dropped = 0
-        """Commands that never reached an entry, since the process started."""
+        """Number of commands since the process started that never reached an entry."""
 
     def __len__(self) -> int:
         return len(self._line)

@@ -1,4 +1,4 @@
-"""Show the Raft group and the applied state to the clocks."""
+"""Adapt the Raft group and the applied state to the interface of the clocks."""
 
 from __future__ import annotations
 
@@ -48,6 +48,16 @@ class RaftGroup:
     def applied_ms(self) -> int:
         """See ``Group``."""
         return self._queue().now_ms
+
+    @property
+    def clock_epoch(self) -> int:
+        """See ``Group``."""
+        return self._queue().clock_epoch
+
+    @property
+    def clock_term(self) -> int:
+        """See ``Group``."""
+        return self._queue().clock_term
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
         """See ``Group``."""

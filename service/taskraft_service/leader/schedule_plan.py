@@ -3,9 +3,9 @@
 Pure.
 
 Each time is delayed by up to ``jitter_ms``, drawn from a hash of the schedule's name and the time,
-so that every leader computes the same delay. Times are put in order. A time is missed if it is late
-by more than ``LATE_MS_MAX`` or was due while the schedule was paused; the schedule's ``catch_up``
-decides whether it is put anyway.
+so that every leader computes the same delay. Tasks are put in the order of their times. A time is
+missed if it is late by more than ``LATE_MS_MAX`` or was due while the schedule was paused; the
+schedule's ``catch_up`` decides whether it is put anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskraft_service.languages.cron import Cron, cron
 from taskraft_service.queue.state.schedule_registry import ScheduleView
 
 LATE_MS_MAX: Final = 60_000
-"""Maximum delay of a time that does not count as missed; a change of leader takes about a
+"""Maximum delay of a time that does not count as missed, in ms. A change of leader takes about a
 second."""
 SLOTS_PER_RUN_MAX: Final = 100
 """Maximum number of tasks that one command puts; the rest follows in the next command at once."""
@@ -29,11 +29,11 @@ _HASH_BYTES: Final = 8
 
 @dataclass(slots=True, frozen=True)
 class SchedulePlan:
-    """What to do about a schedule now.
+    """The actions for a schedule at one instant.
 
     Args:
         slots_ms: times to put a task for, in order.
-        until_ms: all times up to this one are handled.
+        until_ms: all times up to this time are handled.
         next_ms: first time after ``until_ms``; 0: none.
         due_ms: when to plan again; None: never.
     """
@@ -63,7 +63,7 @@ def first_time(schedule: pb.Schedule, now_ms: int) -> int:
 
 
 def plan_schedule(view: ScheduleView, now_ms: int) -> SchedulePlan:
-    """Return what is due of a schedule at ``now_ms``; a paused schedule is never due."""
+    """Return the plan for a schedule at ``now_ms``; a paused schedule is never due."""
     if view.options.paused or not view.next_ms:
         return SchedulePlan((), view.done_ms, view.next_ms, None)
     shown = pb.Schedule.FromString(view.options.body)
@@ -80,15 +80,14 @@ class _Planner:
         self._times = times
         self._now_ms = now_ms
         self._missed_ms = max(view.since_ms, now_ms - LATE_MS_MAX)
-        """Times that were due at or before this one are missed."""
+        """Times that were due at or before this instant are missed."""
 
     def plan(self) -> SchedulePlan:
         if self._due(self._view.next_ms) > self._now_ms:
             return self._waiting((), self._view.done_ms, self._view.next_ms)
         if self._shown.catch_up == pb.Schedule.ALL:
             return self._walk(self._view.done_ms, [], keep_all=True)
-        # Times before this one are missed whatever their jitter, so they are skipped without a
-        # walk.
+        # Times before this instant are missed with any jitter, so they are skipped without a walk.
         sure_ms = max(self._view.done_ms, self._missed_ms - self._shown.jitter_ms - 1)
         slots: list[int] = []
         if self._shown.catch_up == pb.Schedule.ONE:

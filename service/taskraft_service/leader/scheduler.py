@@ -1,7 +1,8 @@
 """Propose the due times of schedules, on the leader only.
 
 A heap holds the next time of each schedule. The heap is not replicated: a new leader builds it from
-the applied state. The queue puts a task for each time only once, whichever leader proposes it.
+the applied state. For each time, the queue puts a task only once, even if several leaders propose
+it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.command_codecs.schedules import RUN_SCHEDULE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import (
@@ -29,10 +31,8 @@ from taskraft_service.queue.queue import Queue
 
 log: Final = structlog.get_logger(__name__)
 
-TIMER_MAX_MS: Final = 60_000
-"""Maximum delay of the timer, because cluster time may run at another rate than the event loop."""
 RETRY_MS: Final = 1_000
-"""Delay before a schedule is tried again after its command was not applied."""
+"""Delay before a schedule is retried after its command was not applied."""
 RUNS_IN_FLIGHT_MAX: Final = 100
 """Maximum number of schedules with a command in flight; the others wait."""
 
@@ -52,9 +52,9 @@ class Scheduler:
     Args:
         queue: returns the queue; installing a snapshot replaces it.
         submitter: the proposer.
-        now_ms: reads wall time, which may be corrected in both directions.
-        has_room: returns whether the disk has space for new tasks. Otherwise due schedules wait;
-            times that are missed meanwhile are handled by ``catch_up``, as after an outage.
+        now_ms: reads the wall time, which corrections can move forwards or backwards.
+        has_room: returns whether the disk has space for new tasks. While the disk has none, due
+            schedules wait; ``catch_up`` decides about the missed times, as after an outage.
     """
 
     def __init__(
@@ -64,14 +64,16 @@ class Scheduler:
         now_ms: Callable[[], int],
         *,
         has_room: Callable[[], bool],
+        timer_ms_max: int = TIMER_MS_MAX,
     ) -> None:
+        self._timer_ms_max = timer_ms_max
         self._queue = queue
         self._submitter = submitter
         self._now_ms = now_ms
         self._has_room = has_room
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}
-        """When to plan each schedule; a heap entry with another time is outdated."""
+        """Time at which to plan each schedule; a heap entry with another time is outdated."""
         self._running: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
@@ -84,7 +86,7 @@ class Scheduler:
             self.end()
 
     def begin(self) -> None:
-        """Start running schedules; called when everything before this leadership is applied."""
+        """Start running schedules; called once all entries of earlier leaderships are applied."""
         self._open = True
         self._due = {}
         queue = self._queue()
@@ -115,6 +117,11 @@ class Scheduler:
             self._enlist(name, 0)
         self._set_timer()
 
+    def wall_time_changed(self) -> None:
+        """Set the timer again, because a correction of the wall time changes when tasks are due."""
+        if self._open:
+            self._set_timer()
+
     def _enlist(self, name: str, due_ms: int) -> None:
         """Plan a schedule at ``due_ms``; 0: as soon as possible."""
         self._due[name] = due_ms
@@ -126,7 +133,7 @@ class Scheduler:
             self._timer = None
         if not (self._open and self._heap) or len(self._running) >= RUNS_IN_FLIGHT_MAX:
             return
-        wait_ms = min(max(self._heap[0][0] - self._now_ms(), 0), TIMER_MAX_MS)
+        wait_ms = min(max(self._heap[0][0] - self._now_ms(), 0), self._timer_ms_max)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._run_due)
 
     def _run_due(self) -> None:

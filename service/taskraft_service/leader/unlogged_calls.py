@@ -1,9 +1,9 @@
 """Count calls that change nothing on the leader, and write the counts to the log in batches.
 
-Takes that time out and peeks create no log entry. For their counts to last as long as the tube and
-to be equal on all replicas, the leader adds them up and proposes the sums periodically and before a
-leadership transfer. Statistics include the counts that are not written yet. If the leader crashes,
-these counts are lost.
+Takes that time out, and peeks, create no log entry. The leader therefore adds up their counts, and
+proposes the sums periodically and before a leadership transfer. This keeps the counts equal on all
+replicas for the lifetime of the tube. Statistics include the counts that are not written yet. If
+the leader crashes, these counts are lost.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Nothing here is replicated. When the proposer builds an entry it asks for claims: takes for the
 waiting consumers that the entry, or tasks that are already ready, can serve. The temporary tubes
-ask for their claims in the same way. Tasks are estimated, not reserved: a take that finds nothing
-changes nothing, and its consumer keeps waiting.
+ask for their claims in the same way. Claims are based on estimates and reserve no tasks. A take
+that finds nothing changes nothing, and its consumer keeps waiting.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Waiters:
         self._consumers: dict[WaitingConsumer, list[str]] = {}
         self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
-        """Serial of the tube at which a claim of the consumer found nothing in it."""
+        """For each consumer and tube, the serial of the tube when a claim found no task."""
         self._to_check: dict[str, None] = {}
         """Tubes to check when the next entry is built, in a deterministic order."""
         self._on_want: Callable[[], None] = lambda: None
@@ -83,13 +83,13 @@ class Waiters:
         return iter(list(self._consumers))
 
     def listen(self, on_want: Callable[[], None]) -> None:
-        """Call ``on_want`` whenever a consumer wants more tasks after a claim was answered."""
+        """Register ``on_want``, called when a consumer wants more tasks after an answered claim."""
         self._on_want = on_want
 
     # ------------------------------------------------------------------- consumers come and go
 
     def add(self, consumer: WaitingConsumer) -> None:
-        """Add a consumer behind the consumers that wait already."""
+        """Add a consumer at the end of the lines of its tubes."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
         patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
@@ -114,7 +114,7 @@ class Waiters:
         known.line[consumer] = None
 
     def _tube(self, name: str) -> _Tube:
-        """Return the bookkeeping of a tube; add consumers whose patterns match a new one."""
+        """Return the bookkeeping of a tube; for a new tube, add the matching consumers."""
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = _Tube({})
@@ -139,13 +139,13 @@ class Waiters:
             self._to_check.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
-        """Put a consumer that got new credit back in line, at the end."""
+        """Add a consumer that got new credit to the end of its lines again."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._to_check[name] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
-        """Put a consumer whose filter changed back in line.
+        """Add a consumer whose filter changed to its lines again.
 
         Its tubes are checked as if new tasks had become ready, even if an older claim is
         unanswered.
@@ -171,10 +171,10 @@ class Waiters:
             self._to_check[tube] = None
 
     def forget_expected(self, tube: str, tasks: int) -> None:
-        """Revoke an ``expect_ready``: its entry was applied or lost."""
+        """Subtract tasks recorded by ``expect_ready``, because the entry was applied or lost."""
         known = self._tubes.get(tube)
         if known is not None:
-            # The tube may have been forgotten and added again in between.
+            # The bookkeeping of the tube may have been removed and added again in between.
             known.expected = max(0, known.expected - tasks)
             self._to_check[tube] = None
             self._forget_idle(tube, known)
@@ -253,7 +253,8 @@ class Waiters:
                 shares[name] = share
                 estimated += share
         if consumer.is_selective:
-            # Only the take can tell which tasks suit the consumer, so the claim reserves no share.
+            # Only the applied take determines which tasks suit the consumer, so the claim has no
+            # share.
             shares = dict.fromkeys(shares, 0)
         serials = {}
         for name, share in shares.items():
@@ -281,7 +282,7 @@ class Waiters:
         for name, share in claim.shares.items():
             known = self._tubes.get(name)
             if known is None:
-                # A selective consumer has no share, so its tube may have been forgotten.
+                # Claims of selective consumers have no share, so the tube may have been removed.
                 assert not share
                 assert not alive
                 continue

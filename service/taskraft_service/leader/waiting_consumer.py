@@ -12,8 +12,9 @@ from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFail
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Maximum number of takes appended to one entry; the others follow with the next."""
 CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
-"""Size of the takes in one entry at which no further take is appended. A take of a pattern names
-every tube that has tasks, so a thousand takes could otherwise exceed the size of an entry."""
+"""Total size of the takes in one entry at which no further take is appended. A take with a pattern
+lists all matching tubes that have tasks, so a thousand takes could otherwise exceed the size of an
+entry."""
 
 
 class WaitingConsumer(Protocol):
@@ -25,7 +26,7 @@ class WaitingConsumer(Protocol):
 
     @property
     def one_shot(self) -> bool:
-        """Return whether the consumer leaves after its first tasks; its place is kept till then."""
+        """Return whether the consumer stops waiting after its first tasks."""
 
     @property
     def is_selective(self) -> bool:
@@ -38,7 +39,7 @@ class WaitingConsumer(Protocol):
         """Return whether the consumer may take from a tube that one of its patterns matches."""
 
     def wanted_tasks(self) -> int:
-        """Return how many tasks the consumer can accept, beyond those of unanswered claims."""
+        """Return how many tasks the consumer can accept, in addition to unanswered claims."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return a take from existing tubes for this consumer; the claim is open from now on."""
@@ -71,7 +72,7 @@ class EntryClaims:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the further claims must wait for the next entry."""
+        """Return whether further claims must wait for the next entry."""
         return (
             len(self.claims) >= CLAIMS_PER_ENTRY_MAX or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
         )

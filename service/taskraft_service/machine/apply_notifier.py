@@ -14,10 +14,10 @@ class ApplyNotifier:
         self.is_awaited = False
         """Whether a coroutine waits for the next slice."""
         self.ended = False
-        """Whether the node is stopping; no coroutine waits any more."""
+        """Whether the node is stopping, so that no coroutine may wait."""
 
     def end(self) -> None:
-        """Wake all waiting coroutines and let no one wait again."""
+        """Wake all waiting coroutines, and refuse further waits."""
         self.ended = True
         self.applied(0)
 

@@ -1,18 +1,40 @@
-"""A database that is in use: the queue on it, and the batches written to it."""
+"""Hold an open database: the queue that is stored in it, and the batches written to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from taskraft_service.command_codecs.put import new_task
 from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.queue.entities.tube_driver import TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.meta_record import UnknownFormatError
+from taskraft_service.queue.persistence.state_records import UnknownFormatError
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.storage.directory import StateForeign
-from taskraft_service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.rocks import StateDamaged
+
+
+class Database(Store, Protocol):
+    """A store that can be written; satisfied by ``storage.rocks.RocksStore``."""
+
+    @property
+    def is_choked(self) -> bool:
+        """Return whether a write would block until the disk catches up."""
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Apply writes in order, as one batch."""
+
+    def flush(self) -> None:
+        """Make all writes so far durable."""
+
+    def freeze(self, place: Path) -> None:
+        """Copy the current state into a new directory."""
+
+    def close(self) -> None:
+        """Close the store."""
 
 
 class OpenDatabase:
@@ -26,7 +48,7 @@ class OpenDatabase:
     """
 
     def __init__(
-        self, place: Path, store: RocksStore, limits: Limits, drivers: Mapping[str, TubeDriver]
+        self, place: Path, store: Database, limits: Limits, drivers: Mapping[str, TubeDriver]
     ) -> None:
         self.place = place
         self.store = store
@@ -47,7 +69,7 @@ class OpenDatabase:
         self.written_index = self.queue.applied_index
 
     def flush(self) -> int:
-        """Make the written batches durable; return the index up to which they are."""
+        """Make the written batches durable; return the last index that is durable."""
         index = self.written_index
         self.store.flush()
         self.durable_index = index

@@ -1,34 +1,30 @@
 """Find the queue, replicated or temporary, that holds the tasks of a tube.
 
 Tube definitions, sessions, groups, schedules, the change feed and the tasks of most tubes are
-replicated. The tasks of temporary tubes are in a second queue, which exists only on the leader.
+replicated. The tasks of temporary tubes are in a second queue, which only the leader has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
+from taskraft_service.queue.entities.id_layout import (
+    TEMPORARY_TUBES,
+    first_temporary,
+)
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.queue_state import CounterOrigin
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
-TEMPORARY_TUBES: Final = 1 << 31
-TEMPORARY_TASKS: Final = 1 << 62
-"""First number of each kind that belongs to temporary tubes: tube numbers, and task ids and
-tokens."""
-SEQUENCE_BITS: Final = 42
-"""Bits for the ids of one leadership; enough for a year at 100 000 ids per second."""
-TERM_BITS: Final = 20
-"""Bits for the term; ids of a leadership repeat after this many terms at the earliest."""
-
 
 def origin_of(term: int) -> CounterOrigin:
-    """Return the first ids of the temporary tubes of a leadership, disjoint from earlier ones."""
-    first = TEMPORARY_TASKS | (term & (1 << TERM_BITS) - 1) << SEQUENCE_BITS
+    """Return the lowest ids of a leadership's temporary tubes, disjoint from earlier ids."""
+    first = first_temporary(term)
     return CounterOrigin(tube=TEMPORARY_TUBES, token=first, task=first)
 
 
@@ -44,7 +40,7 @@ class QueueLocator:
         self._temporary: Queue | None = None
 
     def set_temporary(self, temporary: Queue | None) -> None:
-        """Set the queue of the temporary tubes; None: this node has none."""
+        """Set the queue of the temporary tubes; None: this node has no temporary tubes."""
         self._temporary = temporary
 
     # ------------------------------------------------------------------------------ which queue
@@ -90,7 +86,7 @@ class QueueLocator:
 
     @property
     def now_ms(self) -> int:
-        """The latest time that a queue of this node has reached."""
+        """The highest clock of the queues of this node, in ms."""
         return max(queue.now_ms for queue in self.all)
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
@@ -98,7 +94,7 @@ class QueueLocator:
         return [counts for name in names for counts in self.queue_of(name).statistics((name,))]
 
     def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
-        """Return the sum of the statistics of some tubes, without unknown ones; None: of all tubes.
+        """Return the sum of the statistics of some tubes, or of all tubes (None).
 
         The sum over all tubes takes constant time, because the definitions of temporary tubes in
         the replicated queue count nothing.
@@ -114,8 +110,17 @@ class QueueLocator:
         logged = replicated.total_statistics(parts[True])
         return logged.plus(temporary.total_statistics(parts[False]))
 
+    def refusal_by_trial(self, command: Command) -> Refusal | None:
+        """Return why the driver of a tube fails for the tasks of a put, or None; see ``Queue``."""
+        refusals = (queue.refusal_by_trial(command) for queue in self.all)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def quarantined_tubes(self) -> list[str]:
+        """Return the names of the tubes whose driver failed."""
+        return [name for queue in self.all for name in queue.quarantined_tubes()]
+
     def task_counts(self) -> dict[str, Sequence[int]]:
-        """Return the numbers of tasks per state for each tube; cheap for very many tubes."""
+        """Return the number of tasks per state for each tube; fast even for many tubes."""
         counts = self._replicated().task_counts()
         if self._temporary is not None:
             counts.update(self._temporary.task_counts())
@@ -125,6 +130,10 @@ class QueueLocator:
         """Return the tasks that a session has leased."""
         return [view for queue in self.all for view in queue.held(session_id)]
 
+    def holds_lease(self, session_id: str) -> bool:
+        """Return whether a session holds a lease."""
+        return any(queue.holds_lease(session_id) for queue in self.all)
+
     def cancelled(self, session_id: str) -> list[int]:
         """Return the leases of a session whose holders are asked to stop."""
         return [token for queue in self.all for token in queue.cancelled(session_id)]
@@ -132,7 +141,7 @@ class QueueLocator:
     def strange_leases(
         self, tokens: Iterable[int], may_take: Callable[[str], bool], owns: Callable[[str], bool]
     ) -> frozenset[int]:
-        """Return the tokens that are not leases, or belong to other principals; see ``Queue``."""
+        """Return the tokens without a lease, and the tokens of other principals; see ``Queue``."""
         strange = frozenset(tokens)
         for queue in self.all:
             strange = queue.strange_leases(strange, may_take, owns)

@@ -15,12 +15,13 @@ from typing import Final
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_service.entries.log_entry import decode_entry
-from taskraft_service.machine.open_database import OpenDatabase
+from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
+from taskraft_service.machine.open_database import Database, OpenDatabase
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.registry import Command, Result
-from taskraft_service.queue.persistence.meta_record import stored_index
-from taskraft_service.storage.directory import StateDirectory
+from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.persistence.state_records import stored_index
+from taskraft_service.storage.directory import DatabaseDirectory
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 
@@ -31,28 +32,19 @@ COLLECT_TASKS: Final = 4_000
 """Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
 POSTPONED_BATCHES_MAX: Final = 16
 POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum number of postponed batches, and maximum size of the entries in them. Beyond these
+"""Maximum number of postponed batches, and maximum total size of their entries. Beyond these
 limits, entries are applied only after the disk has caught up."""
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """Memory for a frozen database while its index is read."""
 
 
-@dataclass(slots=True)
-class AppliedEntry:
-    """The effect of one entry: one result per command."""
-
-    index: int
-    now_ms: int
-    wall_offset_ms: int
-    results: Sequence[Result]
-
-
 @dataclass(slots=True, frozen=True)
 class CollectPolicy:
-    """When changes are written to RocksDB: at the first of these limits.
+    """Limits of the changes that are collected before they are written to RocksDB.
 
-    A batch is never urgent, because the log has all changes. It is therefore postponed while
-    RocksDB would block the event loop. After very many changes, the next entries wait instead.
+    A batch is written when the first limit is reached. A batch can be postponed, because the log
+    has all changes: the machine postpones a batch that RocksDB would block. After
+    ``POSTPONED_BYTES_MAX``, entries wait for the disk instead.
     """
 
     entries: int
@@ -70,7 +62,7 @@ class QueueMachine:
         directory: directory of the databases.
         open_store: opens the database in a directory.
         limits: limits of the queue, equal on all nodes.
-        pace: when changes are written to RocksDB.
+        pace: limits of the changes that are not written to RocksDB yet.
         monotonic_ms: reads the clock for ``pace``; results never depend on it.
         drivers: installed tube drivers, by name.
 
@@ -81,8 +73,8 @@ class QueueMachine:
 
     def __init__(
         self,
-        directory: StateDirectory,
-        open_store: Callable[[Path], RocksStore],
+        directory: DatabaseDirectory,
+        open_store: Callable[[Path], Database],
         limits: Limits,
         pace: CollectPolicy,
         monotonic_ms: Callable[[], int],
@@ -96,6 +88,7 @@ class QueueMachine:
         self._monotonic_ms = monotonic_ms
         self._flushing = threading.Lock()
         """Held by the worker thread that flushes, freezes or closes a database."""
+        self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
@@ -107,6 +100,8 @@ class QueueMachine:
     def _use(self, state: OpenDatabase) -> None:
         self._state = state
         self.queue = state.queue
+        self._quarantines = self.queue.quarantines
+        self.failed_drivers.reset()
         self.applied_index = LogIndex(state.queue.applied_index)
         """Index of the last entry applied; always that of the queue."""
         self._is_full = False
@@ -128,9 +123,9 @@ class QueueMachine:
         self._listeners.append(listener)
 
     def listen_to_news(self, listener: Callable[[int], None]) -> None:
-        """Call ``listener`` with the queue's time after entries that produced news.
+        """Call ``listener`` with the queue's time after entries with changes for the leader.
 
-        ``Queue.has_news`` tells whether there are news; the listener fetches them.
+        ``Queue.has_news`` returns whether there are such changes; the listener fetches the changes.
         """
         self._news_listeners.append(listener)
 
@@ -142,11 +137,11 @@ class QueueMachine:
                 listener(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the queue's clock must advance next; None: nothing is due."""
+        """Return the cluster time of the next deadline; None: there is no deadline."""
         return self.queue.next_deadline_ms()
 
     def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return per tube how many tasks an entry may make ready; an estimate, rather too high."""
+        """Return an estimate, by tube, of how many tasks an entry makes ready; rather too high."""
         return self.queue.predict_ready_tubes(commands, now_ms)
 
     def leases_ended_by(self, command: Command) -> int:
@@ -160,8 +155,8 @@ class QueueMachine:
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the commands of an entry proposed here, so that applying it needs no decoding.
 
-        They are found again by the bytes of the entry: equal bytes are equal commands, whatever
-        happened to the proposal.
+        The commands are looked up by the bytes of the entry, because equal bytes encode equal
+        commands.
         """
         if len(self._own) >= OWN_ENTRIES_MAX:
             del self._own[next(iter(self._own))]
@@ -170,23 +165,44 @@ class QueueMachine:
     def waits_for_disk(self, entry: Entry) -> bool:
         """Return whether applying ``entry`` would have to write a batch that blocks.
 
-        RocksDB blocks a write while all write buffers wait for the disk. The library holds the
-        interpreter lock meanwhile, so all threads of the process would stop.
+        RocksDB blocks a write while all write buffers wait for the disk. A blocked write holds the
+        interpreter lock, so all threads of the process would stop.
         """
         if not self._is_full and entry.kind is EntryKind.NORMAL:
             return False
         return self._state.store.is_choked
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[AppliedEntry]:
-        """Apply committed entries in order; an exception is a bug and stops the node."""
-        done = [self._apply(entry) for entry in entries]
-        # Write a batch right after a membership change. A new member must not take a snapshot that
-        # does not contain it, and perhaps no further entry comes until it has one.
+        """Apply committed entries in order; an exception is a bug and stops the node.
+
+        Stops at an entry at which a driver failed, and keeps its result back; see
+        ``FailedDrivers``. The empty result of an entry without commands is not kept back.
+        """
+        failed = self.failed_drivers
+        done: list[AppliedEntry] = []
+        for entry in entries:
+            if failed.held_index:
+                break
+            applied = failed.fetch_released() if failed.has_released else self._apply(entry)
+            if self._quarantines.causes:
+                is_kept_back = entry.kind is EntryKind.NORMAL
+                failed.hold(entry.index, applied if is_kept_back else None)
+                if is_kept_back:
+                    break
+            self.applied_index = entry.index
+            done.append(applied)
+        # Write a batch directly after a membership change. A snapshot for a new member must contain
+        # the change that adds the member, and there may be no further entry that would trigger a
+        # batch.
         if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
         if done:
             self._notify_listeners(done[-1].now_ms)
         return done
+
+    def waits_for_members(self) -> bool:
+        """Return whether the failure of a driver is not confirmed by a majority yet."""
+        return self.failed_drivers.is_waiting()
 
     def _apply(self, entry: Entry) -> AppliedEntry:
         commands: Sequence[Command] = ()
@@ -201,13 +217,12 @@ class QueueMachine:
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
         self._uncollected_bytes += len(entry.data)
-        self.applied_index = entry.index
         return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
 
     def _collect_due(self) -> bool:
         written = self._state.written_index
         if not written:
-            # From the first entry on, there must be a state that a new member can get as a
+            # Write a batch after the first entry, so that a new member can get the state as a
             # snapshot.
             return True
         pace, changed = self._pace, self.queue.changed_tasks
@@ -224,8 +239,18 @@ class QueueMachine:
         )
         return False
 
+    @property
+    def is_choked(self) -> bool:
+        """Return whether ``collect`` would block until the disk catches up."""
+        return self._state.store.is_choked
+
     def collect(self) -> None:
-        """Write all changes since the last batch, with the applied index, in one batch."""
+        """Write all changes since the last batch, with the applied index, in one batch.
+
+        Does nothing while a failed driver is not confirmed: its quarantine must not become durable.
+        """
+        if self.failed_drivers.held_index:
+            return
         self._state.collect()
         self._is_full = False
         self._uncollected_bytes = 0
@@ -262,7 +287,7 @@ class QueueMachine:
             shutil.rmtree(place)
             raise SnapshotDamaged(f"the received state cannot be opened: {error}") from error
         except BaseException:
-            # The partial copy occupies disk space, perhaps the last that was free.
+            # Delete the partial copy, because it may occupy the last free disk space.
             shutil.rmtree(place, ignore_errors=True)
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def serve(config: Path | None, join: str | None) -> None:
 
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
-    # Imported here so that the help of other commands does not load gRPC.
+    # Imported in the function, so that the help of other commands does not load gRPC. The collector
+    # is off meanwhile; see ``taskraft_service.process.__main__``.
+    gc.disable()
     from taskraft_service.config.server_config import CONFIG_VARIABLE
     from taskraft_service.process.main import run
 

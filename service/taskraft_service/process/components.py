@@ -1,4 +1,4 @@
-"""Build the objects of one node, in order of their dependencies: from the driver to the calls."""
+"""Build the objects of one node, from the Raft driver to the gRPC calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskraft_service.api.server import Health
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
-from taskraft_service.clock.cluster_clock import monotonic_ms, wall_ms
+from taskraft_service.clock.cluster_clock import SYSTEM_CLOCKS, NodeClocks
 from taskraft_service.clock.group_clock import GroupClock
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
@@ -38,6 +38,7 @@ from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
+from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBeacons
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
@@ -53,7 +54,8 @@ class NodeComponents:
         node: the Raft member.
         machine: state machine of the queue.
         security: certificates and access control.
-        defect_met: called with each exception that is not an answer to a caller.
+        defect_met: called with each unexpected exception.
+        clocks: the clocks of the node.
     """
 
     def __init__(
@@ -64,29 +66,29 @@ class NodeComponents:
         machine: QueueMachine,
         security: NodeSecurity,
         defect_met: Callable[[Exception], None],
+        clocks: NodeClocks = SYSTEM_CLOCKS,
     ) -> None:
         self.config = config
+        self.clocks = clocks
         self.node = node
         self.machine = machine
-        self.members = ClusterMembers(lambda: node.roster, identity.founders or (identity.member,))
+        configured = identity.founders or (identity.member,)
+        self.members = ClusterMembers(lambda: node.roster, configured, node.roster_at_start)
         self.security = security
         self.registry = CollectorRegistry()
         self.distributions = EntryDistributions(
             EntryHistograms(self.registry), node.status().group_id
         )
         member_id = MemberId(identity.member.member_id)
-        self.clock = GroupClock(
-            member_id,
-            RaftGroup(
-                lambda: node.membership, lambda: self.leadership.lead_term, lambda: machine.queue
-            ),
-            wall_ms,
-            monotonic_ms,
+        group = RaftGroup(
+            lambda: node.membership, lambda: self.leadership.lead_term, lambda: machine.queue
         )
-        node.beacons = self.clock
+        self.clock = GroupClock(member_id, group, clocks.wall_ms, clocks.monotonic_ms)
+        node.beacons = JoinedBeacons(self.clock, DriverAgreement(member_id, group, machine))
+        self._wall_offset_ms = machine.queue.wall_offset_ms
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
-        self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
+        self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, clocks.monotonic_ms)
         self.load = CallLoad(config.calls_max, config.streams_max, config.call_bytes_max)
         self.streams = SubscriptionRegistry(self.load)
         self.apply_notifier = ApplyNotifier()
@@ -108,6 +110,7 @@ class NodeComponents:
             self.waiters,
             self.distributions,
             _proposer_limits(self.config),
+            self.clocks.timer_ms_max,
         )
         self.temporary = TemporaryTubes(
             self.queues,
@@ -116,31 +119,42 @@ class NodeComponents:
             self.config.temporary_bytes_max,
             machine.queue.drivers,
             self.node.fail,
+            self.clocks.timer_ms_max,
         )
-        self.router = CommandRouter(self.proposer, self.temporary)
+        self.router = CommandRouter(
+            self.proposer,
+            self.temporary,
+            self.queues.refusal_by_trial if machine.queue.drivers else None,
+        )
         self.waiters.listen(self.router.wake)
         self.scheduler = Scheduler(
             lambda: machine.queue,
             self.proposer,
             self.wall_now_ms,
             has_room=lambda: not self.disk.is_low,
+            timer_ms_max=self.clocks.timer_ms_max,
         )
         self.outcomes = OutcomeWaits(self.queues)
         self.capacity_waiters = CapacityWaiters(self.queues)
 
     def _make_leadership(self, member_id: MemberId) -> None:
-        """Build the objects that depend on who leads."""
+        """Build the objects that depend on the leader."""
         config = self.config
         self.unlogged_calls = UnloggedCalls(lambda: self.phases.serves)
         self.housekeeping = Housekeeping(
-            self.router, self.machine, self.unlogged_calls, self.settings
+            self.router,
+            self.machine,
+            self.unlogged_calls,
+            self.settings,
+            self.temporary,
+            self.node.end_leadership,
         )
         self.clock_keeper = ClockKeeper(
             self.clock,
             self.node,
             self.router,
             lambda: self.machine.queue.wall_offset_ms,
-            monotonic_ms,
+            self.clocks.monotonic_ms,
         )
         self.lifecycle = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
@@ -178,13 +192,16 @@ class NodeComponents:
             self.apply_notifier.applied(now_ms)
         if self.capacity_waiters.count:
             self.capacity_waiters.applied(now_ms)
+        if self._wall_offset_ms != self.machine.queue.wall_offset_ms:
+            self._wall_offset_ms = self.machine.queue.wall_offset_ms
+            self.scheduler.wall_time_changed()
 
     def wall_now_ms(self) -> int:
         """Return the wall time of the cluster, in ms since the Unix epoch."""
         return self.clock.now_ms() + self.machine.queue.wall_offset_ms
 
     def _serve_woken(self, _now_ms: int) -> None:
-        """Serve consumers with tasks that became ready as a consequence of other tasks."""
+        """Serve consumers of tubes whose tasks became ready because other tasks changed."""
         for tube in self.machine.queue.woken_tubes():
             self.waiters.expect_ready(tube, 0)
             self.proposer.wake()

@@ -1,7 +1,7 @@
-"""Raise the limit of open files, and share the descriptors among files and connections.
+"""Raise the limit of open files, and divide the descriptors between files and connections.
 
-Every port takes fewer connections than there are descriptors for them. Files of the log and the
-state can then always be opened, however many connections arrive.
+Each port has a maximum number of connections. Descriptors for the files of the log and of the state
+are therefore left over, whatever the number of clients.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.storage.rocks import TABLES_OPEN_MAX
 
 DESCRIPTORS_MIN: Final = 512
-"""Minimum limit of open files with which a node starts."""
+"""Minimum limit of open files; a node does not start with less."""
 DESCRIPTORS_MAX: Final = 65_536
-"""Descriptors that a node uses at most; a higher limit is left alone."""
+"""Maximum limit of open files that a node sets; a higher limit is not lowered."""
 
 _OWN: Final = 192
-"""Descriptors of an idle node (about 40), of the port for probes (64), of outgoing connections, and
-for log files."""
+"""Reserved descriptors: an idle node (about 40), the port for probes (64), outgoing connections,
+and log files."""
 _PER_PEER_CONNECTION: Final = 3
-"""A connection that is forwarded to gRPC has two further ends in this process."""
+"""Descriptors of one peer connection: forwarding to gRPC adds two further sockets in this
+process."""
 _PEER_CONNECTIONS_MAX: Final = 1_024
 _TABLES_MAX: Final = 1_024
 
 
 @dataclass(slots=True, frozen=True)
 class DescriptorShares:
-    """The largest numbers of things that need descriptors."""
+    """Maximum numbers of open table files and of connections."""
 
     tables: int
     """Open table files of the state."""
@@ -38,7 +39,7 @@ class DescriptorShares:
 
 
 def raise_limit() -> None:
-    """Raise the limit of open files as far as this process may and a node needs.
+    """Raise the limit of open files up to the hard limit, but to at most ``DESCRIPTORS_MAX``.
 
     Raises:
         ConfigInvalid: the limit is too low for a node.
@@ -55,7 +56,7 @@ def raise_limit() -> None:
 
 
 def current_shares() -> DescriptorShares:
-    """Return the shares of the descriptors that this process may open."""
+    """Divide the current limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return share(max(DESCRIPTORS_MIN, min(DESCRIPTORS_MAX, _number(soft))))
 
@@ -65,10 +66,10 @@ def _number(limit: int) -> int:
 
 
 def share(limit: int) -> DescriptorShares:
-    """Return the shares of ``limit`` descriptors; connections of clients get the rest."""
+    """Divide ``limit`` descriptors; client connections get the descriptors that are left."""
     assert limit >= DESCRIPTORS_MIN
     tables = min(_TABLES_MAX, limit // 8)
     peers = min(_PEER_CONNECTIONS_MAX, limit // 32)
-    # A frozen state, from which a snapshot is read, has tables of its own.
+    # The copy of the state from which a snapshot is read opens further tables.
     used = _OWN + tables + TABLES_OPEN_MAX + _PER_PEER_CONNECTION * peers
     return DescriptorShares(tables, peers, limit - used)

@@ -107,7 +107,7 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
 
 
 def _taken_address(nodes: Sequence[DevNode]) -> str | None:
-    """Return an address on which another process listens already, which would answer for a node."""
+    """Return an address of the cluster that another process already uses, or None."""
     for node in nodes:
         for address in (node.client, node.peer, node.http):
             with socket.socket() as probe:
@@ -118,10 +118,10 @@ def _taken_address(nodes: Sequence[DevNode]) -> str | None:
 
 def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"],
+        [sys.executable, "-m", "taskraft_service.process", "--lifeline"],
         env=node.environment(nodes, data),
         stdin=parent_watch.open_parent_pipe(),
-        # Ctrl-C reaches only this process, which then stops the nodes in order.
+        # Only this process receives Ctrl-C; it then stops the nodes in order.
         start_new_session=True,
     )
 
@@ -163,8 +163,7 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    # Ignore further signals, which impatient users and process groups send, so that no node is left
-    # behind.
+    # Ignore further signals of users and process groups, so that no node process is left running.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     for process in processes:

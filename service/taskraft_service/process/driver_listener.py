@@ -1,4 +1,4 @@
-"""Pass the events of the Raft driver on to the components of the node."""
+"""Forward the events of the Raft driver to the components of the node."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from taskraft_replication.errors import ReadUnconfirmed, Stopped
 from taskraft_service.process.components import NodeComponents
 
 RETRY_SECONDS: Final = 0.1
-"""Delay before the leader is asked again for its read index."""
+"""Delay before this node asks the leader again for its read index."""
 
 
 class DriverListener:
     """Satisfies ``taskraft_replication.observer.Observer``.
 
-    The driver calls these methods in the middle of its work. Anything that may call the driver back
-    therefore runs in the next turn of the event loop.
+    The driver calls these methods while it processes an event. Code that may call the driver is
+    therefore deferred to the next iteration of the event loop.
 
     Args:
         components: the components of the node.
@@ -38,7 +38,7 @@ class DriverListener:
         self._loop.call_soon(self._begin_to_catch_up)
 
     def applied(self, index: LogIndex) -> None:
-        """Do nothing: the state machine calls its own listeners."""
+        """Do nothing, because the state machine calls its own listeners."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Build the next entry, with the commands that arrived during the fsync."""
@@ -48,7 +48,7 @@ class DriverListener:
         components.proposer.wake()
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
-        """Publish the readiness of this node, which has changed."""
+        """Publish the readiness of this node, which a disk stall changes."""
         del is_stalled
         self._loop.call_soon(self._report_health)
 

@@ -1,7 +1,7 @@
 """Set up logging: JSON lines for machines, readable lines on a terminal.
 
-Callers choose names and texts, and peers send error texts. JSON escapes all of them. On a terminal,
-control characters are escaped, because they could hide or imitate lines.
+Records contain texts from clients and peers. JSON escapes control characters; the format for a
+terminal escapes them too, because they could hide or imitate lines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _escaped(found: re.Match[str]) -> str:
 def _escape_for_terminal(
     _logger: object, _method: str, record: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Escape the texts of a record; lines of a traceback stay lines, but are marked."""
+    """Escape the texts of a record; prefix the lines of a traceback with a mark."""
     for key, value in record.items():
         if key == "exception":
             lines = _CONTROLS.sub(_escaped, str(value)).split("\n")
@@ -66,7 +66,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
 
     def __init__(self, path: str) -> None:
         self._complaints = RecordBudget(1, 1 / 60, time.monotonic)
-        # Created here with a private mode, because other users must not read the records.
+        # Create the file with a private mode, because other users must not read the records.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640))
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
 
@@ -78,7 +78,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base names it
-        """Tell the process log, at most once per minute, that a record was lost."""
+        """Report a lost record to the process log, at most once per minute."""
         lost = self._complaints.take()
         if lost is not None:
             log.error(
@@ -106,7 +106,7 @@ def _audit_handler(audit_log: str) -> logging.Handler:
 def set_up_logs(
     log_format: str, log_level: str, node_name: str, stream: TextIO, audit_log: str = ""
 ) -> None:
-    """Write all log records to one stream, and those of the audit log to another if wanted.
+    """Write log records to a stream, and audit records to their own destination if one is set.
 
     Args:
         log_format: "json", "console", or "auto": console on a terminal.

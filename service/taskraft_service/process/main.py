@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Final, TextIO
@@ -25,10 +26,12 @@ from taskraft_service.drivers import DriverUnusable
 from taskraft_service.process import parent_watch
 from taskraft_service.process.descriptors import raise_limit
 from taskraft_service.process.logs import one_line, set_up_logs
+from taskraft_service.process.loop_watch import LoopWatch, end_process
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
+from taskraft_service.record_budget import RecordBudget
 from taskraft_service.storage.directory import StateForeign, StateMissing
 from taskraft_service.storage.rocks import StateDamaged
 
@@ -61,8 +64,11 @@ _REFUSALS: Final = (
 )
 
 
+_ACCEPT_ERRORS: Final = RecordBudget(1, 1, time.monotonic)
+
+
 class DiskSilent(Exception):
-    """The node has stopped, except for threads that wait for the disk and cannot be ended."""
+    """The node has stopped, but threads that wait for the disk are still running."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"threads wait for the disk; exit status {status}")
@@ -74,11 +80,18 @@ def stop_on_defect(
 ) -> None:
     """Stop the node when a callback of the event loop raises an exception.
 
-    The work of the callback is not done; for example, a call whose entry was never built would wait
-    forever. A node that exits is replaced.
+    The work of the failed callback is lost; for example, a call whose entry was never built would
+    wait forever. A supervisor restarts the process.
+
+    asyncio reports up to 100 times in one turn of the event loop that a port has no descriptor for
+    a connection; the log gets one line a second.
     """
-    loop.default_exception_handler(dict(context))
     error = context.get("exception")
+    if isinstance(error, OSError) and "socket" in context:
+        if _ACCEPT_ERRORS.take() is not None:
+            log.warning("cannot accept a connection; the port tries again in 1 s", error=str(error))
+        return
+    loop.default_exception_handler(dict(context))
     if "handle" in context and isinstance(error, Exception):
         node.fail(error)
 
@@ -103,7 +116,7 @@ def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
 async def _open(
     config: ServerConfig, told: asyncio.Future[None], stderr: TextIO
 ) -> NodeServer | None:
-    """Open a node, which may wait for the cluster that it joins; None: stopped before that."""
+    """Open a node, and wait for the cluster that it joins; return None if a signal stops it."""
     opening = asyncio.ensure_future(NodeServer.open(config))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
@@ -128,7 +141,7 @@ async def serve_until_told(
     Raises:
         DiskSilent: the process must exit without its threads.
     """
-    spare_the_collector()  # the replay of the log allocates most
+    spare_the_collector()  # the replay of the log allocates the most objects
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     server = await _open(config, told, stderr)
     if server is None:
@@ -138,7 +151,10 @@ async def serve_until_told(
     await server.start()
     spare_the_collector()
     return_freed_memory()
+    watch = LoopWatch(config.disk_hang_ms, partial(end_process, stderr, EXIT_BROKEN), stderr)
+    watch.start()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
+    watch.stop()
     if server.node.failed.done():
         return await _end_broken(server, server.node.failed.result(), stderr)
     try:
@@ -152,7 +168,7 @@ async def serve_until_told(
 async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: TextIO) -> int:
     """Stop a node that has failed; return the exit status.
 
-    The state of the disk is unknown, or the peers refuse this node: nothing is acknowledged.
+    The node acknowledges nothing, because the state of its disk is unknown or the peers refuse it.
     """
     was_refused = isinstance(reason, DirectoryRefused)
     status = EXIT_REFUSED if was_refused else EXIT_BROKEN
@@ -186,7 +202,7 @@ def run(*, has_lifeline: bool = False) -> int:
         with captured_output() as stderr:
             return _run_loop(config, stderr, has_lifeline=has_lifeline)
     except DiskSilent as silent:
-        # The interpreter would wait for the threads.
+        # A normal exit of the interpreter would wait for the threads.
         logging.shutdown()
         os._exit(silent.status)
 
@@ -195,7 +211,7 @@ def _run_loop(config: ServerConfig, stderr: TextIO, *, has_lifeline: bool) -> in
     """Run a node on an event loop; return the exit status.
 
     Raises:
-        DiskSilent: the loop is not closed, because that would wait for the threads.
+        DiskSilent: the loop is not closed, because closing the loop would wait for the threads.
     """
     try:
         set_up_logs(config.log_format, config.log_level, config.node_name, stderr, config.audit_log)
@@ -233,7 +249,3 @@ def main() -> int:
         "--lifeline", action="store_true", help="stop at the end-of-file of standard input"
     )
     return run(has_lifeline=parser.parse_args().lifeline)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

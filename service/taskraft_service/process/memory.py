@@ -7,10 +7,11 @@ import gc
 from typing import Final
 
 MMAP_THRESHOLD_BYTES: Final = 256 * 1024
-"""Size from which a block gets pages of its own, which are returned as soon as it is freed.
+"""Minimum size of blocks that are allocated with mmap and returned to the system when freed.
 
-glibc raises its own threshold to up to 32 MiB when such a block is freed. Large requests then come
-from the heap, whose holes are not returned: after a burst of puts of 1 MiB, nodes kept 1 GiB.
+By default, glibc raises this threshold to up to 32 MiB when such a block is freed. Large requests
+are then allocated on the heap, and glibc does not return the gaps in the heap: after a burst of
+puts of 1 MiB, nodes kept 1 GiB.
 """
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
 """Allocations before a collection of the youngest generation, and collections of one generation
@@ -27,7 +28,9 @@ def return_freed_memory() -> bool:
 
 
 def spare_the_collector() -> None:
-    """Make the garbage collector scan new objects instead of all live tasks again and again.
+    """Make the garbage collector scan new objects only, instead of all live tasks each time.
+
+    Also switches the collector on, which is off while a node loads its modules.
 
     With the default thresholds, collections took a tenth of the CPU and paused the event loop for
     up to 90 ms while tasks were taken in batches of 100; now they take less than a hundredth.
@@ -36,3 +39,4 @@ def spare_the_collector() -> None:
     # The objects built so far live until the process exits.
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    gc.enable()

@@ -1,13 +1,13 @@
-"""Turn what native code writes to stderr into log records.
+"""Convert the stderr output of native code into log records.
 
 gRPC's C core writes the bytes of peers to file descriptor 2, for example the debug text of a
 GOAWAY frame, with its line breaks. A peer could therefore write lines that look like records of
-this process. Descriptor 2 is now a pipe: a thread reads the pipe, and each line becomes the text of
-a log record, which the formatter escapes. Only the log and the crash report of Python write to the
-real stderr.
+this process. Descriptor 2 is therefore replaced by a pipe: a thread reads the pipe and logs each
+line as the escaped text of a record. Only the log and the crash report of Python write to the real
+stderr.
 
-The pipe never blocks its writers: what does not fit is lost. A crash inside native code may lose
-its last lines; Python's crash report (faulthandler) goes to the real stderr directly.
+The pipe never blocks its writers: output that does not fit is lost. A crash inside native code may
+lose its last lines; Python's crash report (faulthandler) goes to the real stderr directly.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ LINE_BYTES_MAX: Final = 4_096
 """Maximum size of the text in one record; a longer line becomes several records."""
 BURST_LINES: Final = 200
 LINES_PER_SECOND: Final = 20.0
-"""Limits of the records; the next record tells how many lines were left out."""
+"""Maximum rate of records; the next record has the number of lines that were left out."""
 _READ_BYTES: Final = 65_536
 _STDERR: Final = 2
 _LEVELS: Final = {"I": logging.INFO, "W": logging.WARNING}
 _SEVERITY: Final = re.compile(r"([IWEF])\d{4} ")
-"""Begin of a line of Google's logging library: severity, month and day."""
+"""Start of a line of Google's logging library: severity, month and day."""
 
 log: Final = structlog.get_logger(__name__)
 
 
 class OutputRecords:
-    """Cuts bytes into lines and logs each line as one record.
+    """Splits bytes into lines and logs each line as one record.
 
     Args:
-        seconds: clock of the limits.
+        seconds: clock of the rate limit.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -80,7 +80,7 @@ class OutputRecords:
 
 
 class _PythonOutput(io.TextIOBase):
-    """Replaces ``sys.stderr``: what Python code prints becomes records too, without the pipe."""
+    """Replaces ``sys.stderr``: logs the output of Python code as records, without the pipe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,8 +102,8 @@ class _PythonOutput(io.TextIOBase):
 def captured_output() -> Iterator[TextIO]:
     """Capture descriptor 2 and ``sys.stderr``; yield the real stderr.
 
-    Log handlers must write to the yielded stream. At the end of the context everything that was
-    written is logged, and the real stderr is back in place.
+    Log handlers must write to the yielded stream. The exit of the context logs all output and
+    restores the real stderr.
     """
     _open_stderr_if_closed()
     if sys.stderr is not None:
@@ -114,7 +114,7 @@ def captured_output() -> Iterator[TextIO]:
     os.dup2(writing, _STDERR, inheritable=True)
     os.close(writing)
     before, raises_before = sys.stderr, logging.raiseExceptions
-    # A handler that cannot write would report that to sys.stderr, which is a log itself.
+    # A handler that fails to write would report its error to sys.stderr, which is itself a log.
     logging.raiseExceptions = False
     sys.stderr = _PythonOutput()
     thread = threading.Thread(target=_read, args=(reading,), name="native-output", daemon=True)
@@ -126,7 +126,7 @@ def captured_output() -> Iterator[TextIO]:
         finally:
             faulthandler.disable()
             sys.stderr = before
-            os.dup2(real, _STDERR)  # closes the last writing end, unless a child has one
+            os.dup2(real, _STDERR)  # closes the last write end, unless a child process has one
             thread.join(timeout=1.0)
             logging.raiseExceptions = raises_before
 
@@ -134,8 +134,8 @@ def captured_output() -> Iterator[TextIO]:
 def _open_stderr_if_closed() -> None:
     """Open descriptor 2 if the process was started without it.
 
-    Otherwise the next file to be opened, for example the log of the group, would get the number 2,
-    and native code would write into it.
+    Otherwise the next opened file, for example the Raft log, would get number 2, and native code
+    would write into that file.
     """
     try:
         os.fstat(_STDERR)

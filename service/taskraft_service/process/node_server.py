@@ -7,8 +7,10 @@ failures while they are opened, and the order of the shutdown.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import structlog
 
@@ -28,7 +30,8 @@ from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
-from taskraft_service.process.readiness import Readiness, probe_server
+from taskraft_service.process.probes import ProbeServer
+from taskraft_service.process.readiness import OPENING_PAGES, Readiness, probe_pages
 from taskraft_service.process.services import client_server
 from taskraft_service.process.startup import open_machine, raft_config
 from taskraft_service.storage.rocks import StateDamaged
@@ -36,12 +39,31 @@ from taskraft_service.storage.rocks import StateDamaged
 log: Final = structlog.get_logger(__name__)
 
 RETURNS_SECONDS: Final = 1.0
-"""Maximum time for giving back the leases of consumers that a stopping node has left."""
+"""Maximum time in which a stopping node releases the leases of consumers whose calls or streams
+have ended."""
 CLOSING_SECONDS: Final = 0.1
 """Maximum time for sending the last responses once no call is running."""
 BROKEN_SECONDS: Final = 1.0
-"""Maximum time in which a broken node ends its calls, and again in which it closes its files. A
-node with a stalled disk has this time for its files."""
+"""Maximum time of a broken node for ending its calls, and again for closing its files. A node with
+a stalled disk has the same time for closing its files."""
+
+
+Opened = TypeVar("Opened")
+
+
+async def _in_thread(work: Callable[[], Opened], undo: Callable[[Opened], None]) -> Opened:
+    """Run blocking work on a thread and return its result.
+
+    After a cancellation, wait for the thread and undo the work, because the thread holds files.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        if running.exception() is None:
+            undo(running.result())
+        raise
 
 
 class NodeServer:
@@ -72,12 +94,13 @@ class NodeServer:
         self.client_port = self.http_port = 0
         self._grpc = client_server(self.components)
         readiness = Readiness(self.components)
-        self._probes = probe_server(self.components, readiness)
+        self._pages = probe_pages(self.components, readiness)
+        self._probes = ProbeServer(OPENING_PAGES)
         node.observe(DriverListener(self.components, readiness.report_health))
 
     @classmethod
     async def open(cls, config: ServerConfig) -> NodeServer:
-        """Lock the data directory and read its contents.
+        """Lock the data directory and read its contents, on a thread; answer probes meanwhile.
 
         Raises:
             ReplicationError: the log or the directory cannot be used.
@@ -87,14 +110,24 @@ class NodeServer:
         """
         security = NodeSecurity(config)
         async with AsyncExitStack() as undo:
-            directory = DataDirectory(config.data_dir)
+            directory = await _in_thread(
+                partial(DataDirectory, config.data_dir), DataDirectory.release
+            )
             undo.callback(directory.release)
+            probes = ProbeServer(OPENING_PAGES)
+            undo.push_async_callback(probes.stop)
+            await probes.start(host_of(config.http_listen), port_of(config.http_listen))
             failpoints = config.armed_failpoints()
             identity = await resolve_member_identity(config, security.peer)
-            machine = open_machine(config, identity, failpoints)
+            machine = await _in_thread(
+                partial(open_machine, config, identity, failpoints), QueueMachine.abandon
+            )
             undo.callback(machine.abandon)
             transport = GrpcTransport(
-                security.peer, (security.peer_services,), current_shares().peer_connections
+                security.peer,
+                (security.peer_services,),
+                current_shares().peer_connections,
+                config.concurrent_calls_max,
             )
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
@@ -102,22 +135,26 @@ class NodeServer:
                 raft_config(config, identity, failpoints), machine, transport, directory
             )
             server = cls(config, identity, node, machine, transport, directory, security)
+            server.use_probes(probes)
             undo.pop_all()
         return server
 
+    def use_probes(self, probes: ProbeServer) -> None:
+        """Answer on the HTTP port that was opened before the data directory."""
+        self._probes, self.http_port = probes, probes.port
+        probes.pages = self._pages
+
     async def start(self) -> None:
-        """Begin to serve.
+        """Start serving.
 
         Raises:
-            PortTaken, OSError: a port cannot be opened.
+            PortTaken, OSError: the client port cannot be opened.
         """
         config, components = self.config, self.components
-        http = config.http_listen
         try:
             client = self.security.client
             credentials = None if client is None else client.server_credentials()
             self.client_port = listen(self._grpc, config.listen, credentials)
-            self.http_port = await self._probes.start(host_of(http), port_of(http))
         except BaseException:
             await self._end()
             raise
@@ -136,18 +173,18 @@ class NodeServer:
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
-            http=f"{host_of(http)}:{self.http_port}",
+            http=f"{host_of(config.http_listen)}:{self.http_port}",
             members=len(components.members.all()),
         )
 
     async def stop(self) -> None:
         """Stop: fail health checks, transfer leadership, end streams, finish calls, sync.
 
-        A broken node transfers nothing, does not wait for its calls and syncs nothing.
+        A broken node only ends its calls: it does not transfer leadership, wait for calls or sync.
 
         Raises:
             StorageFailed: the disk did not answer in time. Threads still wait for the disk and
-                cannot be ended; the process must exit without them.
+                cannot be stopped; the process must exit without waiting for the threads.
         """
         components = self.components
         is_broken = self.node.failed.done()
@@ -168,7 +205,7 @@ class NodeServer:
         components = self.components
         is_broken = self.node.failed.done()
         seconds = BROKEN_SECONDS if is_broken else self.config.stop_grace_ms / 1000
-        if not await components.endpoint.wait_idle(seconds):
+        if not await components.endpoint.load.wait_idle(seconds):
             log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
         await self._grpc.stop(CLOSING_SECONDS)
         await components.lease_returns.finish(RETURNS_SECONDS)
@@ -179,7 +216,8 @@ class NodeServer:
                 seconds = BROKEN_SECONDS
             await self._close_storage(max(seconds, BROKEN_SECONDS))
         finally:
-            # A process whose thread hangs in the kernel keeps its sockets until the disk answers.
+            # If a thread hangs in the kernel, the sockets of the process stay open until the disk
+            # answers.
             await self._transport.stop()
             await self._probes.stop()
         self._directory.release()
@@ -218,9 +256,9 @@ class NodeServer:
 
     def _peers_renewed(self) -> None:
         self._transport.renew()
-        self.components.forwarder.renew()
+        self.components.forwarder.route.renew()
 
     def _defect_met(self, error: Exception) -> None:
-        """Stop the node if a call met a damaged state: its answers cannot be trusted any more."""
+        """Stop the node if a call found a damaged state, because further answers could be wrong."""
         if isinstance(error, StateDamaged):
             self.node.fail(error)

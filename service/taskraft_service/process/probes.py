@@ -1,7 +1,7 @@
 """Answer probes and metric scrapes over plain HTTP: /livez, /readyz, /startupz, /metrics.
 
-Kubernetes probes cannot speak TLS to gRPC, so they have a port of their own. The server closes each
-connection after one request, which suits probes and scrapers.
+Kubernetes probes do not support TLS with gRPC, so there is a separate HTTP port. The server closes
+each connection after one request, which suits probes and scrapers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
-from taskraft_replication.new_connections import NewConnections
+from taskraft_replication.new_connections import (
+    ACCEPTS_PER_TURN,
+    NewConnections,
+    lengthen_backlog,
+)
 
 REQUEST_SECONDS: Final = 5.0
 """Maximum time for a client to send its request and to read the answer."""
@@ -20,8 +24,8 @@ LINE_BYTES_MAX: Final = 4 << 10
 REQUEST_BYTES_MAX: Final = 16 << 10
 """Maximum size of a request with all headers."""
 CONNECTIONS_MAX: Final = 64
-"""Maximum number of connections. One more closes the oldest connection of the address with the
-most connections."""
+"""Maximum number of connections. A further connection closes the oldest connection of the address
+with the most connections."""
 _REASONS: Final = {
     200: "OK",
     401: "Unauthorized",
@@ -33,7 +37,7 @@ _REASONS: Final = {
 
 @dataclass(slots=True, frozen=True)
 class HttpRequest:
-    """A request as far as the pages need it; the names of headers are in lower case."""
+    """The parts of a request that the pages need; the names of headers are in lower case."""
 
     method: str
     path: str
@@ -54,7 +58,7 @@ def probe_answer(text: str, *, ok: bool) -> Answer:
 
 
 def plain_answer(status: int, text: str) -> Answer:
-    """Return a response with a line of text."""
+    """Return a plain-text response with one line."""
     return (status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
@@ -66,7 +70,10 @@ class ProbeServer:
     """
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
-        self._pages = pages
+        self.pages = pages
+        """Handler of each path; may be replaced while the server listens."""
+        self.port = 0
+        """Port on which the server listens; 0 before ``start``."""
         self._server: asyncio.Server | None = None
         self.connections = NewConnections(CONNECTIONS_MAX, 2 * REQUEST_SECONDS)
 
@@ -76,9 +83,12 @@ class ProbeServer:
         Raises:
             OSError: the port cannot be opened.
         """
-        self._server = await asyncio.start_server(self._serve, host, port, limit=LINE_BYTES_MAX)
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        self._server = await asyncio.start_server(
+            self._serve, host, port, limit=LINE_BYTES_MAX, backlog=ACCEPTS_PER_TURN
+        )
+        lengthen_backlog(self._server)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -96,7 +106,7 @@ class ProbeServer:
                 writer.write(await self._answer(await _read_request(reader, address)))
                 await writer.drain()
         except (TimeoutError, OSError, _RequestMalformed):
-            # A broken or slow client affects only itself; the rest of its answer is not sent.
+            # A client that is broken or too slow does not receive the rest of its response.
             transport.abort()
         finally:
             writer.close()
@@ -105,7 +115,7 @@ class ProbeServer:
             self.connections.remove(transport)
 
     async def _answer(self, request: HttpRequest) -> bytes:
-        page = self._pages.get(request.path)
+        page = self.pages.get(request.path)
         if request.method not in {"GET", "HEAD"}:
             status, kind, content = 405, "text/plain", b""
         elif page is None:
@@ -121,7 +131,7 @@ class ProbeServer:
 
 
 class _RequestMalformed(Exception):
-    """The bytes are not a request; the connection is closed."""
+    """The received bytes are not a valid request; the connection is closed."""
 
 
 async def _read_request(reader: asyncio.StreamReader, peer: str) -> HttpRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Mapping
 from typing import Final
 
 from taskraft_replication.background import Background
@@ -20,7 +21,7 @@ from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.probes import (
     Answer,
     HttpRequest,
-    ProbeServer,
+    Page,
     plain_answer,
     probe_answer,
 )
@@ -28,13 +29,13 @@ from taskraft_service.process.probes import (
 LAG_ENTRIES_MAX: Final = 10_000
 """Maximum number of committed but unapplied entries of a ready node."""
 SILENCE_MS_MAX: Final = 60_000
-"""Maximum time without a leader of a ready node; far longer than an election."""
+"""Maximum time for which a ready node may know no leader; far longer than an election."""
 
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness:
-    """Health of a node for probes; publishes each change of the phase by itself.
+    """Health of a node for probes; publishes the health after each change of the node phase.
 
     Args:
         components: the components of the node.
@@ -44,12 +45,12 @@ class Readiness:
         self._components = components
         self._background = Background()
         self._replay_until = components.node.status().commit
-        """Last entry that was known to be committed when this process started."""
+        """Index of the last entry that was known to be committed when this process started."""
         components.phases.listen(lambda _phase: self.report_health())
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the node answers calls, also from its own log and state."""
+        """Return whether the node can serve calls: its disk answers and its log is applied."""
         components = self._components
         if components.endpoint.draining or components.phases.phase is NodePhase.INIT:
             return False
@@ -67,9 +68,10 @@ class Readiness:
             self._background.start(saying)
 
     async def startupz(self, _request: HttpRequest) -> Answer:
-        """Return whether the node has applied what its own disk showed to be committed.
+        """Return whether the node has replayed the entries that were committed when it started.
 
-        The answer does not depend on other nodes: without a majority, a restart would not help.
+        The answer does not depend on other nodes, because a restart does not help against a missing
+        majority.
         """
         applied = self._components.node.status().applied
         text = f"{self._components.phases.phase.name}, applied {applied} of {self._replay_until}"
@@ -82,7 +84,7 @@ class Readiness:
         return probe_answer(f"{text}; {problem}" if problem else text, ok=self.is_ready)
 
     async def livez(self, _request: HttpRequest) -> Answer:
-        """Return that the event loop runs, and that the node has not stopped by itself."""
+        """Return success while the event loop runs and the node has not failed."""
         failed = self._components.node.failed
         text = f"broken: {failed.result()}" if failed.done() else self._with_disk("alive")
         return probe_answer(text, ok=not failed.done())
@@ -117,8 +119,25 @@ class MetricsHandler:
         return 200, METRICS_CONTENT_TYPE, await self._page.read()
 
 
-def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServer:
-    """Return the server of probes and metrics; it does not listen yet."""
+async def _opening_alive(_request: HttpRequest) -> Answer:
+    return probe_answer("alive; opens its data directory", ok=True)
+
+
+async def _opening(_request: HttpRequest) -> Answer:
+    return probe_answer("INIT; opens its data directory", ok=False)
+
+
+OPENING_PAGES: Final[Mapping[str, Page]] = {
+    "/livez": _opening_alive,
+    "/startupz": _opening,
+    "/readyz": _opening,
+    "/metrics": _opening,
+}
+"""Pages of a node that opens its data directory or waits for the cluster that it joins."""
+
+
+def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str, Page]:
+    """Return the pages of the probes and metrics of an open node."""
     leadership = components.leadership
     for collector in (
         RaftCollector(
@@ -143,11 +162,9 @@ def probe_server(components: NodeComponents, readiness: Readiness) -> ProbeServe
         (TubeCollector(components.queues, components.clock.now_ms),),
         asyncio.get_running_loop().time,
     )
-    return ProbeServer(
-        {
-            "/livez": readiness.livez,
-            "/startupz": readiness.startupz,
-            "/readyz": readiness.readyz,
-            "/metrics": MetricsHandler(page, components.config.metrics_token).metrics,
-        }
-    )
+    return {
+        "/livez": readiness.livez,
+        "/startupz": readiness.startupz,
+        "/readyz": readiness.readyz,
+        "/metrics": MetricsHandler(page, components.config.metrics_token).metrics,
+    }

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import grpc.aio
 
-from taskraft_service.api.cluster.service import ClusterService
+from taskraft_service.api.cluster.service import (
+    ClusterHandlers,
+    ClusterService,
+    server_version,
+)
 from taskraft_service.api.cluster.settings import SettingsHandler
+from taskraft_service.api.cluster.snapshots import SnapshotOrigin, SnapshotTransfers
 from taskraft_service.api.feed.positions import FeedPositionHandlers
 from taskraft_service.api.feed.service import FeedService
-from taskraft_service.api.groups.service import GroupService
+from taskraft_service.api.groups import GroupService
 from taskraft_service.api.rpc.methods import ServiceMethods
-from taskraft_service.api.schedules.service import ScheduleService
-from taskraft_service.api.server import build_server, enable_reflection
-from taskraft_service.api.sessions.service import SessionService
+from taskraft_service.api.schedules import ScheduleService
+from taskraft_service.api.server import (
+    CALLS_PER_CONNECTION_MAX,
+    build_server,
+    enable_reflection,
+)
+from taskraft_service.api.sessions import SessionService
 from taskraft_service.api.state.checks import DiskSpaceGuard, ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.state.queue_reader import QueueReader, StalenessGuard
@@ -22,7 +31,6 @@ from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import TubeService
-from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 
@@ -30,18 +38,21 @@ from taskraft_service.process.descriptors import current_shares
 def client_server(components: NodeComponents) -> grpc.aio.Server:
     """Return the gRPC server for clients; it does not listen yet.
 
-    If nodes have certificates, the peer port serves the same services to other nodes. There the
-    node that forwards a call may name the principal of its caller.
+    If nodes have certificates, the peer port serves the same services to other nodes. On the peer
+    port, a node that forwards a call may name the principal of the caller.
     """
     offered, security = servicers(components), components.security
     authenticator = security.client_authenticator
     handlers = [components.endpoint.generic_handler(one, authenticator) for one in offered]
-    config = components.config
+    calls_max = components.config.concurrent_calls_max
     server = build_server(
         handlers,
         components.health,
-        config.calls_max + config.streams_max,
+        calls_max,
         current_shares().client_connections,
+        # Without TLS between nodes, a follower forwards all its calls on one connection to this
+        # port.
+        calls_max if security.peer is None else CALLS_PER_CONNECTION_MAX,
     )
     if security.reflects:
         enable_reflection(server, [one.service.full_name for one in offered])
@@ -59,7 +70,7 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
     """Return the services of the API."""
     executor = CommandExecutor(components.router)
     staleness = StalenessGuard(
-        components.node.read_index, components.leadership.silence_ms, monotonic_ms
+        components.node.read_index, components.leadership.silence_ms, components.clocks.monotonic_ms
     )
     reader = QueueReader(components.machine, staleness, components.queues, components.clock.now_ms)
     disk = DiskSpaceGuard(components.disk, components.queues)
@@ -79,16 +90,30 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
         ClusterService(
             components.config,
             components.node,
-            components.phases,
             components.leadership,
             reader,
-            SettingsHandler(
-                executor,
-                components.settings,
-                lambda: len(components.machine.queue.feed.partitions),
-            ).method(),
             components.members,
+            components.clock_keeper,
+            ClusterHandlers(
+                SettingsHandler(
+                    executor,
+                    components.settings,
+                    lambda: len(components.machine.queue.feed.partitions),
+                ).method(),
+                _snapshots(components, reader).save,
+            ),
         ).methods(),
+    )
+
+
+def _snapshots(components: NodeComponents, reader: QueueReader) -> SnapshotTransfers:
+    config = components.config
+    return SnapshotTransfers(
+        SnapshotOrigin(config.cluster_id, config.node_name, server_version()),
+        components.machine,
+        reader,
+        components.apply_notifier,
+        lambda: components.node.status().term,
     )
 
 

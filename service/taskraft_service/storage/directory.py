@@ -1,15 +1,15 @@
 """Manage the databases of a node in one directory; one of them is the current one.
 
-To install a snapshot, a complete new database is built beside the current one. Then a small synced
-file that names the current database is replaced. A crash at any moment leaves either the old or the
-new database current.
+To install a snapshot, a complete new database is built beside the current one. Then the small file
+that names the current database is replaced atomically and synced. A crash at any moment leaves
+either the old or the new database current.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.checked_file import JsonValue, read_checked, write_checked
@@ -28,6 +28,26 @@ class StateForeign(Exception):
 
 class StateMissing(Exception):
     """The current database, or the file that names it, is missing."""
+
+
+class DatabaseDirectory(Protocol):
+    """The places of the databases of a node; satisfied by ``StateDirectory``."""
+
+    @property
+    def current(self) -> Path:
+        """Path of the current database."""
+
+    def fresh(self) -> Path:
+        """Return a path for a new database."""
+
+    def switch(self) -> None:
+        """Make the database at ``fresh`` the current database."""
+
+    def discard(self, place: Path) -> None:
+        """Delete a database that is not current."""
+
+    def outgoing(self) -> Path:
+        """Return a path for a further frozen state."""
 
 
 class StateDirectory:
@@ -69,13 +89,13 @@ class StateDirectory:
         return self._place(self._generation)
 
     def fresh(self) -> Path:
-        """Return a path for a new database; remains of an earlier attempt are deleted."""
+        """Return a path for a new database; delete the remains of an earlier attempt."""
         place = self._place(self._generation + 1)
         shutil.rmtree(place, ignore_errors=True)
         return place
 
     def switch(self) -> None:
-        """Make the database at ``fresh`` the current one, durably; it must be durable itself."""
+        """Make the database at ``fresh`` the current database, durably."""
         self._write_pointer(self._generation + 1)
         self._generation += 1
 
@@ -85,7 +105,7 @@ class StateDirectory:
         shutil.rmtree(place)
 
     def outgoing(self) -> Path:
-        """Return a path for another frozen state; the next start deletes leftovers."""
+        """Return a path for a further frozen state; the next start deletes leftovers."""
         parent = self._path / OUTGOING
         parent.mkdir(exist_ok=True)
         self._frozen += 1
@@ -123,7 +143,7 @@ class StateDirectory:
         write_checked(self._fs, POINTER, {**self._identity, "generation": generation})
 
     def _remove_others(self) -> None:
-        """Delete what a switch or a crash has left.
+        """Delete databases that a switch or a crash has left.
 
         After a kill, the pointer on disk may be older than the pointer in the page cache. Sync it
         before the database that the older pointer names is deleted.

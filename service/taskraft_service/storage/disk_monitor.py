@@ -1,7 +1,7 @@
 """Measure the free disk space, so that puts are refused before the volume is full.
 
-RocksDB cannot even open its files again on a full volume. Takes and settlements continue, because
-they free space.
+On a full volume, RocksDB cannot reopen its files. Takes and settlements continue, because they free
+space.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 CHECK_MS: Final = 10
-"""How long a measurement is reused; a fast disk writes some tens of MiB in this time."""
+"""Time for which a measurement is reused; a fast disk writes some tens of MiB in this time."""
 
 
 class DiskMonitor:

@@ -1,9 +1,9 @@
 """Check the manifest of a RocksDB database before RocksDB reads it.
 
-RocksDB (9.8.4) verifies its records, with one exception: a flipped bit in a record's type can turn
-it into the type of a recycled log file, and RocksDB then searches for the next record forever. A
-node that never starts without a message is worse than one that refuses to start. The records are
-therefore scanned once before the database is opened.
+RocksDB (9.8.4) verifies its records, with one exception: a flipped bit can change a record's type
+into the type of a recycled log file, and RocksDB then searches for the next record forever. A node
+with this damage would neither start nor report an error. The records are therefore scanned once
+before the database is opened.
 
 The format is that of LevelDB's logs (`doc/log_format.md` in its sources): blocks of 32 KiB that
 contain records of a masked CRC32C, a length, a type and data; the rest of a block is zeros.
@@ -18,11 +18,11 @@ from typing import Final
 import google_crc32c
 
 BLOCK_BYTES: Final = 32 << 10
-_HEADER: Final = Struct("<IHB")  # masked crc of type and data, data bytes, type
+_HEADER: Final = Struct("<IHB")  # masked checksum of type and data, data bytes, type
 _TYPES: Final = range(1, 5)  # whole, first part, middle part, last part
 _MASK_DELTA: Final = 0xA282EAD8
 _NOTHING: Final = bytes(_HEADER.size)
-"""A power loss may leave zeros in place of a record that was not synced; RocksDB skips them."""
+"""Header of zeros: a power loss can replace unsynced records by zeros, which RocksDB skips."""
 
 
 class ManifestDamaged(Exception):
@@ -40,7 +40,7 @@ def check_manifest(database: Path) -> None:
     try:
         name = (database / "CURRENT").read_text(errors="replace").removesuffix("\n")
     except FileNotFoundError:
-        return  # RocksDB decides whether that may be.
+        return  # RocksDB decides whether this is an error.
     try:
         raw = (database / name).read_bytes()
     except (OSError, ValueError) as error:
@@ -73,10 +73,10 @@ def _end_of_record(raw: bytes, offset: int) -> int | None:
 
 
 def _is_torn(raw: bytes, offset: int) -> bool:
-    """Return whether the record at ``offset`` is the last one and incomplete.
+    """Return whether the record at ``offset`` is the last record and incomplete.
 
-    A corrupt length may also make a record look incomplete. Valid records then follow it, which
-    RocksDB would drop silently to open an earlier state.
+    A corrupt length may also make a record look incomplete. In that case valid records follow, and
+    RocksDB would silently drop these records and open an earlier state.
     """
     _, size, kind = _HEADER.unpack_from(raw, offset)
     is_incomplete: bool = kind in _TYPES and offset + _HEADER.size + size > len(raw)

@@ -1,4 +1,4 @@
-"""Store in memory: for temporary tubes, and for trying tube drivers."""
+"""An in-memory store, for temporary tubes and for tests of tube drivers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Keep the queue's state in RocksDB, behind the ordered ``Store`` interface of the queue.
 
 There is one column family, so that the applied index and its state are always flushed together.
-There is no write-ahead log: after a crash the Raft log is replayed from the applied index found
-here. In raw mode keys and values are bytes, and nothing is ever unpickled.
+There is no write-ahead log, because after a crash the Raft log is replayed from the applied index
+in the store. In raw mode keys and values are bytes, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from taskraft_service.queue.store.store import RangeDeletion, Write
 from taskraft_service.storage.manifest import check_manifest
 
 BLOOM_BITS_PER_KEY: Final = 10
-"""One percent of false positives; most lookups are for keys that exist in one level only."""
+"""10 bits give one percent of false positives; most lookups are for keys that exist in one level
+only."""
 WRITE_BUFFERS_MAX: Final = 4
-"""Three buffers may wait to be written before a write blocks, and with it the event loop."""
+"""Three buffers may wait for the disk before a write blocks, and with it the event loop."""
 BACKGROUND_THREADS: Final = 2
 LEVEL_0_FILES: Final = 12
-"""Number of flushed files that are merged at once. Flushes are small, and each merge may rewrite
-all of the next level."""
+"""Number of flushed files that start a merge into the next level. The value is high because flushes
+are small and a merge may rewrite the whole next level."""
 SHORT_WALK_PAIRS: Final = 16
 """Number of pairs after which a generator is faster than the iterator, despite its start-up
 cost."""
@@ -86,7 +87,7 @@ class RocksStore:
         block_cache_bytes: size of the block cache in memory.
         write_buffer_bytes: size of one write buffer in memory; at most four exist.
         tables_max: maximum number of open table files.
-        read_only: change nothing in the directory.
+        read_only: open the database without writing to the directory.
 
     Raises:
         StateDamaged: the files are corrupt or the disk fails. Every method may raise it; the state
@@ -104,7 +105,7 @@ class RocksStore:
     ) -> None:
         self._path = path
         self._write_options = WriteOptions()
-        # The library's stub declares a method, but at run time it is a property.
+        # The type stub of the library declares a method, but it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
         access = AccessType.read_only() if read_only else AccessType.read_write()
         with self._damage_named():
@@ -114,7 +115,7 @@ class RocksStore:
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
-        """Convert the library's errors, which have no classes of their own."""
+        """Convert the library's errors, which are plain exceptions."""
         try:
             yield
         except DbClosedError as error:
@@ -128,12 +129,12 @@ class RocksStore:
             found: bytes | None = self._rocks.get(key)
         except DbClosedError as error:
             raise StateClosed(f"{self._path} is closed") from error
-        except Exception as error:  # as in _damage_named, without its cost
+        except Exception as error:  # as in _damage_named, but faster
             raise StateDamaged(f"{self._path}: {error}") from error
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return the value of each key, or None; half the cost of single lookups."""
+        """Return the value of each key, or None; twice as fast as single lookups."""
         with self._damage_named():
             # The library's types do not express that a list of keys gives a list of values.
             return cast("list[bytes | None]", self._rocks.get(list(keys)))
@@ -161,14 +162,14 @@ class RocksStore:
         """Yield pairs from a key on, within the bounds of the options.
 
         The library (0.3.29) has an iterator with a status, and generators. The generators take half
-        the time, but they end at a damaged block as if nothing followed, and a replica that reads
-        less than the others diverges from them. So the walk starts with the iterator, because most
-        walks are short. A generator continues it, and the iterator checks where the generator
-        ended.
+        the time, but at a damaged block they end without an error, and a replica that misses pairs
+        diverges from the others. Most walks are short, so a walk starts with the iterator. A
+        generator continues a longer walk. Then the iterator checks that no pair follows the last
+        pair of the generator.
 
-        The options own the bound, and the library releases them too early: the iterator then
-        compares with freed memory and ends too soon, without an error. So this generator keeps
-        options and bound alive as long as the iterator.
+        The options own the bound, and the library releases the options too early. The iterator
+        would then compare with freed memory and end too soon, without an error. This generator
+        therefore keeps the options and the bound alive as long as the iterator.
         """
         with self._damage_named():
             pairs = self._rocks.iter(within)
@@ -187,14 +188,14 @@ class RocksStore:
                 walked += 1
                 if walked == SHORT_WALK_PAIRS and valid():
                     rest = self._pairs(cast("bytes", key()), within, backwards=backwards)
-                    for pair in rest:  # the last one says where it ended
+                    for pair in rest:  # the last pair shows where the generator ended
                         yield pair
                     seek(pair[0])
                     if valid() and key() == pair[0]:
                         proceed()
             self._check(pairs)
         finally:
-            del pairs, valid, key, value, proceed, seek, rest  # before the options
+            del pairs, valid, key, value, proceed, seek, rest  # iterator before options
             del within
 
     def _pairs(

@@ -3,8 +3,8 @@
 Format: magic, number of files, name and size of each file, then the contents of the files in that
 order. Numbers are varints. The transport adds its own checksums, and RocksDB has one in each block.
 
-The files are sent unchanged, so neither side does work per task; on the sender that work would
-compete with the work of the leader.
+The files are sent unchanged, so neither side has work per task. On the sender, such work would slow
+down the leader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from taskraft_service import wire
 MAGIC: Final = b"taskraft state 2\n"
 NAME_BYTES_MAX: Final = 64
 FILES_MAX: Final = 100_000
-"""Far more files than a database of several terabytes has."""
+"""Maximum number of files; a database of several terabytes has far fewer."""
 
 _NAME: Final = re.compile(
     r"\d+\.sst|\d+\.log|CURRENT|MANIFEST-\d+|OPTIONS-\d+|rocksdict-config\.json"
@@ -35,6 +35,10 @@ _NAME: Final = re.compile(
 
 class SnapshotDamaged(SnapshotBroken):
     """The content is not a snapshot or is cut off; none of it may be used."""
+
+
+class SnapshotUnsupported(Exception):
+    """The state is not in files, so it cannot be frozen; the text says where the state is."""
 
 
 class RocksSnapshot:
@@ -60,11 +64,16 @@ class RocksSnapshot:
         for size in sizes:
             self._starts.append(self._starts[-1] + size)
 
+    @property
+    def content_bytes(self) -> int:
+        """Length of the content."""
+        return self._starts[-1]
+
     def read(self, offset: int, size: int) -> bytes:
         """See ``SnapshotReader``.
 
         Raises:
-            SnapshotBroken: the state has more files than ``build`` accepts, or a file was cut off.
+            SnapshotBroken: the state has more files than ``build`` accepts, or a file is truncated.
         """
         if len(self._names) > FILES_MAX:
             raise SnapshotBroken(

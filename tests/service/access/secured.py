@@ -146,7 +146,7 @@ async def subscribed(caller, *tubes, **fields):
         open=pb.SubscribeRequest.Open(sources=sources, **fields),
         credit=pb.SubscribeRequest.Credit(tasks=10),
     )
-    with suppress(grpc.aio.AioRpcError):  # a refusal shows up when the stream is read
+    with suppress(grpc.aio.AioRpcError):  # The refusal arrives with the first read of the stream.
         await stream.write(message)
     return stream
 

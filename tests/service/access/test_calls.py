@@ -49,7 +49,7 @@ async def answer_to(channel, method, raw, **options):
     """Call a method with bytes; return the reason of the refusal.
 
     For a stream the bytes are its only message, sent with the call. grpc.aio reports a separate
-    write to a refused stream as INTERNAL, whatever status the server has sent.
+    write to a refused stream as INTERNAL, for any status that the server has sent.
     """
     kind = channel.unary_stream if method.server_streaming else channel.unary_unary
     call = kind(path_of(method))(raw, **options)
@@ -67,6 +67,18 @@ async def test_a_call_without_credentials_is_refused_before_the_request_is_parse
     for method in methods_of_the_contract():
         answer = await answer_to(channel, method, b"\xff nonsense", metadata=metadata, timeout=10)
         assert answer == (grpc.StatusCode.UNAUTHENTICATED, "NO_CREDENTIALS"), method.full_name
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong"])
+async def test_a_call_without_credentials_is_refused_before_its_message_arrives(
+    node, authorization
+):
+    channel = await node.channel()
+    metadata = (("authorization", authorization),) if authorization else ()
+    for method in methods_of_the_contract():
+        # A streaming call can call a unary method, because both have the same frames.
+        call = channel.stream_stream(path_of(method))(metadata=metadata, timeout=10)
+        assert await refused(call.read()) == "NO_CREDENTIALS", method.full_name
 
 
 async def test_a_call_with_two_tokens_is_refused(node):

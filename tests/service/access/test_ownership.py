@@ -47,7 +47,7 @@ async def test_principals_list_their_own_sessions_and_operators_all(node):
 
 
 async def leases_of(node, first, second):
-    """Return a task that ``first`` has taken in a session, and one that ``second`` has taken."""
+    """Return a task taken by ``first`` in a session, and a task taken by ``second``."""
     await put(await node.known("root"), b"a", b"b", tube=MAIL)
     session = await session_of(first)
     theirs = await take(first, tube=MAIL, tasks_max=1, session_id=session.session_id)
@@ -125,10 +125,43 @@ async def test_a_repeated_settlement_gets_its_first_answer(node):
 
 async def test_a_kept_answer_is_returned_only_to_its_principal(node):
     root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
-    await put(root, b"x", tube=MAIL)
-    first = await take(mailer, tube=MAIL, request_id="once")
-    assert (await take(mailer, tube=MAIL, request_id="once")).tasks == first.tasks
-    assert await refused(take(rival, tube=MAIL, request_id="once")) == "REQUEST_ID_REUSED"
+    await put(root, b"x", b"y", tube=MAIL)
+    first = await take(mailer, tube=MAIL, tasks_max=1, request_id="once")
+    other = await take(rival, tube=MAIL, tasks_max=1, request_id="once")
+    assert [task.spec.payload for answer in (first, other) for task in answer.tasks] == [b"x", b"y"]
+    for caller, answer in ((mailer, first), (rival, other)):
+        again = await take(caller, tube=MAIL, tasks_max=1, request_id="once")
+        assert again.tasks == answer.tasks
+
+
+async def keyed_put(caller, payload, **key):
+    request = pb.PutTasksRequest(tube=MAIL, tasks=[task_pb2.TaskSpec(payload=payload)], **key)
+    return await caller.tasks.PutTasks(request)
+
+
+async def test_two_principals_have_two_effects_with_one_request_id(node):
+    for name in ("root", "billing", "root"):
+        await keyed_put(await node.known(name), b"same", request_id="100")
+    listed = await (await node.known("root")).tasks.ListTasks(pb.ListTasksRequest(tube=MAIL))
+    assert [task.spec.payload for task in listed.tasks] == [b"same", b"same"]
+
+
+async def test_a_principal_cannot_reach_another_scope_through_its_client_id(node):
+    root, billing = [await node.known(one) for one in ("root", "billing")]
+    await keyed_put(root, b"x", request_id="100")
+    for client_id, request_id in (("root", "100"), ("", "root\0\0100"), ("root\0", "100")):
+        call = keyed_put(billing, b"x", client_id=client_id, request_id=request_id)
+        if "\0" in client_id + request_id:
+            assert await refused(call) == "INVALID_FIELD"
+        else:
+            assert list((await call).task_ids) == [2]
+
+
+async def test_a_principal_that_reuses_its_own_request_id_is_refused(node):
+    billing = await node.known("billing")
+    await keyed_put(billing, b"x", request_id="100")
+    reason, told = await refusal(keyed_put(billing, b"y", request_id="100"))
+    assert (reason, told["request_id"]) == ("REQUEST_ID_REUSED", "100")
 
 
 async def test_leases_of_temporary_tubes_belong_to_their_sessions_too(node):

@@ -1,4 +1,4 @@
-"""Three nodes with certificates and access control: a follower tells the leader who calls."""
+"""Three nodes with certificates and access control: a follower names the caller to the leader."""
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -126,12 +126,26 @@ async def test_a_forwarded_call_has_the_permissions_of_its_caller(three):
     )
 
 
+async def test_a_forwarded_request_keeps_the_scope_of_its_principal(three):
+    """A retry through another node is the same request; a request of another principal is not."""
+    await create(await three.follower.known("root"), MAIL)
+    request = pb.PutTasksRequest(tube=MAIL, tasks=[{"payload": b"x"}], request_id="100")
+    ids = [
+        list((await (await node.known(name)).tasks.PutTasks(request)).task_ids)
+        for name in ("billing", "root")
+        for node in (three.follower, three.leader, three.follower)
+    ]
+    assert ids == [[1]] * 3 + [[2]] * 3
+
+
 async def test_the_leader_logs_the_address_of_the_client_not_of_the_follower(three):
     channel = three.follower
     billing, wrong = await channel.known("billing"), await channel.known("billing", "wrong")
     with structlog.testing.capture_logs() as written:
-        assert await refused(put(wrong, b"x", tube=MAIL)) == "NO_CREDENTIALS"  # by the follower
-        assert await refused(put(billing, b"x", tube="secret")) == "NOT_ALLOWED"  # by the leader
+        # the follower refuses the call
+        assert await refused(put(wrong, b"x", tube=MAIL)) == "NO_CREDENTIALS"
+        # the leader refuses the call
+        assert await refused(put(billing, b"x", tube="secret")) == "NOT_ALLOWED"
         stream = await subscribed(billing, MAIL)
         assert await ended(stream) is grpc.StatusCode.PERMISSION_DENIED
     said = [line for line in written if line["event"] in {"unauthenticated", "denied"}]
@@ -151,7 +165,7 @@ async def test_a_relayed_stream_has_the_permissions_of_its_caller(three):
 
 
 async def test_a_waiting_put_asks_the_next_leader_with_the_permissions_of_its_caller(three):
-    """Without a request_id the old leader asks for the outcome on behalf of the caller."""
+    """Without a request_id, the old leader asks for the outcome in the name of the caller."""
     old, heir = three.leader, three.follower
     root, successor = await old.known("root"), await heir.known("root")
     await create(root, MAIL)

@@ -15,8 +15,9 @@ NOTHING = ()
 NAMES_OF_TUBES = ("", "a b", "x" * 129, "a\0", "\U0001f600")
 TOO_LONG = ("x" * 129, "\U0001f600" * 33)
 RULES = {
-    # by field name
-    "request_id": ("x" * 65, "\U0001f600" * 17),
+    # rules by the name of the field
+    "request_id": ("x" * 65, "\U0001f600" * 17, "a\0b"),
+    "client_id": (*TOO_LONG, "a\0b"),
     "page_size": (-1, 1001, INT32_MIN, INT32_MAX),
     "page_token": ("?", "eHl6", "\0"),
     "tube": NAMES_OF_TUBES,
@@ -30,12 +31,14 @@ RULES = {
     "staleness_ms_max": (*NEGATIVE, 5),
     "priority": NOTHING,
     "priority_bound": NOTHING,
-    # by message and field
+    # rules by message and field
     "AddMemberRequest.name": ("", "a b", "x" * 129, "\0"),
     "AddMemberRequest.peer_address": ("", "nowhere", "a:b", "a:99999999"),
     "AddMemberRequest.address": ("", "nowhere", "a:b", "a:99999999"),
     "AddMemberRequest.directory_id": ("?", "\0"),
     "AddMemberRequest.cluster_id": ("another",),
+    "SaveSnapshotRequest.offset": (1, *NEGATIVE),
+    "SaveSnapshotRequest.snapshot_id": NOTHING,
     "ClusterSettings.failover_grace_ms": (*NEGATIVE, 86_400_001),
     "ClusterSettings.feed_retention_ms": (*NEGATIVE, 999),
     "ClusterSettings.feed_bytes_max": (*NEGATIVE, 1024 * 1024 - 1),
@@ -81,6 +84,7 @@ RULES = {
     "KeepSessionsRequest.session_ids": ("", "mine"),
     "Open.session_ttr_ms": (-1, 86_400_001),
     "Open.silence_ms_max": (-1, 86_400_001),
+    "Open.heartbeat_ms": (-1, 999, 86_400_001),
     "Open.session_name": TOO_LONG,
     "Credit.tasks": (-1, 100_001, INT32_MAX),
     "Credit.bytes": NEGATIVE,
@@ -137,14 +141,15 @@ RULES = {
     "ReleaseAllRequest.name": NAMES_OF_TUBES,
     "ListTubesRequest.names": ("", "a b", "\0"),
     "GetStatisticsRequest.tubes": ("", "a b", "\0"),
-    # refused with a reason of their own, see test_bad_input
+    # These fields are refused with a reason of their own, see test_bad_input.
     "PromoteMemberRequest.name": NOTHING,
     "RemoveMemberRequest.name": NOTHING,
     "TransferLeadershipRequest.name": NOTHING,
     "FeedCursor.feed_id": NOTHING,
     "ReadChangesRequest.feed_id": NOTHING,
-    # set by the server
+    # The server sets these fields.
     "Tube.created_ms": NOTHING,
+    "Tube.quarantined_at": NOTHING,
     "Tube.profile": NOTHING,
 }
 SET_BY_SERVER = {
@@ -162,7 +167,7 @@ OUT_OF_PLACE = {
     ),
     *("TaskSpec.on_dependency_failure", "TaskSelector.tasks_max", "TaskSelector.after_id"),
 }
-"""Fields that have no effect in the tested request, whatever they hold."""
+"""Fields that have no effect in the tested request, with any value."""
 ITEMS_MAX = {
     "TaskSpec.unique_key": (8, "k"),
     "UniqueKey.parts": (8, "k"),

@@ -62,6 +62,7 @@ IMPLEMENTED = (
         "AddMember",
         "PromoteMember",
         "RemoveMember",
+        "SaveSnapshot",
     }
 )
 METHODS = {
@@ -319,6 +320,7 @@ CASES = [
     ("ReleaseAll", tube_service_pb2.ReleaseAllRequest(name=""), INVALID),
     ("ListTubes", tube_service_pb2.ListTubesRequest(page_size=-1), INVALID),
     ("ListTubes", tube_service_pb2.ListTubesRequest(page_token="?"), INVALID),
+    ("ListTubes", tube_service_pb2.ListTubesRequest(page_token="eHl6"), INVALID),
     ("ListTubes", tube_service_pb2.ListTubesRequest(names=["a b"]), INVALID),
     ("GetStatistics", tube_service_pb2.GetStatisticsRequest(tubes=["a b"]), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=999), INVALID),
@@ -349,6 +351,12 @@ CASES = [
     ("CommitCursor", commit({0: 10**6}), INVALID),
     ("CommitCursor", commit({99: 0}), INVALID),
     ("CommitCursor", commit(feed_id="other"), "FEED_MISMATCH"),
+    ("SaveSnapshot", cluster_service_pb2.SaveSnapshotRequest(offset=1), INVALID),
+    (
+        "SaveSnapshot",
+        cluster_service_pb2.SaveSnapshotRequest(snapshot_id="unknown"),
+        "SNAPSHOT_NOT_FOUND",
+    ),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(partition=99), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=-1), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=5, to_seq=2), INVALID),

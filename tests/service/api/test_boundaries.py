@@ -7,9 +7,9 @@ import pytest
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
+from taskraft_service.api import sessions
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import check_page_request
-from taskraft_service.api.sessions import service as sessions
 from taskraft_service.api.streams.subscription_state import check_stream_message
 from taskraft_service.api.tasks import selection_checks
 from taskraft_service.api.tasks.put_checks import check_put

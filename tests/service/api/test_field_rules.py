@@ -76,7 +76,7 @@ CASES = [
 OF_STREAMS = [
     path
     for path in paths_of(METHODS["Subscribe"].input_type)
-    if path[0].name not in ("settlements", "request_id")
+    if path[0].name not in ("settlements", "request_id", "idempotency_key")
 ]
 OPERATIONS = METHODS["ExecuteBatch"].input_type.fields_by_name["operations"]
 BATCHED = [
@@ -85,7 +85,7 @@ BATCHED = [
     for method in METHODS.values()
     if method.input_type is operation.message_type
 ]
-"""The operations of a batch, with the methods that do the same."""
+"""The operations of a batch, each with the method that does the same as the operation."""
 
 
 def base_of(method):
@@ -145,7 +145,7 @@ def own_name(field):
 
 
 def reported_name(reported, path):
-    """Return the name under which a refusal reports a path: its own name or that of a parent."""
+    """Return the name under which a refusal reports a path: that of the field or of a parent."""
     whole = spelled(path)
     return max((name for name in reported if whole.startswith(name)), key=len, default=None)
 

@@ -21,12 +21,12 @@ REQUESTS = {
     if method.name not in CHANGES_MEMBERS
 }
 LAST = ("DropTube", "Subscribe")
-"""Methods that come last, because they end tubes or leases that other methods need."""
+"""Methods that are called last, because they end tubes or leases that other methods need."""
 EXAMPLES = 14
 CALL_SECONDS = 5
 FAR_MS = 80_000_000
 FOLLOW_SECONDS = 0.05
-"""How long a stream is read that does not end by itself."""
+"""Time for which a stream without end is read."""
 REASONS = set(error_pb2.Error.Reason.keys())
 DEFECTS = {"INTERNAL_ERROR", "REASON_UNSPECIFIED", "NOT_IMPLEMENTED", "COMMIT_UNKNOWN"}
 
@@ -46,7 +46,7 @@ async def furnish(node):
 
 
 def state_of(node):
-    """Return the state that a refused call must not change: all except what time changes."""
+    """Return the state that a refused call must not change, without the parts that time changes."""
     queue, queues = node.queue, node.server.components.queues
     names = [tube.name for tube in queue.tubes()]
     return [
@@ -95,7 +95,10 @@ def test_random_requests_cause_no_bug_and_refused_ones_change_nothing(tmp_path):
 
 
 def try_some(runner, node, method, requests):
-    """Call a method with random requests, unshrunk, because each call changes the state."""
+    """Call a method with random requests.
+
+    Failing requests are not shrunk, because each call changes the state.
+    """
 
     @settings(
         max_examples=EXAMPLES,

@@ -1,6 +1,7 @@
 """A single node over real gRPC: tasks, sessions and tubes from start to end."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -264,7 +265,7 @@ async def test_a_closed_session_releases_its_tasks(node):
     )
     assert kept.sessions[0].expires_ms > 0
     closed = await node.sessions.CloseSession(
-        session_service_pb2.CloseSessionRequest(session_id=session_id)
+        session_service_pb2.CloseSessionRequest(session_id=session_id, uncounted=True)
     )
     assert closed.released == 1
     assert len((await take(node)).tasks) == 1
@@ -370,9 +371,12 @@ async def test_a_put_that_waits_for_capacity_is_refused_when_disk_space_gets_low
 async def test_too_many_waiting_commands_are_refused(tmp_path):
     async with running(config_in(tmp_path, pending_commands_max=1, entry_commands_max=1)) as node:
         await create(node)
-        answers = await asyncio.gather(
-            *(put(node, b"x") for _ in range(50)), return_exceptions=True
-        )
+        may_write = threading.Event()
+        node.server.node._worker.submit(may_write.wait, lambda _: None)
+        calls = [asyncio.ensure_future(put(node, b"x")) for _ in range(50)]
+        await turns_until(lambda: any(call.done() for call in calls))
+        may_write.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
         refusals = {reason_of(one) for one in answers if isinstance(one, grpc.aio.AioRpcError)}
         assert refusals == {"OVERLOADED"}
 
@@ -449,7 +453,7 @@ async def test_a_read_without_an_end_gets_later_changes(node):
     reading.cancel()
 
 
-async def test_old_events_are_trimmed_and_readers_are_told(tmp_path):
+async def test_old_events_are_trimmed_and_readers_of_them_get_an_error(tmp_path):
     async with running(config_in(tmp_path, feed_bytes_max=1 << 20, feed_partitions=1)) as node:
         await create(node)
         for _ in range(3):

@@ -23,6 +23,9 @@ from tests.service.conftest import (
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
+WAITS = 1_500
+"""Number of waiting calls, above the maximum that gRPC allows on a connection of a client."""
+
 
 class Three:
     """The running nodes of a cluster."""
@@ -44,13 +47,14 @@ class Three:
         ]
 
     async def settled(self):
-        """Return once one node leads and the others follow."""
-        phases = [NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)]
+        """Return once one node leads, and the others follow this node."""
+        phases = sorted([NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)])
 
         def is_settled():
-            return sorted(node.server.components.phases.phase for node in self.nodes) == sorted(
-                phases
-            )
+            components = [node.server.components for node in self.nodes]
+            leaders = {one.leadership.leader_and_term for one in components}
+            # A deposed leader waits too, but without a leader until it hears of the next one.
+            return len(leaders) == 1 and sorted(one.phases.phase for one in components) == phases
 
         await turns_until(is_settled)
 
@@ -222,6 +226,17 @@ async def test_a_stream_through_a_follower_reaches_the_leader(three):
     assert reason_of(caught.value) in ("NOT_LEADER", "NO_LEADER", "DRAINING")
 
 
+async def test_waiting_takes_through_a_follower_hold_up_no_other_call(three):
+    follower, leader = three.followers[0], three.leader
+    await create(follower)
+    request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], wait_ms=60_000)
+    waits = [follower.tasks.TakeTasks(request) for _ in range(WAITS)]
+    assert (await put(follower, b"x", tube="other")).task_ids
+    await leader.waiting(WAITS)
+    for wait in waits:
+        wait.cancel()
+
+
 async def test_a_waiting_take_survives_a_change_of_leader(three):
     await create(three.leader)
     follower, other = three.followers
@@ -262,19 +277,16 @@ async def test_a_leader_logs_its_counts_before_a_transfer(three):
     assert (emails.calls_since_start.take_timeout, emails.calls_since_start.peek) == (0, 0)
 
 
-async def test_without_a_majority_calls_fail_soon_with_a_typed_error(three):
+async def test_without_a_majority_calls_fail_with_a_typed_error(three):
     await create(three.leader)
     survivor = three.followers[0]
     for node in [node for node in three.nodes if node is not survivor]:
         await three.stop(node)
     await turns_until(lambda: survivor.server.components.leadership.leader is None)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await put(survivor, b"x")
     assert reason_of(caught.value) == "NO_LEADER"
-    assert loop.time() - began < 3
-    # The node shows its local state on request, even without a leader.
+    # On request, a node shows its local state even without a leader.
     local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
     answer = await survivor.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
     assert len(answer.tubes) == 1
@@ -285,7 +297,7 @@ async def test_without_a_majority_calls_fail_soon_with_a_typed_error(three):
 
 
 async def test_a_leader_that_is_cut_off_shows_no_fresh_state(three, monkeypatch):
-    """A partition: the majority continues under a new leader, unknown to the old one."""
+    """A partition: the majority continues under a new leader that the old leader does not know."""
     old = three.leader
     await create(old)
     tubes = {node: lister(node) for node in three.nodes}
@@ -329,6 +341,22 @@ def lister(node):
     return names
 
 
+async def test_the_leader_shows_the_wall_clocks_of_all_voters(three):
+    components = three.leader.server.components
+
+    def knows_all():
+        components.clock.compare()
+        return len(components.clock.wall_deviations()) == 3
+
+    await turns_until(knows_all)
+    asked = cluster_service_pb2.GetClusterStateRequest()
+    state = await three.leader.cluster.GetClusterState(asked)
+    assert all(member.HasField("wall_deviation_ms") for member in state.members)
+    assert max(abs(member.wall_deviation_ms) for member in state.members) < 1_000
+    assert state.wall_offset_ms == components.machine.queue.wall_offset_ms
+    assert state.clock_problem == ""
+
+
 async def test_the_cluster_shows_its_members(three):
     state = await three.followers[0].cluster.GetClusterState(
         cluster_service_pb2.GetClusterStateRequest()
@@ -338,7 +366,7 @@ async def test_the_cluster_shows_its_members(three):
     assert state.leader == three.leader.server.config.node_name
     assert state.state.phase == cluster_service_pb2.NodeState.WAITING
     async with asyncio.timeout(10):
-        # A follower knows its leader before the leader has its first answer.
+        # A follower can know its leader before the leader has heard from the follower.
         asked = cluster_service_pb2.GetClusterStateRequest()
         while not all(
             member.active for member in (await three.leader.cluster.GetClusterState(asked)).members
@@ -354,7 +382,8 @@ async def test_sessions_survive_a_change_of_leader(three):
     await create(three.leader)
     stream = three.leader.tasks.Subscribe(timeout=20)
     sources = [pb.TakeSource(tube="emails")]
-    # This session ends with its stream, but a change of leader is not the client's fault.
+    # A session without a TTR ends with its stream. A change of leader is not the client's fault, so
+    # the session survives the change.
     await stream.write(
         pb.SubscribeRequest(
             open=pb.SubscribeRequest.Open(sources=sources),
@@ -389,7 +418,7 @@ async def test_a_node_that_was_away_for_long_gets_a_snapshot(tmp_path, is_moved)
         name = away.server.config.node_name
         index = away.queue.applied_index
         await three.stop(away)
-        # Change both nodes: either may lead when the third returns, and each trims after its flush.
+        # Change both nodes, because either of them may lead when the third node returns.
         while any(node.server.node.status().first <= index + 1 for node in three.nodes):
             await put(three.leader, *[b"x" * 900] * 20)
             await take(three.leader, tasks_max=5)

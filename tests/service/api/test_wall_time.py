@@ -26,9 +26,9 @@ from tests.service.conftest import create, put
 
 DAY_MS = 86_400_000
 AHEAD_MS = 1_000 * DAY_MS
-"""The wall offset: so long that an instant in cluster time cannot be taken for one in wall time."""
+"""The wall offset, so large that no instant in cluster time equals an instant in wall time."""
 NEAR_MS = 2 * DAY_MS
-"""All instants of the test are nearer to now than this."""
+"""Maximum distance between an instant of the test and the current time."""
 INSTANTS = {
     "at_ms",
     "committed_ms",
@@ -44,6 +44,7 @@ INSTANTS = {
     "oldest_ready_ms",
     "retain_until_ms",
     "since_ms",
+    "taken_at_ms",
     "visible_at_ms",
 }
 DURATIONS = {
@@ -53,6 +54,7 @@ DURATIONS = {
     "duration_ms",
     "failover_grace_ms",
     "feed_retention_ms",
+    "heartbeat_ms",
     "idle_ttl_ms",
     "increment_ms",
     "jitter_ms",
@@ -67,9 +69,11 @@ DURATIONS = {
     "ttr_ms",
     "unique_ms",
     "wait_ms",
+    "wall_deviation_ms",
+    "wall_offset_ms",
 }
 OF_EVENTS = {"at_ms", "high_ms"}
-"""Instants of events: in the wall time of the event, which a later correction does not change."""
+"""Instants of events, in the wall time of the event. A later correction does not change them."""
 NEVER_SET = {"last_ms"}
 """Instants that no response of this test has: the schedule has put nothing yet."""
 
@@ -165,6 +169,9 @@ async def answers(node):
     async for each in stream_answers(node):
         yield each
     yield await node.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
+    snapshot = node.cluster.SaveSnapshot(cluster_service_pb2.SaveSnapshotRequest())
+    yield (await snapshot.read()).header
+    snapshot.cancel()
 
 
 async def group_and_schedule_answers(node):
@@ -236,9 +243,11 @@ async def test_events_have_the_wall_time_at_which_they_happened(ahead):
     events = [event async for event in read_events(ahead)]
     puts = [event for event in events if event.kind == feed_service_pb2.ChangeEvent.PUT]
     (take,) = (event for event in events if event.kind == feed_service_pb2.ChangeEvent.TAKE)
-    assert all(abs(event.at_ms - wall_ms) < NEAR_MS for event in puts), "before the correction"
+    assert all(abs(event.at_ms - wall_ms) < NEAR_MS for event in puts), (
+        "the events before the correction"
+    )
     assert abs(take.at_ms - AHEAD_MS - wall_ms) < NEAR_MS
-    assert 0 <= take.at_ms - take.since_ms < NEAR_MS, "the time in the state before is exact"
+    assert 0 <= take.at_ms - take.since_ms < NEAR_MS, "the time in the earlier state is exact"
     assert 0 <= take.at_ms - take.created_ms < NEAR_MS
     at = feed_service_pb2.ResolveTimestampRequest(at_ms=take.at_ms)
     cursor = (await ahead.feed.ResolveTimestamp(at)).cursor

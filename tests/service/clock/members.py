@@ -6,7 +6,7 @@ from taskraft_service.clock.group_clock import GroupClock
 
 HOUR_MS = 3_600_000
 WALL_MS = 1_700_000_000_000
-"""What right wall clocks show at the beginning."""
+"""Time of a right wall clock at the beginning."""
 
 
 class TrueTime:
@@ -24,10 +24,12 @@ class Member:
         self.member_id = member_id
         self.voters = voters
         self.ahead_ms = ahead_ms
-        """How far its wall clock is ahead of true time."""
+        """Lead of the member's wall clock over true time."""
         self.lead_term = 0
         self.wall_offset_ms = 0
         self.applied_ms = 0
+        self.clock_epoch = 0
+        self.clock_term = 0
         self.clock = GroupClock(member_id, self, self.wall_ms, self.monotonic_ms)
 
     def wall_ms(self):
@@ -51,6 +53,12 @@ class Member:
         self.lead_term = term
         self.exchange(*others)
         return self.clock.try_start(waits_for_all=waits_for_all)
+
+    def serve(self, *others):
+        """Apply the Startup of this leader here and at the others."""
+        for member in (self, *others):
+            member.clock_epoch = self.clock.cluster.epoch
+            member.clock_term = self.lead_term
 
     def exchange(self, *others):
         for other in others:

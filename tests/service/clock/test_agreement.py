@@ -1,4 +1,4 @@
-"""Clocks that agree decide if they are a majority."""
+"""Clocks that agree determine the time if they are a majority."""
 
 import pytest
 

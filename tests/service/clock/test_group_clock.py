@@ -3,7 +3,8 @@
 import pytest
 
 from taskraft_replication.errors import MessageMalformed
-from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
+from taskraft_service.clock.agreement import START_DELAY_MS_MAX, WALL_TOLERANCE_MS
+from taskraft_service.clock.cluster_clock import DRIFT_PER_MILLE
 from taskraft_service.clock.group_clock import AGREED, ESTIMATED, HEARD, LEAST, RECOVERED_MS
 from taskraft_service.clock.member_clocks import BEACON_AGE_MS_MAX
 from tests.service.clock.members import HOUR_MS, WALL_MS, group
@@ -15,6 +16,7 @@ def started(**ahead_ms):
     first, *others = members
     assert not first.lead(1)
     assert first.lead(1, *others)
+    first.serve(*others)
     first.exchange(*others)
     return time, members
 
@@ -51,7 +53,7 @@ def test_a_jump_of_a_wall_clock_does_not_change_cluster_time(ahead_ms):
 
 
 @pytest.mark.parametrize("ahead_ms", [24 * HOUR_MS, -24 * HOUR_MS])
-def test_a_starting_leader_with_a_wrong_wall_clock_asks_the_others(ahead_ms):
+def test_a_starting_leader_with_a_wrong_wall_clock_uses_the_other_clocks(ahead_ms):
     time, (one, two, three) = started()
     three.restart()
     three.ahead_ms = ahead_ms
@@ -76,6 +78,150 @@ def test_the_highest_estimate_of_a_majority_is_used():
     time.ms += 10_000
     three.lead(2, one, two)
     assert three.clock.now_ms() == WALL_MS + 20_000
+
+
+def lost_leader():
+    """Return three members: the first leads 24 h ahead, and only the second knows its time."""
+    time, (one, two, three) = group()
+    one.ahead_ms = 24 * HOUR_MS
+    one.clock.cluster.lead(1, WALL_MS + 24 * HOUR_MS, 1)
+    one.lead_term = 1
+    two.hears(one)
+    one.restart()
+    one.ahead_ms = 0
+    return time, one, two, three
+
+
+def test_a_follower_drops_the_time_of_an_earlier_epoch():
+    """A leader that knew nothing of the earlier time has started a lower time."""
+    _, one, two, three = lost_leader()
+    assert one.lead(2, three)
+    assert one.clock.started_by == AGREED
+    one.serve(two, three)
+    two.hears(one)
+    assert two.clock.now_ms() == WALL_MS
+    one.lead_term = 0
+    assert two.lead(3)
+    assert (two.clock.started_by, two.clock.now_ms()) == (HEARD, WALL_MS)
+    assert two.clock.cluster.epoch == 2
+
+
+def test_a_leader_does_not_use_a_time_that_the_log_has_replaced():
+    """The later leader has stored its epoch, but its beacons did not reach the next leader."""
+    time, one, two, three = lost_leader()
+    assert one.lead(2, three)
+    three.hears(one)
+    one.lead_term = 0
+    time.ms += 10
+    for member in (one, two, three):
+        member.clock_epoch = 2
+    assert not two.lead(3), "its own time is of the first epoch"
+    assert two.lead(3, three)
+    assert (two.clock.started_by, two.clock.now_ms()) == (ESTIMATED, WALL_MS + 10)
+
+
+def test_the_time_of_the_applied_epoch_is_preferred():
+    """A time that was started from the wall clocks, but never stored, does not count."""
+    _, one, two, three = lost_leader()
+    assert one.lead(2, three)
+    one.lead_term = 0
+    three.restart()
+    for member in (one, two, three):
+        member.clock_epoch = 1
+    assert three.lead(3, one, two)
+    assert three.clock.now_ms() == WALL_MS + 24 * HOUR_MS
+    assert three.clock.cluster.epoch == 1
+
+
+def slow_start():
+    """Return members: the third led from a low estimate, and the second missed its beacons."""
+    time, (one, two, three) = started()
+    time.ms += 1_000
+    one.exchange(two)
+    slow = one.clock.make()
+    three.restart()
+    time.ms += 70
+    three.clock.received(1, slow)
+    one.lead_term = 0
+    assert three.lead(2)
+    assert three.clock.now_ms() == WALL_MS + 1_000, "70 ms late"
+    three.serve(one, two)
+    return time, one, two, three
+
+
+def test_a_leader_does_not_continue_the_higher_time_of_an_earlier_leader():
+    """Clients have seen the deadlines of the lower time; in the higher time they end early."""
+    time, one, two, three = slow_start()
+    one.hears(three)
+    three.lead_term = 0
+    time.ms += 10
+    assert not two.lead(3), "its own estimate is of the first leader"
+    assert two.lead(3, one)
+    assert (two.clock.started_by, two.clock.now_ms()) == (ESTIMATED, WALL_MS + 1_010)
+
+
+def test_a_follower_drops_the_higher_time_of_an_earlier_leader():
+    time, _one, two, three = slow_start()
+    two.hears(three)
+    three.lead_term = 0
+    time.ms += 10
+    assert two.lead(3)
+    assert (two.clock.started_by, two.clock.now_ms()) == (HEARD, WALL_MS + 1_010)
+
+
+def test_the_time_of_an_earlier_leader_counts_with_an_allowance_if_there_is_no_other():
+    time, one, two, three = slow_start()
+    three.restart()
+    time.ms += 10_000
+    assert two.lead(3, one)
+    assert two.clock.started_by == ESTIMATED
+    assert WALL_MS + 9_990 <= two.clock.now_ms() + START_DELAY_MS_MAX - 1_070 <= WALL_MS + 10_000
+
+
+def test_a_new_leader_tells_its_time_only_once_it_has_started_it():
+    """Its estimate may be of an earlier leader and higher than its own time will be."""
+    _, one, two, three = slow_start()
+    two.lead_term = 3
+    one.hears(two)
+    assert one.clock.cluster.term == 1
+    assert two.clock.try_start(waits_for_all=True) is False
+    two.exchange(three)
+    assert two.clock.try_start(waits_for_all=True)
+    one.hears(two)
+    assert (one.clock.cluster.term, one.clock.now_ms()) == (3, two.clock.now_ms())
+
+
+def test_beacons_of_an_earlier_term_do_not_make_a_majority():
+    """They were sent before the members knew the last leader's time."""
+    _, one, two, three = slow_start()
+    two.hears(one)
+    assert not two.lead(3)
+    assert two.clock.unheard_voters() == {1, 3}
+    assert two.lead(3, three)
+    assert two.clock.unheard_voters() == {1}
+
+
+def test_an_old_beacon_counts_less_by_the_maximum_drift_of_clocks():
+    time, one, two, three = slow_start()
+    two.lead_term = 3
+    two.hears(three)
+    time.ms += 100_000
+    two.exchange(one)
+    assert two.clock.try_start(waits_for_all=True)
+    assert two.clock.now_ms() == WALL_MS + 101_000 - 100 * DRIFT_PER_MILLE
+
+
+def test_a_time_that_no_applied_startup_names_does_not_count_at_once():
+    """Leader 2 started from the wall clocks and was lost before its Startup was applied."""
+    _, one, two, three = lost_leader()
+    for member in (one, two, three):
+        member.clock_epoch = member.clock_term = 1
+    assert one.lead(2, three)
+    three.hears(one)
+    one.lead_term = 0
+    assert not three.lead(3), "its own time is of the second epoch"
+    assert three.lead(3, two)
+    assert three.clock.now_ms() == WALL_MS + 24 * HOUR_MS
 
 
 def restart_all(members, applied_ms, wall_offset_ms=0):
@@ -245,3 +391,16 @@ def test_a_beacon_wakes_waiting_callers_and_a_malformed_one_is_refused():
         one.clock.received(2, b"")
     assert told == [1]
     assert one.clock.unheard_voters() == {3}
+
+
+def test_the_leader_knows_how_far_each_wall_clock_is_from_those_of_a_majority():
+    _time, members = group(m3=5_000)
+    one, two, three = members
+    assert one.clock.wall_deviations() == {}
+    one.lead(1, two, three)
+    one.exchange(two, three)
+    one.clock.compare()
+    assert one.clock.wall_deviations() == {1: 0, 2: 0, 3: 5_000}
+    assert not one.clock.is_alone
+    one.voters = (1,)
+    assert one.clock.is_alone

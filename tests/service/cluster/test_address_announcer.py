@@ -1,4 +1,4 @@
-"""A node with new addresses asks the members in turn and stops after a refusal."""
+"""A node with new addresses asks one member after the other, and stops after a refusal."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 class EndOfTest(Exception):
-    """Ends the test: the node's addresses change no more."""
+    """Ends the test: the node's addresses do not change any more."""
 
 
 class Failed(grpc.aio.AioRpcError):

@@ -87,7 +87,8 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     assert answer.leader == "n7"
     await turns_until(lambda: new.server.components.phases.phase is NodePhase.RUNNING)
     await put(follower, b"y")
-    # After a restart it is the same member, although its settings still contain the join address.
+    # After a restart the node is the same member, although its settings still contain the join
+    # address.
     name = new.server.config.node_name
     await three.stop(new)
     again = await three.start(name)
@@ -102,7 +103,7 @@ async def test_a_member_that_returns_with_other_addresses_is_reached_there(three
     await promote(three.leader, "n7")
     await three.stop(new)
     peer, client = free_addresses(2)
-    # Its settings need no join address: the member knows the others.
+    # The settings of the member need no join address, because the member knows the others.
     moved = config.model_copy(update={"listen": client, "peer_listen": peer, "join": ""})
     again = await start(three, moved)
     await turns_until(
@@ -115,6 +116,22 @@ async def test_a_member_that_returns_with_other_addresses_is_reached_there(three
     )
     await turns_until(lambda: again.server.components.phases.phase is NodePhase.WAITING)
     assert (await suffrage(again))["n7"] == cluster_pb.Member.VOTER
+
+
+async def test_founders_that_return_with_other_addresses_are_reached_there(three):
+    """The settings of the other founders still contain the old addresses."""
+    for _ in range(2):
+        moved, leader = three.followers[0], three.leader
+        config = moved.server.config
+        await three.stop(moved)
+        peer, client = free_addresses(2)
+        peers = config.peers.replace(config.peer_listen, peer).replace(config.listen, client)
+        update = {"listen": client, "peer_listen": peer, "peers": peers}
+        again = await start(three, config.model_copy(update=update))
+        phases = again.server.components.phases
+        await turns_until(lambda phases=phases: phases.phase is NodePhase.WAITING)
+        state = await leader.cluster.GetClusterState(cluster_pb.GetClusterStateRequest())
+        assert client in {member.address for member in state.members}
 
 
 async def test_an_operator_may_add_a_member_before_its_node_starts(three, tmp_path):
@@ -151,12 +168,12 @@ async def test_a_removed_member_stops_and_its_id_is_not_reused(three, tmp_path):
 
 
 async def test_a_repeated_request_gets_its_first_answer(three):
-    # The answers may have been lost: another node is asked, under another leader.
+    # A client whose answers were lost asks another node, under another leader.
     addition = adding("n7", request_id="a")
     added = (await three.leader.cluster.AddMember(addition)).member
     removal = cluster_pb.RemoveMemberRequest(name="n7", request_id="r")
     await three.leader.cluster.RemoveMember(removal)
-    # The new leader may first have to apply the change: it takes over afterwards.
+    # The new leader may first have to apply the change, and takes over after that.
     to = three.followers[0].server.config.node_name
     transfer = cluster_pb.TransferLeadershipRequest(name=to)
     await three.leader.cluster.TransferLeadership(transfer, timeout=10)
@@ -168,10 +185,19 @@ async def test_a_repeated_request_gets_its_first_answer(three):
         assert (again.id, again.name, again.suffrage) == (4, "n7", cluster_pb.Member.LEARNER)
         assert again.id == added.id
     assert three.leader.server.node.roster == roster, "no change was repeated"
-    # Other request ids are other requests.
+    # A request with another id is another request.
     another = cluster_pb.RemoveMemberRequest(name="n7", request_id="r2")
     assert await refused(three.leader.cluster.RemoveMember(another)) == "MEMBER_NOT_FOUND"
     assert (await three.leader.cluster.AddMember(adding("n7", request_id="a2"))).member.id == 5
+
+
+async def test_a_request_id_of_another_client_is_another_membership_request(three):
+    leader = three.leader
+    for client_id, member in (("a", 4), ("a", 4), ("b", 5)):
+        addition = adding("n7", request_id="1", client_id=client_id)
+        assert (await leader.cluster.AddMember(addition)).member.id == member
+        removal = cluster_pb.RemoveMemberRequest(name="n7", request_id="1", client_id=client_id)
+        await leader.cluster.RemoveMember(removal)
 
 
 async def test_a_repeated_promotion_is_answered_although_the_member_is_gone(three, tmp_path):
@@ -206,7 +232,8 @@ async def test_a_member_that_the_majority_needs_is_not_removed(three):
             not three.leader.server.node.status().peers[dead.server.node.config.member_id].is_active
         )
     )
-    # The dead member may be removed, a living one may not: then both remaining would be needed.
+    # The dead member may be removed. A running member may not be removed, because the cluster would
+    # then need both other members.
     name = alive.server.config.node_name
     assert await refused(remove(three.leader, name)) == "MEMBER_NEEDED"
     await remove(three.leader, dead.server.config.node_name)
@@ -264,7 +291,7 @@ async def test_a_lagging_member_is_not_promoted(tmp_path):
         await remove(three.leader, "n7")
         assert "was removed" in str(await new.server.node.failed)
         await three.stop(new)
-        # A name may be used again for a new member.
+        # The name of the removed member may be used for a new member.
         new = await start(
             three, joiner_in(three, tmp_path / "b", "n7", three.leader.server.config.listen)
         )

@@ -25,6 +25,7 @@ def test_the_page_has_one_row_per_setting():
         ("join_wait_ms", 60_000, "60 000 ms (1 min)"),
         ("log_kept_bytes", 3 << 20, "3 145 728 bytes (3 MiB)"),
         ("calls_max", 10_000, "10 000"),
+        ("payload_bytes_max", 1, "1 byte"),
     ],
 )
 def test_an_amount_is_shown_in_the_unit_of_its_name(name, number, text):

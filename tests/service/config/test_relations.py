@@ -9,15 +9,15 @@ from taskraft_service import limits
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.relations import RELATIONS, SettingsConflict
 from taskraft_service.config.server_config import (
-    ENTRY_COMMANDS_BYTES_MAX,
     ServerConfig,
     read_config,
 )
+from taskraft_service.config.storage import ENTRY_COMMANDS_BYTES_MAX
 from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
 from taskraft_service.queue.limits import Limits
 
 FRAMING_BYTES_MAX = 16
-"""More than the bytes before each command in an entry."""
+"""Upper bound of the bytes in front of each command in an entry."""
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.queue.operations.tubes import DropTube
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)
@@ -190,21 +191,33 @@ requests = st.one_of(
 )
 
 
-@given(st.integers(0, 2**50), st.lists(st.tuples(requests, st.integers(0, 2**64 - 1)), max_size=5))
+KEYS = st.one_of(
+    st.just(NO_KEY),
+    st.builds(
+        RequestKey,
+        st.integers(1, 2**64 - 1),
+        st.builds(request_scope, st.sampled_from(("", "billing")), st.sampled_from(("", "c", "ü"))),
+    ),
+)
+
+
+@given(st.integers(0, 2**50), st.lists(st.tuples(requests, KEYS), max_size=5))
 def test_an_entry_is_decoded_as_it_was_encoded(now_ms, asked):
-    encoded = [encode_leader_command(codec, message, hash_) for (codec, message), hash_ in asked]
+    encoded = [encode_leader_command(codec, message, key) for (codec, message), key in asked]
     data = encode_entry(now_ms, encoded)
     assert decode_entry(data) == (now_ms, [one.command for one in encoded])
 
 
 @given(st.integers(0, 2**50), st.lists(requests, max_size=5))
 def test_an_entry_is_a_valid_message_of_the_log(now_ms, asked):
-    encoded = [encode_leader_command(codec, message, 7) for codec, message in asked]
+    key = RequestKey(7, request_scope("billing", "c"))
+    encoded = [encode_leader_command(codec, message, key) for codec, message in asked]
     entry = log_pb2.LogEntry.FromString(encode_entry(now_ms, encoded))
     assert entry.now_ms == now_ms
     bodies = [getattr(one, one.WhichOneof("body")) for one in entry.commands]
     assert bodies == [message for _, message in asked]
     assert {one.request_hash for one in entry.commands} <= {7}
+    assert {one.request_scope for one in entry.commands} <= {"billing\0c\0"}
 
 
 def test_every_command_has_a_codec():
@@ -230,6 +243,8 @@ def test_a_request_is_logged_with_its_received_bytes():
 NOW = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT) + wire.varint(300)
 DROP = tube_service_pb2.DropTubeRequest(request_id="r", name="t")
 DROPPED = encode_leader_command(DROP_TUBE, DROP)
+SCOPE = log_pb2.Command.REQUEST_SCOPE_FIELD_NUMBER
+HASHED = wire.tag(log_pb2.Command.REQUEST_HASH_FIELD_NUMBER, wire.FIXED64) + bytes(8)
 
 
 def in_entry(command):
@@ -237,7 +252,7 @@ def in_entry(command):
 
 
 def test_an_entry_contains_two_commands_one_with_a_hash():
-    hashed = encode_leader_command(DROP_TUBE, DROP, 5)
+    hashed = encode_leader_command(DROP_TUBE, DROP, RequestKey(5))
     data = encode_entry(300, [hashed, DROPPED])
     assert data == NOW + in_entry(hashed.head + hashed.raw) + in_entry(DROPPED.head + DROPPED.raw)
     message = log_pb2.LogEntry.FromString(data)
@@ -253,6 +268,19 @@ def test_an_entry_contains_two_commands_one_with_a_hash():
     assert decode_entry(NOW) == (300, [])
 
 
+def test_a_command_keeps_the_scope_in_front_of_its_request_id():
+    scoped = encode_leader_command(DROP_TUBE, DROP, RequestKey(5, request_scope("billing", "c")))
+    assert scoped.command.request_id == "billing\0c\0r"
+    (again,) = decode_entry(encode_entry(300, [scoped]))[1]
+    assert again == scoped.command
+
+
+def test_an_entry_of_a_version_without_scopes_has_the_empty_scope():
+    old = log_pb2.LogEntry(now_ms=300, commands=[log_pb2.Command(request_hash=5, drop_tube=DROP)])
+    (command,) = decode_entry(old.SerializeToString())[1]
+    assert (command.request_id, command.request_hash) == ("r", 5)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -262,6 +290,9 @@ def test_an_entry_contains_two_commands_one_with_a_hash():
         NOW + in_entry(b""),
         NOW + in_entry(wire.length_delimited(99, b"")),
         NOW + in_entry(wire.tag(DROP_TUBE.number, wire.VARINT) + b"\0"),
+        NOW + in_entry(wire.length_delimited(SCOPE, b"a\0b\0") + DROPPED.head + DROPPED.raw),
+        NOW + in_entry(HASHED + wire.length_delimited(SCOPE, b"\xff") + DROPPED.head + DROPPED.raw),
+        NOW + in_entry(HASHED + wire.length_delimited(SCOPE, b"a\0b\0")),
         NOW + in_entry(DROPPED.head + DROPPED.raw + b"\0"),
         NOW + in_entry(DROPPED.head + DROPPED.raw[:-1]),
         NOW + in_entry(DROPPED.head + DROPPED.raw)[:-1],
@@ -311,14 +342,10 @@ def test_the_hash_of_a_put_ignores_the_order_of_maps():
     assert len(hashes) == 1
 
 
-def test_another_method_or_principal_changes_the_hash():
+def test_another_method_changes_the_hash():
     raw = pb.DeleteTasksRequest(request_id="r", tube="t", selector={"ids": [1]}).SerializeToString()
     kinds = (pb.DeleteTasksRequest, pb.BuryTasksRequest, pb.KickTasksRequest, pb.CancelTasksRequest)
-    hashes = [
-        request_hash(kind.FromString(raw), raw, principal)
-        for kind in kinds
-        for principal in ("", "billing", "b" * 64)
-    ]
+    hashes = [request_hash(kind.FromString(raw), raw) for kind in kinds]
     assert len(set(hashes)) == len(hashes)
 
 

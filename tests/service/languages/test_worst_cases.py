@@ -23,7 +23,7 @@ from taskraft_service.languages.filter_text import (
 
 CRON_CALLS_MAX = 10_000
 CALLS_PER_CHARACTER_MAX = 20
-"""A filter of ``not`` repeated needs about 14 calls of the parser for each character."""
+"""Maximum number of calls per character. A filter of repeated ``not`` needs about 14 calls."""
 
 
 def calls_of(function, *arguments):
@@ -68,7 +68,7 @@ HOSTILE_FILTERS = {
 @pytest.mark.parametrize("start", ["", "id=", 'type="', "(" * 30])
 def test_a_filter_takes_a_limited_number_of_calls_per_character(start, piece):
     text = (start + piece * FILTER_CHARACTERS_MAX)[:FILTER_CHARACTERS_MAX]
-    read_any_filter(text)  # the first call fills caches of the parser
+    read_any_filter(text)  # The first call fills caches of the parser.
     whole = calls_of(read_any_filter, text)
     half = calls_of(read_any_filter, text[: FILTER_CHARACTERS_MAX // 2])
     assert whole <= CALLS_PER_CHARACTER_MAX * FILTER_CHARACTERS_MAX
@@ -123,7 +123,7 @@ def test_an_unknown_time_zone_takes_a_limited_number_of_calls(name):
         with pytest.raises(CronMalformed):
             cron("* * * * *", name)
 
-    read()  # the first call imports the time-zone data
+    read()  # The first call imports the time-zone data.
     assert calls_of(read) < 1_000
 
 

@@ -22,7 +22,7 @@ from tests.turns import turns_until
 
 
 class Bench:
-    """The clock keeper of the first of three members, which leads by default."""
+    """The clock keeper of the first of three members; the first member leads by default."""
 
     def __init__(self, **ahead_ms):
         self.time, self.members = group(**ahead_ms)
@@ -40,7 +40,7 @@ class Bench:
             self.one.clock, self, self, lambda: self.one.wall_offset_ms, self.one.monotonic_ms
         )
 
-    # The Raft member
+    # Interface of the Raft member
 
     async def read_index(self):
         self.one.applied_ms = WALL_MS - 5
@@ -63,7 +63,7 @@ class Bench:
         if self.transfer_error is not None:
             raise self.transfer_error
 
-    # The proposer, and the leadership
+    # Interfaces of the proposer and of the leadership
 
     def submit(self, encoded, deadline=None):
         del deadline
@@ -99,14 +99,16 @@ async def started(bench):
     return bench
 
 
-async def test_a_leader_that_knows_the_time_starts_at_once_without_a_read(bench):
+async def test_a_leader_that_knows_the_time_starts_once_its_log_is_applied(bench):
     bench.two.lead(1, bench.three)
+    bench.two.serve(bench.one, bench.three)
     bench.one.lead_term = 0
     bench.one.hears(bench.two)
     bench.one.lead_term = 2
-    bench.reads = [AssertionError("needless")]
     await bench.keeper.start_clock()
+    assert bench.one.applied_ms > 0, "the log is applied"
     assert bench.one.clock.now_ms() == WALL_MS
+    assert bench.keeper.epoch == 1
 
 
 async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_logs_it(bench):
@@ -265,6 +267,14 @@ async def test_a_follower_reports_and_corrects_nothing(bench):
             await bench.keeper.check(bench)
     assert [line["log_level"] for line in logs] == ["error", "info"], "once per change"
     assert bench.proposed == bench.transfers == []
+
+
+async def test_a_single_voter_logs_once_that_no_member_checks_its_clock(bench):
+    bench.one.voters = (1,)
+    with capture_logs() as logs:
+        await bench.keeper.start_clock()
+        await bench.keeper.start_clock()
+    assert [(each["log_level"], each["event"]) for each in logs] == [("warning", module.ALONE)]
 
 
 async def test_a_group_without_agreement_logs_it(bench):

@@ -48,7 +48,15 @@ class Bench:
         self.outcome = DONE
         self.proposed = []
         self.machine = Machine()
-        self.keeping = Housekeeping(self, self.machine, self.unlogged_calls, Settings())
+        self.keeping = Housekeeping(
+            self, self.machine, self.unlogged_calls, Settings(), self, self.end_leadership
+        )
+
+    def is_nearly_used_up(self):
+        return False
+
+    async def end_leadership(self):
+        raise AssertionError("the numbers of the term are not used up")
 
     def submit(self, recorded, deadline=None):
         if isinstance(self.outcome, LeaderOverloaded):

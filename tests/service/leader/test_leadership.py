@@ -132,7 +132,7 @@ async def test_a_node_that_does_not_serve_transfers_without_preparation(bench):
 
 
 async def fail_to_hand_over(bench, *news):
-    """Lead; hand over, hear some news meanwhile, and fail."""
+    """Lead, begin a transfer, receive events during the transfer, and let the transfer fail."""
     await bench.lead_in(1)
 
     async def transfer():
@@ -160,7 +160,7 @@ async def test_after_a_successful_transfer_the_node_does_not_serve(bench):
     async def transfer():
         loop = asyncio.get_running_loop()
         state = SoftState(OTHER, RaftRole.FOLLOWER)
-        # As the node does: the news comes a turn after the transfer is known to be done.
+        # The node reports the change of leader one turn after the transfer is known to be done.
         loop.call_later(0.001, bench.leadership.role_changed, state, Term(2))
 
     await bench.leadership.transfer(transfer)
@@ -188,7 +188,7 @@ async def test_waiting_for_a_leader_times_out(bench):
     assert not await bench.leadership.wait_until_settled(loop.time() - 1)
 
 
-async def test_a_cancelled_wait_does_not_affect_the_others(bench):
+async def test_a_cancelled_wait_does_not_affect_other_waits(bench):
     loop = asyncio.get_running_loop()
     waiting = asyncio.ensure_future(bench.leadership.wait_until_settled(loop.time() + 10))
     await turn()

@@ -1,4 +1,4 @@
-"""The phases of a node follow the table and nothing else."""
+"""A node changes its phase only as the table of transitions allows."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from taskraft_service.leader.node_phases import (
 
 
 def roles_in(phase):
-    """Return roles in a phase, by the shortest way."""
+    """Return the phase machine of a node in the given phase, reached with the fewest events."""
     for length in range(6):
         for way in itertools.product(PhaseEvent, repeat=length):
             phases = PhaseMachine()

@@ -1,4 +1,4 @@
-"""Commands that wait for an entry, and what counts towards their limits."""
+"""Commands that wait for an entry, and the limits of their number and size."""
 
 import asyncio
 from dataclasses import replace
@@ -17,7 +17,10 @@ from tests.service.leader.test_proposer import LIMITS, command
 
 
 class Leases:
-    """A queue with ``count`` leases; a command ends as many as ``ends`` says by its session id."""
+    """A queue with ``count`` leases.
+
+    ``ends`` says how many leases a command ends, by the session id of the command.
+    """
 
     def __init__(self, count=0, **ends):
         self.count, self.ends = count, ends
@@ -43,7 +46,7 @@ async def full(leases, limits=LIMITS):
     return one
 
 
-async def test_what_ends_leases_is_accepted_beyond_the_limits_up_to_the_leases_that_exist():
+async def test_commands_that_end_leases_exceed_the_limits_only_up_to_the_number_of_leases():
     leases = Leases(count=5, two=2, one=1)
     pending = await full(leases)
     for name in ("two", "two"):
@@ -58,7 +61,7 @@ async def test_what_ends_leases_is_accepted_beyond_the_limits_up_to_the_leases_t
     assert pending._leases_beyond == pending._bytes == 0
 
 
-async def test_what_ends_no_lease_is_refused_beyond_the_limits():
+async def test_a_command_that_ends_no_lease_is_refused_beyond_the_limits():
     pending = await full(Leases(count=5, settled=0))
     with pytest.raises(LeaderOverloaded):
         pending.add(command("settled"), None)
@@ -72,7 +75,7 @@ async def test_dropped_commands_free_their_leases():
     assert pending._leases_beyond == 0
 
 
-async def test_settlements_beyond_the_limits_have_as_many_bytes_again():
+async def test_settlements_beyond_the_limits_have_a_byte_limit_of_the_same_size():
     names = {letter * 1_900: 1 for letter in "ab"}
     pending = await full(Leases(count=9, **names))
     pending.add(command("a" * 1_900), None)
@@ -80,7 +83,7 @@ async def test_settlements_beyond_the_limits_have_as_many_bytes_again():
         pending.add(command("b" * 1_900), None)
 
 
-async def test_what_the_leader_owes_is_never_refused():
+async def test_a_command_that_the_leader_owes_is_never_refused():
     pending = await full(Leases())
     owed = replace(command("x" * 5_000), is_owed=True)
     for _ in range(100):

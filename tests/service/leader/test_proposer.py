@@ -1,4 +1,4 @@
-"""How commands are combined into entries, and what their callers learn."""
+"""Commands are combined into entries, and each caller learns the outcome of its command."""
 
 import asyncio
 
@@ -10,6 +10,7 @@ from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ProposalLost
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.command_codecs.sessions import KEEP_SESSIONS, STARTUP
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import encode_leader_command
@@ -21,9 +22,9 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.pending import ProposerLimits
-from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
+from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.state_machine import AppliedEntry
+from taskraft_service.machine.failed_drivers import AppliedEntry
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.leadership import StartupResult
 from taskraft_service.queue.operations.sessions import KeepResult
@@ -142,7 +143,7 @@ class Bench:
 
 
 async def turn():
-    """Run everything that needs no outside event."""
+    """Run all callbacks that wait for no outside event."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -412,10 +413,10 @@ async def test_the_timer_has_a_maximum_delay(bench, monkeypatch):
     monkeypatch.setattr(
         loop, "call_later", lambda seconds, what: waits.append(seconds) or call_later(99, what)
     )
-    for due_ms in (1_000 + 2 * DEADLINE_DELAY_MAX_MS, 1_500, 900):
+    for due_ms in (1_000 + 2 * TIMER_MS_MAX, 1_500, 900):
         bench.core.deadline_ms = due_ms
         bench.proposer._at_deadline()
-    assert waits == [DEADLINE_DELAY_MAX_MS / 1000, 0.5]
+    assert waits == [TIMER_MS_MAX / 1000, 0.5]
     await turn()
     assert len(bench.raft.entries) == 2
 
@@ -451,7 +452,7 @@ async def test_an_empty_entry_moves_the_clock_at_a_deadline(bench):
     await turn()
     (now_ms, commands), _ = bench.raft.entries[1]
     assert (now_ms, commands) == (1_000, [])
-    # While this entry is in flight, the same deadline needs no second one.
+    # While this entry is in flight, the deadline needs no second entry.
     bench.raft.sync(bench.proposer)
     await turn()
     assert len(bench.raft.entries) == 2

@@ -1,4 +1,4 @@
-"""Each time is put once and in order, whichever leader plans it and however late it is applied."""
+"""Each scheduled time is put once and in order, for any leader and any delay of its entry."""
 
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -29,7 +29,7 @@ ONE, ALL = pb.Schedule.ONE, pb.Schedule.ALL
 
 
 class Cluster:
-    """One schedule, and nodes that plan for it from what each knows; what they propose may be late.
+    """One schedule and several nodes; each plans from its own state, and proposals may be late.
 
     ``puts`` are the scheduled times that were put, each with the time of its put.
     """
@@ -44,7 +44,8 @@ class Cluster:
         options = schedule_options(self.shown)
         self.do(CreateSchedule("s", options, first_time(self.shown, START)))
         self.known = [self.view]
-        """All earlier versions of the schedule: a node that lags plans from one of them."""
+        """All earlier versions of the schedule, because a node that lags plans from one of these
+        versions."""
 
     @property
     def view(self):
@@ -89,7 +90,7 @@ class Cluster:
             self.deliver(0)
 
     def times(self):
-        """Return the times from the start on that are due now, up to the first that is not."""
+        """Return the times that are due now, up to the first time that is not due."""
         through = cron(self.shown.cron, self.shown.time_zone).times(START)
         return list(takewhile(lambda at_ms: self.due(at_ms) <= self.now_ms, through))
 

@@ -1,4 +1,4 @@
-"""Which times of a schedule are due: punctual, missed, with jitter."""
+"""The plan of a schedule has the due times: punctual, missed and with jitter."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ def view(catch_up=SKIP, jitter=0, done=0, since=0, cron="*/10 * * * *", paused=F
 
 
 def planned(shown, minutes):
-    """Return slots, until, next and due in minutes from the start."""
+    """Return the slots, the end, the next time and the due time of a plan, in minutes."""
     plan = plan_schedule(shown, START + int(minutes * MINUTE))
     *numbers, due_ms = (plan.until_ms, plan.next_ms, plan.due_ms)
     return (
@@ -42,7 +42,7 @@ def planned(shown, minutes):
 def test_a_punctual_time_is_put_under_every_catch_up(catch_up):
     assert planned(view(catch_up), 9.9) == ([], 0, 10, 10)
     assert planned(view(catch_up), 10) == ([10], 10, 20, 20)
-    # A change of leader made it late.
+    # A change of leader delayed the put of this time.
     assert planned(view(catch_up), 10.9) == ([10], 10, 20, 20)
 
 

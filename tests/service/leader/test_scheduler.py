@@ -1,10 +1,11 @@
-"""When schedules are planned, and what happens to runs that fail."""
+"""Schedules are planned when a time is due, and failed runs are retried."""
 
 import asyncio
 from dataclasses import replace
 
 import pytest
 
+from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
@@ -12,7 +13,7 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.node_phases import NodePhase
-from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
+from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, Scheduler
 from taskraft_service.queue.entities.refusal import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
@@ -124,12 +125,24 @@ async def test_the_timer_waits_for_the_next_time_up_to_a_maximum(bench):
     bench.now_ms = FIRST - 500
     bench.scheduler.begin()
     assert bench.waits[-1] == 0.5
-    bench.now_ms = FIRST - 10 * TIMER_MAX_MS
+    bench.now_ms = FIRST - 10 * TIMER_MS_MAX
     bench.scheduler.begin()
-    assert bench.waits[-1] == TIMER_MAX_MS / 1000
+    assert bench.waits[-1] == TIMER_MS_MAX / 1000
     bench.now_ms = SECOND
     bench.scheduler.begin()
     assert bench.waits[-1] == 0
+
+
+async def test_a_correction_of_the_wall_time_sets_the_timer_again(bench):
+    bench.now_ms = FIRST - 10 * TIMER_MS_MAX
+    bench.scheduler.begin()
+    bench.now_ms = FIRST - 500
+    bench.scheduler.wall_time_changed()
+    assert bench.waits[-1] == 0.5
+    bench.scheduler.end()
+    waits = len(bench.waits)
+    bench.scheduler.wall_time_changed()
+    assert len(bench.waits) == waits
 
 
 async def test_the_timer_waits_for_the_earliest_time_of_all_schedules(bench):

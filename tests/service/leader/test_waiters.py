@@ -1,4 +1,4 @@
-"""Which consumer gets which tasks: order, turns, credit, wrong estimates."""
+"""Consumers get tasks by their arrival, turns and credit, also after wrong estimates."""
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_tasks_of_an_unanswered_claim_are_not_claimed_twice():
 
 
 def test_a_claim_that_found_nothing_is_not_repeated_until_tasks_become_ready():
-    board = Board(a=1)  # for example of a type that the consumer does not take
+    board = Board(a=1)  # Tube "a" has a ready task of a type that the consumer does not take.
     waiters = Waiters(board)
     picky, other = Consumer("a"), Consumer("a")
     waiters.add(picky)
@@ -248,7 +248,7 @@ def test_a_claim_takes_no_more_than_the_limit_of_a_take():
     assert claim.tasks_max == TAKE_TASKS_MAX
 
 
-def test_consumers_are_told_that_their_tube_was_dropped():
+def test_consumers_get_an_error_when_their_tube_is_dropped():
     waiters = Waiters(Board(a=0, b=0))
     one, two, other = Consumer("a", "b"), Consumer("a"), Consumer("b")
     for consumer in (one, two, other):
@@ -281,7 +281,7 @@ def test_a_tube_is_kept_while_an_entry_with_its_tasks_is_in_flight():
 
 
 def test_every_task_is_taken_eventually():
-    """However wrong the estimates are, a consumer claims while tasks are ready and wanted."""
+    """With any wrong estimates, a consumer claims while tasks are ready and wanted."""
     board = Board(a=0)
     waiters = Waiters(board)
     consumers = [Consumer("a", wanted_tasks=2, one_shot=False) for _ in range(3)]
@@ -331,7 +331,7 @@ def test_the_listener_is_called_when_a_consumer_wants_more():
     consumer = Consumer("a", "b", wanted_tasks=2, one_shot=False)
     waiters.add(consumer)
     (claim,) = waiters.claims(lambda tube: tube == "a")
-    # While the answer is pending the consumer wants nothing more, so it loses its place everywhere.
+    # The consumer wants no more while the answer is pending, so it leaves the queue of each tube.
     waiters.expect_ready("b", 1)
     assert waiters.claims(lambda tube: tube == "b") == []
     assert not told
@@ -360,14 +360,14 @@ def test_a_consumer_with_a_changed_filter_claims_again():
     assert waiters.claims() == []
     waiters.filter_changed(consumer)
     (claim,) = waiters.claims()
-    # A claim from before the change says nothing about the new filter.
+    # The answer to a claim from before the change does not count for the new filter.
     waiters.filter_changed(consumer)
     answer(waiters, claim, 0)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
 
 
 def test_selective_consumers_do_not_block_others():
-    """A task of a type that few consumers handle reaches one of them in one entry."""
+    """A task of a type that few consumers handle reaches such a consumer in one entry."""
     waiters = Waiters(Board(a=1))
     choosy = [Consumer("a", is_selective=True) for _ in range(100)]
     plain = [Consumer("a"), Consumer("a")]

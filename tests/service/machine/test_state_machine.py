@@ -1,4 +1,4 @@
-"""Applying entries, crashes, snapshots: replicas agree."""
+"""Replicas agree after entries, crashes and snapshots."""
 
 import itertools
 import shutil
@@ -21,6 +21,7 @@ from taskraft_service.machine import state_machine
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
+from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import SnapshotDamaged
@@ -66,7 +67,7 @@ def story(first=1):
         entry(
             first + 2,
             encode_leader_command(CREATE_TUBE, tube_service_pb2.CreateTubeRequest(tube=tube)),
-            encode_leader_command(PUT, put, 5),
+            encode_leader_command(PUT, put, RequestKey(5)),
         ),
         entry(first + 3, encode_leader_command(TAKE, take)),
         Entry(Term(1), LogIndex(first + 4), b"members", EntryKind.CONF_CHANGE_V2),
@@ -95,7 +96,7 @@ def test_entries_of_this_leader_are_not_decoded_again(machine):
     machine.expect(data, 5, own)
     (done,) = machine.apply([Entry(Term(1), LogIndex(1), data)])
     assert len(done.results) == 1
-    # They are recognised by content and once: the same bytes in a later entry are decoded.
+    # A leader recognises its entry by content and only once: a later equal entry is decoded.
     (done,) = machine.apply([Entry(Term(1), LogIndex(2), data)])
     assert len(done.results) == 0
 
@@ -150,7 +151,10 @@ def puts(first, last, tasks):
     """Return entries that each put ``tasks`` tasks."""
     specs = [task_pb2.TaskSpec(payload=b"p")] * tasks
     return [
-        entry(index, encode_leader_command(PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
+        entry(
+            index,
+            encode_leader_command(PUT, pb.PutTasksRequest(tube="t", tasks=specs), RequestKey(5)),
+        )
         for index in range(first, last + 1)
     ]
 
@@ -280,7 +284,7 @@ def test_a_crash_around_the_switch_leaves_the_old_state_or_the_new(tmp_path, swi
     staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
     if switched:
         staged.switch()
-    # A crash leaves the files as they are.
+    # A crash leaves the files in their present state.
     shutil.copytree(tmp_path / "second", tmp_path / "crashed")
     again = machine_in(tmp_path / "crashed")
     assert again.applied_index == (6 if switched else 2)
@@ -361,7 +365,7 @@ def test_a_timestamp_below_the_last_one_does_not_turn_the_clock_back(machine):
     assert applied.now_ms == machine.queue.now_ms == 5_000
 
 
-def test_replicas_agree_whatever_their_own_clocks_show(tmp_path):
+def test_replicas_agree_with_any_difference_between_their_clocks(tmp_path):
     early, late = Clock(), Clock()
     late.time_ms = 1 << 50
     machines = [machine_in(tmp_path / name, clock) for name, clock in (("a", early), ("b", late))]

@@ -1,4 +1,4 @@
-"""The clocks of a node are shown; what is unknown is left out."""
+"""The metrics show the clocks of a node, and leave out unknown values."""
 
 from prometheus_client import CollectorRegistry
 

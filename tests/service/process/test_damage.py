@@ -47,7 +47,7 @@ def node(tmp_path_factory):
 def run(node, data, **environment):
     settings = {**node.environment, "TASKRAFT_DATA_DIR": str(data), **environment}
     return subprocess.run(
-        [sys.executable, "-m", "taskraft_service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process"],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -137,7 +137,7 @@ def test_damage_is_refused_in_one_line_that_names_the_file(node, tmp_path, patte
 
 
 def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path):
-    """RocksDB verifies each block when it reads it; a read that finds damage stops the node."""
+    """RocksDB verifies each block at its reading; a read that finds damage stops the node."""
     data = tmp_path / "data"
     shutil.copytree(node.folder / "data", data)
     for table in data.glob("state/*/*.sst"):
@@ -148,7 +148,7 @@ def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path)
     environment = {**os.environ, **node.environment, "TASKRAFT_DATA_DIR": str(data)}
     with (
         subprocess.Popen(
-            [sys.executable, "-m", "taskraft_service.process.main"],
+            [sys.executable, "-m", "taskraft_service.process"],
             env=environment,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

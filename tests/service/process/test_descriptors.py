@@ -1,8 +1,11 @@
 """The descriptors of a process suffice for everything that its ports and files may use."""
 
+import asyncio
+import errno
 import resource
 
 import pytest
+from structlog.testing import capture_logs
 
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process import descriptors
@@ -13,11 +16,12 @@ from taskraft_service.process.descriptors import (
     raise_limit,
     share,
 )
+from taskraft_service.process.main import stop_on_defect
 from taskraft_service.process.probes import CONNECTIONS_MAX
 from taskraft_service.storage.rocks import TABLES_OPEN_MAX
 
 IDLE = 64
-"""More descriptors than an idle node of a cluster has; see ``/proc/PID/fd``."""
+"""Upper bound of the descriptors of an idle node in a cluster; see ``/proc/PID/fd``."""
 
 
 class Limits:
@@ -86,3 +90,14 @@ def test_a_limit_that_is_too_low_is_refused(limits):
     limits(100, 500)
     with pytest.raises(ConfigInvalid, match="open files is 500; a node needs at least 512"):
         raise_limit()
+
+
+async def test_a_port_without_descriptors_logs_one_line_for_a_burst():
+    error = OSError(errno.EMFILE, "Too many open files")
+    context = {"message": "socket.accept()", "exception": error, "socket": object()}
+    with capture_logs() as records:
+        for _ in range(100):
+            stop_on_defect(None, asyncio.get_running_loop(), context)
+    assert [record["event"] for record in records] == [
+        "cannot accept a connection; the port tries again in 1 s"
+    ]

@@ -45,7 +45,7 @@ def are_free(port):
 
 
 def test_a_port_in_use_stops_the_start(tmp_path, capsys):
-    """Otherwise the other listener would answer like a ready node."""
+    """The other listener of the port would answer like a ready node."""
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     with socket.create_server(("127.0.0.1", port + 10)):
         assert run_dev(2, tmp_path, port) == 1
@@ -56,7 +56,7 @@ def test_a_port_in_use_stops_the_start(tmp_path, capsys):
 @pytest.fixture
 def development(tmp_path):
     """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
-    # Below the ephemeral ports of the kernel, which may be taken at any moment.
+    # The port is below the ephemeral ports of the kernel, which may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
     script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
@@ -98,5 +98,5 @@ def test_a_development_cluster_runs_until_it_is_stopped(development, tmp_path, n
 def test_no_node_survives_a_killed_development_cluster(development):
     process, port, _ = development
     process.kill()
-    process.stdout.read()  # the nodes inherit the pipe, so it ends with the last of them
+    process.stdout.read()  # The nodes inherit the pipe, so the pipe ends with the last node.
     assert are_free(port)

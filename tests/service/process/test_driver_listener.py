@@ -1,4 +1,4 @@
-"""A node is caught up once it applied what was committed when it first heard of the leader."""
+"""A node has caught up when it has applied what was committed when it learned of the leader."""
 
 import asyncio
 from types import SimpleNamespace
@@ -121,10 +121,10 @@ async def test_a_stopping_node_sends_no_reads(bench):
 
 
 async def test_a_bug_during_catch_up_stops_the_node(bench):
-    """A node that waited in vain would never serve, without any message."""
+    """A node that waited forever would never serve and would log nothing."""
     heard = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     await bench.hears_of(LEADER, 1)
     await bench.is_answered(KeyError("nobody expected this"))
     assert [type(context["exception"]) for context in heard] == [KeyError]
-    assert "handle" in heard[0], "that is what stops a node"
+    assert "handle" in heard[0], "the raised exception stops a node"

@@ -1,7 +1,7 @@
 """Kill real processes, with the real queue on real files, at every failpoint.
 
 A kill leaves the page cache intact; RocksDB runs without a log of its own, so unflushed data is
-lost anyway. Power losses are in tests/replication/storage/test_failpoints_crossed.py, on a
+lost anyway. Tests of power losses are in tests/replication/storage/test_failpoints_crossed.py, on a
 simulated disk.
 """
 

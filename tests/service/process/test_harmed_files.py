@@ -1,7 +1,8 @@
-"""With any bit flipped, any file cut or any sector lost, a node refuses to start or is correct.
+"""A node with a damaged file refuses to start or is correct.
 
-Correct means: it has everything it acknowledged and ends in the state of an undamaged run. The
-tests take samples; ``HARMS_PER_FILE=1000`` in the environment takes more.
+The damage is a flipped bit, a cut file, or a lost sector. Correct means: the node has everything it
+acknowledged and ends in the state of an undamaged run. The tests take samples;
+``HARMS_PER_FILE=1000`` in the environment takes more.
 """
 
 import os

@@ -50,7 +50,7 @@ def everywhere():
         logging.getLogger("foreign").exception(NASTY)
 
 
-def test_json_records_are_one_line_each_whatever_they_contain(stream):
+def test_json_records_have_one_line_each_for_any_text(stream):
     set_up_logs("json", "info", NASTY, stream)
     everywhere()
     lines = stream.getvalue().split("\n")

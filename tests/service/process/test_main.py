@@ -15,7 +15,7 @@ from tools.local_cluster import LocalCluster
 def run(environment):
     """Run a node that is expected to exit by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "taskraft_service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -68,7 +68,7 @@ def test_a_joining_node_without_an_answer_can_be_stopped(cluster):
     """No member answers, so the node would retry for a minute."""
     (node,) = cluster.nodes
     with subprocess.Popen(
-        [sys.executable, "-m", "taskraft_service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process"],
         env={**os.environ, **node.environment, "TASKRAFT_PEERS": "", "TASKRAFT_JOIN": node.address},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

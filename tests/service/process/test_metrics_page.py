@@ -64,6 +64,9 @@ class Queues:
     def task_counts(self):
         return self.counted
 
+    def quarantined_tubes(self):
+        return []
+
     def total_statistics(self, names):
         assert names is None
         return SimpleNamespace(states=dict.fromkeys(range(STATE_COUNT + 1), 10**9))
@@ -116,7 +119,7 @@ async def test_concurrent_scrapers_share_one_page():
     assert source.scrapes == 2
 
 
-async def test_a_disconnected_scraper_does_not_stop_the_page_of_the_others():
+async def test_a_disconnected_scraper_does_not_stop_the_page_of_other_scrapers():
     source = Slow(50)
     page = MetricsPage(CollectorRegistry(), (source,), Clock(step=1.0).seconds)
     first, second = asyncio.ensure_future(page.read()), asyncio.ensure_future(page.read())

@@ -1,4 +1,4 @@
-"""The port of probes and metrics answers probes whatever else is connected to it."""
+"""The port of probes and metrics answers probes under thousands of other connections."""
 
 import asyncio
 from contextlib import suppress
@@ -67,7 +67,9 @@ async def test_a_thousand_unfinished_requests_do_not_keep_a_probe_out(server, op
 
 
 @pytest.mark.parametrize("opening", [b"", b"G", GET, GET + b"Host: x\r\n"])
-async def test_a_request_that_does_not_end_is_closed(server, opened, monkeypatch, opening):
+async def test_an_unfinished_request_is_closed_after_a_time_limit(
+    server, opened, monkeypatch, opening
+):
     monkeypatch.setattr(probes, "REQUEST_SECONDS", 0.1)
     assert await answer(await opened(opening)) == b""
     await turns_until(lambda: len(server.connections) == 0)
@@ -89,7 +91,7 @@ async def test_a_request_has_a_limited_size(server, opened, headers, is_answered
     await turns_until(lambda: len(server.connections) == 0)
 
 
-async def test_an_answer_that_is_not_read_is_given_up(server, opened, monkeypatch):
+async def test_an_answer_that_the_client_does_not_read_is_dropped(server, opened, monkeypatch):
     monkeypatch.setattr(probes, "REQUEST_SECONDS", 0.1)
     reader = await opened(b"")
     reader._transport.pause_reading()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import threading
 from types import SimpleNamespace
 
 import grpc
@@ -16,8 +17,10 @@ import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.access.principals import digest_of
 from taskraft_service.leader.node_phases import PhaseEvent
+from taskraft_service.process import node_server
 from taskraft_service.process.node_server import NodeServer
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
+from tests.turns import turns_until
 from tools.local_cluster import free_addresses
 
 
@@ -39,7 +42,7 @@ async def test_a_serving_node_is_alive_started_and_ready(node):
 
 
 async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
-    """Otherwise a kubelet would kill nodes that only wait for other nodes."""
+    """A kubelet must not kill nodes that only wait for other nodes."""
     peers = free_addresses(2)
     listen = f"n0=1@127.0.0.1:7402,n1=2@{peers[0]},n2=3@{peers[1]}"
     server = await NodeServer.open(config_in(tmp_path, peers=listen))
@@ -48,6 +51,51 @@ async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
     for path, expected in (("/livez", 200), ("/startupz", 200), ("/readyz", 503)):
         assert (await get(node, path))[0] == expected, path
     await server.stop()
+
+
+@pytest.fixture
+def slow_opening(monkeypatch):
+    """Let nodes wait for ``may_end`` while they open their state."""
+    waits = SimpleNamespace(begun=threading.Event(), may_end=threading.Event())
+    open_machine = node_server.open_machine
+
+    def open_slowly(*arguments):
+        waits.begun.set()
+        waits.may_end.wait()
+        return open_machine(*arguments)
+
+    monkeypatch.setattr(node_server, "open_machine", open_slowly)
+    return waits
+
+
+async def test_a_node_that_opens_slowly_is_alive_and_not_ready(tmp_path, slow_opening):
+    (address,) = free_addresses(1)
+    config = config_in(tmp_path, http_listen=address)
+    opening = asyncio.ensure_future(NodeServer.open(config))
+    await turns_until(slow_opening.begun.is_set)
+    port = int(address.rpartition(":")[2])
+    node = SimpleNamespace(server=SimpleNamespace(http_port=port))
+    try:
+        for path, status in (("/livez", 200), ("/startupz", 503), ("/readyz", 503)):
+            assert (await get(node, path))[0] == status, path
+    finally:
+        slow_opening.may_end.set()
+    server = await opening
+    await server.start()
+    assert (await get(node, "/livez"))[1] == "alive\n"
+    await server.stop()
+
+
+async def test_a_node_that_is_stopped_while_it_opens_releases_its_files(tmp_path, slow_opening):
+    config = config_in(tmp_path)
+    opening = asyncio.ensure_future(NodeServer.open(config))
+    await turns_until(slow_opening.begun.is_set)
+    opening.cancel()
+    slow_opening.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with running(config) as node:
+        assert (await get(node, "/livez"))[0] == 200
 
 
 async def test_other_pages_do_not_exist(node):
@@ -183,4 +231,4 @@ async def test_endless_streams_do_not_delay_a_stop(tmp_path):
 
 
 async def _nothing():
-    """Replace the stop of something already stopped."""
+    """Replace the stop of a server that is stopped already."""

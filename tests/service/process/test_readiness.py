@@ -1,4 +1,4 @@
-"""Whether a node reports itself as started."""
+"""A node reports itself as started only after the replay of its log."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ async def test_a_node_that_replays_its_log_has_not_started():
     known = {"commit": 7, "applied": 5}
     node = SimpleNamespace(status=lambda: SimpleNamespace(**known))
     readiness = Readiness(SimpleNamespace(phases=PhaseMachine(), node=node))
-    known["commit"] = 1_000  # learned from the leader since
+    known["commit"] = 1_000  # The leader has reported a later commit since the start.
     answers = []
     for known["applied"] in (5, 6, 7, 8):
         answers.append((await readiness.startupz(None))[0])

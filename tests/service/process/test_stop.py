@@ -1,4 +1,4 @@
-"""A planned end of a node: all streams and waits end at once, with the reason, on every way.
+"""A stopping node ends all streams and waits at once, and each end names the reason.
 
 The grace period of the nodes is ten minutes, so a stop that waits for a call fails these tests.
 """
@@ -33,7 +33,7 @@ async def subscribed(node):
 
 
 async def go_away_of(stream):
-    """Return the last message of a stream, which must tell why the stream ends."""
+    """Return the last message of a stream; it contains the reason for the end."""
     last = pb.SubscribeResponse()
 
     async def read_all():
@@ -67,7 +67,7 @@ async def test_a_follower_that_stops_ends_the_streams_that_it_relays(three):
     await node.channel.close()
 
 
-async def test_a_leader_that_stops_tells_its_own_and_the_relayed_streams_why(three):
+async def test_a_leader_that_stops_ends_its_own_and_the_relayed_streams_with_the_reason(three):
     node = three.leader
     streams = [await subscribed(each) for each in three.nodes]
     await stopped(three, node)
@@ -76,7 +76,7 @@ async def test_a_leader_that_stops_tells_its_own_and_the_relayed_streams_why(thr
     await node.channel.close()
 
 
-async def test_a_leader_that_only_hands_over_does_not_say_that_it_stops(three):
+async def test_a_leader_that_transfers_leadership_does_not_report_that_it_stops(three):
     stream = await subscribed(three.leader)
     server = three.leader.server
     await server.components.leadership.transfer(lambda: server.node.transfer_leadership(None))
@@ -87,7 +87,7 @@ async def test_a_leader_that_only_hands_over_does_not_say_that_it_stops(three):
 
 
 @pytest.mark.parametrize("through", ["leader", "follower"])
-async def test_a_waiting_take_is_sent_elsewhere(three, through):
+async def test_a_stopping_node_ends_a_waiting_take_with_draining(three, through):
     node = three.leader if through == "leader" else three.followers[0]
     waiting = asyncio.ensure_future(take(node, wait_ms=60_000))
     await three.leader.waiting(1)
@@ -98,7 +98,7 @@ async def test_a_waiting_take_is_sent_elsewhere(three, through):
     await node.channel.close()
 
 
-async def test_a_broken_follower_ends_the_streams_that_it_relays(three):
+async def test_a_failed_follower_ends_the_streams_that_it_relays(three):
     node = three.followers[0]
     stream = await subscribed(node)
     node.server.node.fail(OSError(5, "Input/output error"))

@@ -1,4 +1,4 @@
-"""One small file decides atomically which database is the current one."""
+"""One small file decides atomically which database is in use."""
 
 import shutil
 

@@ -1,7 +1,7 @@
 """After a power loss, a RocksDB database has the state of a flush or is refused.
 
-Only a returned flush makes data durable, and the log is trimmed only up to a flush. Each test takes
-the files of that moment, plus any subset of sectors of what RocksDB wrote since.
+Only a completed flush makes data durable, and the log is trimmed only up to a flush. Each test
+takes the files at one flush, plus any subset of sectors of the later writes of RocksDB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ MIB = 1 << 20
 SECTOR_BYTES = 512
 PAIRS = 40
 FLUSHES = 3
-"""Few enough that RocksDB starts no compaction, which would run at random times."""
+"""Number of flushes, small enough that RocksDB starts no compaction. A compaction would run at a
+random time."""
 
 
 def pairs_of(flush: int) -> list[tuple[bytes, bytes]]:
@@ -44,10 +45,9 @@ def flushed(tmp_path_factory) -> list[dict[str, bytes]]:
 
 
 def index_of(place: Path) -> int:
-    """Open a database and read all of it; return the flush whose state it has.
+    """Open a database and read all of it; return the flush whose state the database has.
 
-    Raises:
-        StateDamaged: RocksDB detected missing data.
+    Raises: StateDamaged: RocksDB detected missing data.
     """
     store = RocksStore(place, MIB, MIB)
     try:
@@ -71,7 +71,7 @@ def lay_out(place: Path, files: dict[str, bytes]) -> Path:
 
 
 def torn(durable: bytes, current: bytes, drawn: Random) -> bytes:
-    """Return what a power loss leaves of a file: a smaller size, and some of its sectors."""
+    """Return a file after a power loss: its size may be smaller, and sectors may be missing."""
     size = drawn.choice((len(durable), drawn.randint(len(durable), len(current)), len(current)))
     luck = drawn.choice((0.0, 0.5, 0.9, 1.0))
     content = bytearray(durable) + bytes(size - len(durable))

@@ -50,7 +50,10 @@ def test_a_scan_backwards_has_the_same_pairs(tmp_path_factory, keys, start, data
 
 
 def test_a_scan_keeps_its_bounds_alive(store):
-    """The library frees a bound without references; scans then ended after one pair."""
+    """RocksDB's binding frees a bound that nothing references.
+
+    A scan with a freed bound ended after one pair.
+    """
     store.write([(b"l" + os.urandom(8), b"x") for _ in range(50)])
     store.write([(b"z%02d" % number, b"x") for number in range(50)])
     store.flush()

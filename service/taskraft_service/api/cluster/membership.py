@@ -22,6 +22,7 @@ from taskraft_service.config.addresses import ConfigInvalid, port_of
 from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import NAME_BYTES_MAX
+from taskraft_service.queue.store.idempotency import request_scope
 
 MEMBERS_MAX: Final = 15
 """Maximum number of members, learners included; the leader sends every entry to each of them."""
@@ -63,48 +64,21 @@ class MembershipChanges:
         self._leadership = leadership
         self._changing = asyncio.Lock()
 
-    async def add(self, request: pb.AddMemberRequest) -> MemberId:
+    async def add(self, request: pb.AddMemberRequest, principal: str) -> MemberId:
         """Add a member as a learner, or complete a member that was added before its node joined."""
         check_add_member(request, self._cluster_id)
-        wanted = MemberInfo(
-            MemberId(0), request.name, request.peer_address, request.address, request.directory_id
-        )
-        key = _key("add", request.name, request.request_id)
+        wanted = member_info(request)
+        key = _key("add", request, principal)
         async with self._changing:
-            roster = self._roster
-            made = made_before(roster, key)
-            if made is not None:
-                return made
-            known = _named(roster, request.name)
-            if known is None:
-                return await self._add_new(roster, wanted, key)
-            if known.directory_id and known.directory_id != request.directory_id:
-                raise CallRefused(
-                    error_pb2.Error.MEMBER_EXISTS,
-                    f'"{known.name}" is member {known.member}, which has another data directory; '
-                    f"remove that member before you add a new one with this name",
-                    {"name": known.name, "member": str(known.member)},
-                )
-            info = replace(wanted, member=known.member)
-            if info != known:
-                await self._change(change_of(MemberChangeKind.UPDATE, info, key))
-            return known.member
+            member, change = addition_to(self._roster, wanted, key)
+            if change is not None:
+                await self._change(change)
+            return member
 
-    async def _add_new(self, roster: Roster, wanted: MemberInfo, key: str) -> MemberId:
-        if len(roster.members) >= MEMBERS_MAX:
-            raise CallRefused(
-                error_pb2.Error.LIMIT_REACHED,
-                f"a cluster has at most {MEMBERS_MAX} members",
-                {"limit": str(MEMBERS_MAX)},
-            )
-        info = replace(wanted, member=MemberId(roster.last_member + 1))
-        await self._change(change_of(MemberChangeKind.ADD_LEARNER, info, key))
-        return info.member
-
-    async def promote(self, request: pb.PromoteMemberRequest) -> MemberId:
+    async def promote(self, request: pb.PromoteMemberRequest, principal: str) -> MemberId:
         """Make a learner a voter if its node has joined and caught up."""
-        check_request_id(request.request_id)
-        key = _key("promote", request.name, request.request_id)
+        check_request_id(request.request_id, request.client_id)
+        key = _key("promote", request, principal)
         async with self._changing:
             made = made_before(self._roster, key)
             if made is not None:
@@ -117,14 +91,15 @@ class MembershipChanges:
             await self._change(change_of(MemberChangeKind.ADD_VOTER, info, key))
             return info.member
 
-    async def remove(self, request: pb.RemoveMemberRequest) -> None:
+    async def remove(self, request: pb.RemoveMemberRequest, principal: str) -> None:
         """Remove a member permanently.
 
         Raises:
-            NotLeader: the leader itself was to go, and has handed over: its successor removes it.
+            NotLeader: the leader was asked to remove itself and has transferred its leadership; the
+                new leader removes it.
         """
-        check_request_id(request.request_id)
-        key = _key("remove", request.name, request.request_id)
+        check_request_id(request.request_id, request.client_id)
+        key = _key("remove", request, principal)
         async with self._changing:
             if made_before(self._roster, key) is not None:
                 return
@@ -151,7 +126,7 @@ class MembershipChanges:
         while (refused := refused_without_quorum(self._raft.status(), member)) is not None:
             if asyncio.get_running_loop().time() > until:
                 raise refused
-            # A new leader has not heard from all voters yet.
+            # A new leader has not received answers from all voters yet.
             await asyncio.sleep(ANSWER_PAUSE_MS / 1000)
 
     @property
@@ -179,13 +154,60 @@ class MembershipChanges:
             raise OutcomeUnknown(str(error)) from error
 
 
-def _key(verb: str, name: str, request_id: str) -> str:
+def _key(
+    verb: str,
+    request: pb.AddMemberRequest | pb.PromoteMemberRequest | pb.RemoveMemberRequest,
+    principal: str,
+) -> str:
     """Return the key of a request in the roster; empty without a request_id."""
-    return f"{verb} {name} {request_id}" if request_id else ""
+    if not request.request_id:
+        return ""
+    scope = request_scope(principal, request.client_id)
+    return f"{verb} {request.name} {scope}{request.request_id}"
 
 
 def _named(roster: Roster, name: str) -> MemberInfo | None:
     return next((info for info in roster.members if info.name == name), None)
+
+
+def member_info(request: pb.AddMemberRequest) -> MemberInfo:
+    """Return the member that a request names; it has no id yet."""
+    return MemberInfo(
+        MemberId(0), request.name, request.peer_address, request.address, request.directory_id
+    )
+
+
+def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId, ConfChange | None]:
+    """Return the id of a new or known member, and the change to make; None: nothing is missing.
+
+    ``key`` identifies the request, so that a repeated request gets the id of the first one.
+
+    Raises:
+        CallRefused: MEMBER_EXISTS or LIMIT_REACHED.
+    """
+    made = made_before(roster, key)
+    if made is not None:
+        return made, None
+    known = _named(roster, wanted.name)
+    if known is None:
+        if len(roster.members) >= MEMBERS_MAX:
+            raise CallRefused(
+                error_pb2.Error.LIMIT_REACHED,
+                f"a cluster has at most {MEMBERS_MAX} members",
+                {"limit": str(MEMBERS_MAX)},
+            )
+        info = replace(wanted, member=MemberId(roster.last_member + 1))
+        return info.member, change_of(MemberChangeKind.ADD_LEARNER, info, key)
+    if known.directory_id and known.directory_id != wanted.directory_id:
+        raise CallRefused(
+            error_pb2.Error.MEMBER_EXISTS,
+            f'"{known.name}" is member {known.member}, which has another data directory; '
+            f"remove that member before you add a new one with this name",
+            {"name": known.name, "member": str(known.member)},
+        )
+    info = replace(wanted, member=known.member)
+    change = None if info == known else change_of(MemberChangeKind.UPDATE, info, key)
+    return known.member, change
 
 
 def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
@@ -209,18 +231,18 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("directory_id", "not the id of a data directory")
     if request.cluster_id not in ("", cluster_id):
         violations.add("cluster_id", f'the id of this cluster is "{cluster_id}"')
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.raise_if_any()
 
 
-def check_request_id(request_id: str) -> None:
-    """Check the length of a request_id.
+def check_request_id(request_id: str, client_id: str) -> None:
+    """Check the key of a request.
 
     Raises:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request_id)
+    violations.check_request_id(request_id, client_id)
     violations.raise_if_any()
 
 

@@ -1,10 +1,11 @@
-"""ClusterService: server information, cluster state, membership and leadership."""
+"""ClusterService: server information, cluster state, membership, leadership and snapshots."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -16,14 +17,20 @@ from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
 from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
-from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.methods import (
+    ExecutionSite,
+    ServerStreamHandler,
+    ServiceMethods,
+    UnaryCall,
+    UnaryMethod,
+)
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.leadership import LeadershipTracker
-from taskraft_service.leader.node_phases import PhaseMachine
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
@@ -58,6 +65,14 @@ def server_version() -> str:
         return "unknown"
 
 
+@dataclass(slots=True, frozen=True)
+class ClusterHandlers:
+    """The handlers of ClusterService that are in separate modules."""
+
+    configure: UnaryMethod[pb.ConfigureRequest]
+    save_snapshot: ServerStreamHandler
+
+
 class ClusterService:
     """The methods of ClusterService."""
 
@@ -65,19 +80,19 @@ class ClusterService:
         self,
         config: ServerConfig,
         raft: RaftMember,
-        phases: PhaseMachine,
         leadership: LeadershipTracker,
         reader: QueueReader,
-        configure: UnaryMethod[pb.ConfigureRequest],
         members: ClusterMembers,
+        clock_keeper: ClockKeeper,
+        handlers: ClusterHandlers,
     ) -> None:
         self._config = config
         self._raft = raft
-        self._phases = phases
         self._leadership = leadership
         self._reader = reader
-        self._configure = configure
         self._members = members
+        self._clock_keeper = clock_keeper
+        self._handlers = handlers
         self._membership = MembershipChanges(config.cluster_id, raft, leadership)
 
     def methods(self) -> ServiceMethods:
@@ -115,10 +130,10 @@ class ClusterService:
                     ExecutionSite.LEADER,
                     self.transfer_leadership,
                 ),
-                self._configure,
+                self._handlers.configure,
             ),
             bidirectional={},
-            server_streaming={},
+            server_streaming={"SaveSnapshot": self._handlers.save_snapshot},
         )
 
     async def get_server_info(
@@ -148,7 +163,7 @@ class ClusterService:
             cluster_id=self._config.cluster_id,
             node=self._config.node_name,
             state=pb.NodeState(
-                phase=pb.NodeState.Phase.ValueType(self._phases.phase),
+                phase=pb.NodeState.Phase.ValueType(self._leadership.phase),
                 term=status.term,
                 commit_index=status.commit,
                 applied_index=status.applied,
@@ -161,6 +176,8 @@ class ClusterService:
             members=[self._member(member, status) for member in self._members.all()],
             now_ms=self._reader.applied.now_ms + self._reader.wall_offset_ms,
             version=server_version(),
+            wall_offset_ms=self._reader.wall_offset_ms,
+            clock_problem=self._clock_keeper.problem,
         )
 
     def _member(self, member: PeerAddress, status: NodeStatus) -> pb.Member:
@@ -174,6 +191,7 @@ class ClusterService:
             suffrage=suffrage,
             leader=member.member_id == self._leadership.leader_id,
             joined=_has_joined(status, member.member_id),
+            wall_deviation_ms=self._clock_keeper.wall_deviations().get(MemberId(member.member_id)),
         )
         peer = status.peers.get(MemberId(member.member_id))
         if peer is not None:
@@ -184,7 +202,7 @@ class ClusterService:
     async def add_member(self, call: UnaryCall[pb.AddMemberRequest]) -> pb.AddMemberResponse:
         """Add a member as a learner, or complete a member that was added before its node joined."""
         added = call.request
-        member = await self._membership.add(added)
+        member = await self._membership.add(added, call.caller.name)
         call.index = self._raft.status().applied
         removed = pb.Member(
             id=member,
@@ -200,7 +218,7 @@ class ClusterService:
         self, call: UnaryCall[pb.PromoteMemberRequest]
     ) -> pb.PromoteMemberResponse:
         """Make a learner a voter if its node has joined and caught up."""
-        member = await self._membership.promote(call.request)
+        member = await self._membership.promote(call.request, call.caller.name)
         call.index = self._raft.status().applied
         removed = pb.Member(
             id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True
@@ -211,7 +229,7 @@ class ClusterService:
         self, call: UnaryCall[pb.RemoveMemberRequest]
     ) -> pb.RemoveMemberResponse:
         """Remove a member permanently."""
-        await self._membership.remove(call.request)
+        await self._membership.remove(call.request, call.caller.name)
         call.index = self._raft.status().applied
         return pb.RemoveMemberResponse()
 
@@ -223,7 +241,7 @@ class ClusterService:
         self, call: UnaryCall[pb.TransferLeadershipRequest]
     ) -> pb.TransferLeadershipResponse:
         """Transfer leadership to a named member, or to the most advanced follower."""
-        check_request_id(call.request.request_id)
+        check_request_id(call.request.request_id, call.request.client_id)
         target = self._target(call.request.name)
         if target == self._leadership.leader_id:
             return pb.TransferLeadershipResponse(leader=call.request.name)

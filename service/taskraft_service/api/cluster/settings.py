@@ -73,13 +73,13 @@ def _settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
 
 
 def _check_configure(request: pb.ConfigureRequest, feed_partitions: int) -> None:
-    """Check all settings of a request; one invalid setting refuses all.
+    """Check all settings of a request; one invalid setting refuses the whole request.
 
     Raises:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     settings = request.settings
     ranges = {
         "failover_grace_ms": (0, limits.SESSION_TTR_MAX_MS),

@@ -37,7 +37,7 @@ class FeedPositionHandlers:
     async def resolve(
         self, call: UnaryCall[pb.ResolveTimestampRequest]
     ) -> pb.ResolveTimestampResponse:
-        """Find the first event at or after a time, one partition per turn of the event loop."""
+        """Find the first event at or after a time, one partition per event loop iteration."""
         at_ms = call.request.at_ms
         violations = Violations()
         violations.check_not_negative("at_ms", at_ms)
@@ -84,7 +84,7 @@ def check_cursor(violations: Violations, cursor: pb.FeedCursor, partitions: int)
 def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
     """Check a cursor to be stored."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_name("consumer", request.consumer)
     violations.check_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
     check_cursor(violations, request.cursor, partitions)

@@ -1,7 +1,8 @@
 """FeedService: any node serves the part of the change feed that it has applied.
 
-A stream builds one chunk at a time and writes it before it builds the next one. A slow reader
-therefore holds no memory, and the event loop runs other work after each chunk.
+A stream builds one chunk at a time, and writes the chunk before it builds the next chunk. A slow
+reader therefore uses memory for one chunk only, and the event loop runs other work after each
+chunk.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class FeedService:
     Args:
         positions: the handlers of positions and cursors.
         reader: reads the queue.
-        apply_notifier: tells when more has been applied.
+        apply_notifier: notifies when further entries are applied.
         nodes: returns the members of the cluster.
         leader_name: returns the name of the leader; empty while no leader is known.
     """
@@ -201,7 +202,7 @@ class FeedService:
         _check_same_feed(queue, request.feed_id)
 
     async def _wait_for_event(self, request: pb.ReadChangesRequest, at: int) -> None:
-        """Wait until this node has applied the next requested event, as long as the caller allows.
+        """Wait until this node has applied the next requested event, or the caller's wait ends.
 
         Raises:
             CallRefused: NODE_BEHIND, the event was not applied in time.
@@ -225,9 +226,9 @@ class FeedService:
     ) -> tuple[bytes, int] | None:
         """Return the message of the next chunk and the position after it; None if there is none.
 
-        Names and texts are as long as the producers chose, so the size is known only afterwards.
-        A message above the requested size is cut to fewer events, but has at least one. The
-        reader could otherwise never receive this part of the feed.
+        Names and texts have any length, so the size is known only after encoding. A message above
+        the requested size is cut to fewer events. A message has at least one event, because the
+        reader could otherwise never pass a large event.
         """
         rows = rows_max(request)
         bytes_max = request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT

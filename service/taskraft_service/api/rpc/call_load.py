@@ -1,4 +1,4 @@
-"""Limit the memory that the calls and streams of this node hold.
+"""Count the calls of this node, and limit the memory that calls and streams hold.
 
 One budget counts each byte once: the requests in progress, here or forwarded, and the responses
 that streams have not sent yet. A call above the budget is refused with OVERLOADED before anything
@@ -7,6 +7,8 @@ is proposed. The bytes are freed when the call ends or the response is sent.
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -14,11 +16,23 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 SMALL_REQUEST_BYTES: Final = 16 * 1024
-"""Size up to which requests are accepted above the budget. Acknowledgements and releases are small,
-and they free memory. ``calls_max`` bounds their number."""
+"""Maximum size of requests that are accepted although the budget is used up. Acknowledgements and
+releases are small, and they free memory. ``calls_max`` bounds their number."""
 RESPONSES_SHARE: Final = 2
-"""Unsent responses may use the budget divided by this number, so that consumers that do not read
-cannot stop the producers."""
+"""Unsent responses may use the budget divided by this number, so that slow consumers cannot block
+the producers."""
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """Finished calls since the process started, by method and outcome; the metrics read them."""
+
+    by_outcome: dict[tuple[str, str], int]
+
+    def count(self, method: str, outcome: str) -> None:
+        """Count one call; ``outcome`` is "OK" or a reason."""
+        key = (method, outcome)
+        self.by_outcome[key] = self.by_outcome.get(key, 0) + 1
 
 
 class CallLoad:
@@ -30,7 +44,15 @@ class CallLoad:
         bytes_max: maximum number of bytes; at least one message fits.
     """
 
-    __slots__ = ("bytes_max", "calls", "calls_max", "held_bytes", "streams", "streams_max")
+    __slots__ = (
+        "_idle",
+        "bytes_max",
+        "calls",
+        "calls_max",
+        "held_bytes",
+        "streams",
+        "streams_max",
+    )
 
     def __init__(self, calls_max: int, streams_max: int, bytes_max: int) -> None:
         assert bytes_max >= MESSAGE_BYTES_MAX
@@ -40,17 +62,42 @@ class CallLoad:
         self.calls = 0
         self.streams = 0
         self.held_bytes = 0
+        self._idle: asyncio.Event | None = None
+        """The event for which ``wait_idle`` waits: no call is in progress; None: nothing waits."""
+
+    def notify_if_idle(self) -> None:
+        """Wake ``wait_idle`` if no call is in progress; called after each call and stream."""
+        if self._idle is not None and not (self.calls or self.streams):
+            self._idle.set()
+
+    async def wait_idle(self, timeout_seconds: float) -> bool:
+        """Wait until no call is in progress; return False after a timeout.
+
+        Calls of other services, such as health watches, may never end and do not count.
+        """
+        if not (self.calls or self.streams):
+            return True
+        self._idle = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._idle = None
+        return True
 
     @property
     def may_buffer_responses(self) -> bool:
-        """Return whether a stream that already has unsent responses may get more."""
+        """Return whether a stream with unsent responses may buffer further responses."""
         return self.held_bytes < self.bytes_max // RESPONSES_SHARE
 
     def check_call(self, request_bytes: int) -> None:
-        """Check the bounds after a call was counted.
+        """Check the limits after a call was counted.
 
         Raises:
-            CallRefused: OVERLOADED, there are too many calls, or their requests are too large.
+            CallRefused: OVERLOADED, the number of calls or the total size of their requests is too
+                high.
         """
         if self.calls > self.calls_max:
             raise _overloaded("calls", "calls_max", self.calls_max)
@@ -58,7 +105,7 @@ class CallLoad:
             raise _overloaded("bytes of calls", "call_bytes_max", self.bytes_max)
 
     def check_stream(self) -> None:
-        """Check the bound after a stream was counted.
+        """Check the limit after a stream was counted.
 
         Raises:
             CallRefused: OVERLOADED, there are too many streams.

@@ -1,8 +1,9 @@
-"""Track forwarded calls, and give up calls whose answer is no longer useful.
+"""Track forwarded calls and their attempts, and give up calls whose answer is no longer useful.
 
 A leader that hangs, or that the network cut off, sends no answer and closes no connection. Without
 this tracking, a forwarded call would wait for as long as the old leader hangs. A stopping node
-gives up the calls that can be repeated through another node, because they may wait for a minute.
+gives up the calls that the client can repeat through another node, because a call may wait for a
+minute.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import grpc
+
+from taskraft.v1 import error_pb2
 from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import MemberId
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
+from taskraft_service.api.rpc.status import CODES, CallRefused, refused_for
 from taskraft_service.leader.leadership import LeadershipTracker
 
 ANSWER_GRACE_SECONDS: Final = 0.2
@@ -35,11 +41,15 @@ class LeaderLost(Exception):
 
 
 class NodeStops(Exception):
-    """This node is stopping, and gave up a call that another node can repeat."""
+    """This node is stopping and gave up a call that the client can repeat through another node."""
+
+
+class ThisNodeLeads(Exception):
+    """This node became the leader while a call waited to be forwarded; execute the call here."""
 
 
 class CancellableCall(Protocol):
-    """A gRPC call that can be cancelled."""
+    """A gRPC call with a cancel method."""
 
     def cancel(self) -> bool:
         """Cancel the call; a coroutine that awaits its answer gets CancelledError."""
@@ -80,7 +90,7 @@ class CallsAtLeader:
         Args:
             call: the call.
             leader: the member that received the call.
-            may_give_up: returns whether the call can be repeated after this node has stopped.
+            may_give_up: returns whether the client can repeat the call through another node.
 
         Raises:
             LeaderLost: the member no longer leads, and the call is still unanswered.
@@ -116,7 +126,7 @@ class CallsAtLeader:
                 loop.call_later(ANSWER_GRACE_SECONDS, self._leave_old_leaders)
 
     def _leave_old_leaders(self) -> None:
-        """Give up the calls at members that do not lead."""
+        """Give up the calls at members that no longer lead."""
         for call, in_flight in self._calls.items():
             if in_flight.leader != self._leadership.leader_id:
                 _give_up(call, in_flight, LeaderLost(in_flight.leader))
@@ -126,3 +136,59 @@ def _give_up(call: CancellableCall, in_flight: _CallInFlight, error: Exception) 
     if in_flight.given_up is None:
         in_flight.given_up = error
         call.cancel()
+
+
+_REFUSED_BEFORE_THE_LOG: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
+"""Codes of refusals that depend on the node and not on the state, such as NO_LEADER, DRAINING and
+OVERLOADED, or on the access file, which may have changed. They tell nothing about an earlier
+attempt of the same call. All other refusals do: only calls with a request_id are repeated, and the
+leader looks for the answer of the first attempt before it refuses because of the state."""
+
+
+@dataclass(slots=True)
+class CallAttempts:
+    """The attempts of one call.
+
+    A node forwards a call again if the leader was lost before it answered. The lost attempt may
+    have had an effect. If the next attempt is refused, for example because no leader is known, the
+    client must not conclude from the refusal that the call had no effect.
+
+    Attributes:
+        changes_state: whether an attempt may have an effect.
+        is_lost: whether an attempt reached a leader and got no answer.
+    """
+
+    changes_state: bool = True
+    is_lost: bool = False
+
+    def outcome(self, error: Exception) -> Exception:
+        """Return the error of the call, given the error of its last attempt.
+
+        The error is COMMIT_UNKNOWN if an earlier attempt may have had an effect and the last
+        attempt was refused before the log.
+        """
+        if not (self.changes_state and self.is_lost):
+            return error
+        if isinstance(error, LeaderAnsweredError):
+            code = error.code
+        else:
+            refused = refused_for(error)
+            if refused is None:
+                return error
+            code = CODES[refused.reason]
+        return commit_unknown() if code in _REFUSED_BEFORE_THE_LOG else error
+
+
+def commit_unknown() -> CallRefused:
+    """Return the refusal of a call that may have had an effect at a leader that was lost."""
+    return CallRefused(
+        error_pb2.Error.COMMIT_UNKNOWN,
+        "the leader was lost during the call; the call may have had an effect",
+    )

@@ -2,16 +2,16 @@
 
 Every call takes the same steps: authentication, size limit, drain check, execution here or
 forwarding to the leader, mapping of errors to statuses, and call counts. Only this module,
-``forwarding`` and ``api.server`` know grpc.aio, so another gRPC server can take their place.
+``grpc_calls``, ``forwarding``, ``leader_channels`` and ``api.server`` know grpc.aio, so another
+gRPC server can take their place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Final, NoReturn, cast
 
 import grpc
 import grpc.aio
@@ -22,18 +22,25 @@ from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
-from taskraft_service.api.rpc.call_load import CallLoad
-from taskraft_service.api.rpc.forwarding import (
-    CallOrigin,
-    Forwarder,
-    LeaderAnsweredError,
-    ThisNodeLeads,
-)
+from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
+from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
+    CallOrigin,
     hop_count,
     trace_context,
     waited_seconds,
+)
+from taskraft_service.api.rpc.grpc_calls import (
+    GrpcMessageStream,
+    GuardedHandlers,
+    Handler,
+    LeaderAnsweredError,
+    ServicerContext,
+    UnaryHandle,
+    guard,
+    release_frames,
 )
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
@@ -54,53 +61,9 @@ from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 log: Final = structlog.get_logger(__name__)
 
-ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
-
 LEADER_KEY: Final = "x-taskraft-leader"
 EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
-
-
-@dataclass(slots=True)
-class CallCounts:
-    """Finished calls since the process started, by method and outcome; the metrics read them."""
-
-    by_outcome: dict[tuple[str, str], int]
-
-    def count(self, method: str, outcome: str) -> None:
-        """Count one call; ``outcome`` is "OK" or a reason."""
-        key = (method, outcome)
-        self.by_outcome[key] = self.by_outcome.get(key, 0) + 1
-
-
-class GrpcMessageStream:
-    """A ``MessageStream`` over the context of a grpc.aio call."""
-
-    __slots__ = ("_context", "write")
-
-    def __init__(self, context: ServicerContext) -> None:
-        self._context = context
-        # An attribute instead of a method saves a coroutine for each message.
-        self.write: Callable[[bytes], Awaitable[None]] = context.write
-
-    @property
-    def metadata(self) -> Mapping[str, str | bytes]:
-        """See ``MessageStream``."""
-        return dict(self._context.invocation_metadata() or ())
-
-    @property
-    def deadline(self) -> float | None:
-        """See ``MessageStream``."""
-        return _deadline(self._context)
-
-    async def read(self) -> bytes | None:
-        """See ``MessageStream``."""
-        raw: object = await self._context.read()
-        if not isinstance(raw, bytes):
-            return None
-        if len(raw) > MESSAGE_BYTES_MAX:
-            raise message_too_large(raw)
-        return raw
 
 
 class GrpcEndpoint:
@@ -109,7 +72,7 @@ class GrpcEndpoint:
     Args:
         forwarder: forwards calls to the leader.
         load: counts and bounds the calls in progress.
-        bug_found: called with each exception that is a bug of the server.
+        bug_found: called with each unexpected exception, which is a bug of the server.
     """
 
     def __init__(
@@ -122,8 +85,6 @@ class GrpcEndpoint:
         self.load = load
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self._idle: asyncio.Event | None = None
-        """Set when no call is in progress; exists only while ``wait_idle`` waits."""
         self.draining = False
         self.counts = CallCounts({})
 
@@ -132,46 +93,25 @@ class GrpcEndpoint:
     ) -> grpc.GenericRpcHandler:
         """Return the handlers of all methods of a service, behind an authenticator."""
         unary = {method.name: method for method in methods.unary}
-        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
+        handlers: dict[str, Handler] = {}
+        guarded: dict[str, Handler] = {}
         for method in methods.service.methods:
             name = method.name
             path = f"/{methods.service.full_name}/{name}"
             if name in methods.bidirectional:
-                handlers[name] = grpc.stream_stream_rpc_method_handler(
+                handlers[path] = guarded[path] = grpc.stream_stream_rpc_method_handler(
                     self._bidirectional(path, methods.bidirectional[name], authenticator)
                 )
-            elif name in methods.server_streaming:
-                handlers[name] = grpc.unary_stream_rpc_method_handler(
-                    self._server_streaming(path, methods.server_streaming[name], authenticator)
-                )
+                continue
+            handle: UnaryHandle
+            if name in methods.server_streaming:
+                handle = self._server_streaming(path, methods.server_streaming[name], authenticator)
+                handlers[path] = grpc.unary_stream_rpc_method_handler(handle)
             else:
-                handlers[name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(path, unary[name], authenticator)
-                )
-        return grpc.method_handlers_generic_handler(methods.service.full_name, handlers)
-
-    # -------------------------------------------------------------------------- calls in progress
-
-    def _call_finished(self) -> None:
-        if self._idle is not None and not (self.load.calls or self.load.streams):
-            self._idle.set()
-
-    async def wait_idle(self, timeout_seconds: float) -> bool:
-        """Wait until no call is in progress; return False if the timeout came first.
-
-        Calls of other services, such as health watches, may never end and do not count.
-        """
-        if not (self.load.calls or self.load.streams):
-            return True
-        self._idle = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        finally:
-            self._idle = None
-        return True
+                handle = self._unary(path, unary[name], authenticator)
+                handlers[path] = grpc.unary_unary_rpc_method_handler(handle)
+            guarded[path] = guard(path, handle, authenticator, self._abort)
+        return GuardedHandlers(handlers, guarded, authenticator)
 
     # ------------------------------------------------------------------------------ kinds of calls
 
@@ -188,20 +128,20 @@ class GrpcEndpoint:
             load.calls += 1
             load.held_bytes += size
             try:
-                # The comparison stands here because it runs for each call.
+                # Inlined, because the comparison runs for each call.
                 if load.calls > load.calls_max or load.held_bytes > load.bytes_max:
                     load.check_call(size)
                 caller = ANONYMOUS if is_open else authenticator.authenticate(context)
                 answer = await self._execute(path, method, raw, context, caller)
             except Exception as error:  # noqa: BLE001 - every error gets a status
-                # The context keeps the traceback of the abort, and so this frame, until the garbage
-                # collector runs.
+                # The traceback of the abort refers to this frame. The context keeps the traceback
+                # until the garbage collector runs.
                 del raw
                 await self._abort(path, context, error)
             finally:
                 load.calls -= 1
                 load.held_bytes -= size
-                self._call_finished()
+                load.notify_if_idle()
             counts[ok] = counts.get(ok, 0) + 1
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             return answer
@@ -220,34 +160,46 @@ class GrpcEndpoint:
         if len(raw) > MESSAGE_BYTES_MAX:
             raise message_too_large(raw)
         now = asyncio.get_running_loop().time()
-        # The stub types say float; a call without a deadline has None.
+        # The type stubs declare float, but a call without a deadline has None.
         left = cast("float | None", context.time_remaining())
         deadline = None if left is None else now + left
         metadata = dict(context.invocation_metadata() or ())
         arrived_at = now - waited_seconds(metadata) if WAITED_KEY in metadata else now
-        for _ in range(EXECUTION_ATTEMPTS_MAX):
-            self._check_not_draining()
-            if self._leadership.serves or method.runs_on_any_node(raw):
+        attempts: CallAttempts | None = None
+        try:
+            for _ in range(EXECUTION_ATTEMPTS_MAX):
+                self._check_not_draining()
+                if self._leadership.serves or method.runs_on_any_node(raw):
+                    try:
+                        return await method.execute(raw, deadline, caller, arrived_at)
+                    except (NotProposed, NotRaftLeader):
+                        # Leadership was lost before anything was written; the new leader executes.
+                        self._check_not_draining()
+                if hop_count(metadata):
+                    if await self._forwarder.route.wait_until_serving(deadline):
+                        continue
+                    break
+                attempts = attempts or CallAttempts(method.changes_state)
                 try:
-                    return await method.execute(raw, deadline, caller, arrived_at)
-                except (NotProposed, NotRaftLeader):
-                    # Leadership was lost before anything was written; the new leader executes.
-                    self._check_not_draining()
-            if hop_count(metadata):
-                if await self._forwarder.wait_until_serving(deadline):
-                    continue
-                break
-            try:
-                return await self._forwarder.forward(
-                    path,
-                    raw,
-                    deadline,
-                    is_idempotent=partial(method.is_idempotent, raw),
-                    is_wait=method.is_wait,
-                    origin=CallOrigin(caller, trace_context(metadata), arrived_at),
-                )
-            except ThisNodeLeads:
-                pass
+                    return await self._forwarder.forward(
+                        path,
+                        raw,
+                        deadline,
+                        is_idempotent=partial(method.is_idempotent, raw),
+                        is_wait=method.is_wait,
+                        origin=CallOrigin(caller, trace_context(metadata), arrived_at),
+                        attempts=attempts,
+                    )
+                except ThisNodeLeads:
+                    pass
+            self._refuse_as_follower()
+        except Exception as error:
+            outcome = error if attempts is None else attempts.outcome(error)
+            if outcome is error:
+                raise
+            raise outcome from error
+
+    def _refuse_as_follower(self) -> NoReturn:
         address = self._leadership.address
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
@@ -296,16 +248,16 @@ class GrpcEndpoint:
             self.counts.count(path, "OK")
         finally:
             self.load.streams -= 1
-            self._call_finished()
+            self.load.notify_if_idle()
 
     # ------------------------------------------------------------------------------ errors
 
     async def _abort(self, path: str, context: ServicerContext, error: Exception) -> NoReturn:
-        """End a call with the status of an error; release the frames that the error refers to."""
+        """End a call with the status of an error, and release the error's traceback."""
         try:
             await self._abort_with_status(path, context, error)
         finally:
-            _release_frames(error)
+            release_frames(error)
 
     async def _abort_with_status(
         self, path: str, context: ServicerContext, error: Exception
@@ -328,22 +280,3 @@ class GrpcEndpoint:
         self.counts.count(path, reason_name(refused.reason))
         metadata = (leader, *status_metadata(refused))
         await context.abort(CODES[refused.reason], refused.message, metadata)
-
-
-def _release_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an error and of its causes.
-
-    An error and the frames of its traceback refer to each other, so the request and its command
-    would stay in memory until the garbage collector runs: after refused puts of 1 MiB, a node kept
-    3 MiB for each of them.
-    """
-    seen: BaseException | None = error
-    while seen is not None:
-        seen.__traceback__ = None
-        seen = seen.__cause__ or seen.__context__
-
-
-def _deadline(context: ServicerContext) -> float | None:
-    # The stub types say float; a call without a deadline has None.
-    left = cast("float | None", context.time_remaining())
-    return None if left is None else asyncio.get_running_loop().time() + left

@@ -8,22 +8,40 @@ value is treated as absent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from taskraft_service.access.authenticator import PEER_KEY, PRINCIPAL_KEY
-from taskraft_service.access.caller import Caller
+from taskraft_service.access.caller import ANONYMOUS, Caller
 
 TraceContext: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata with the W3C trace context of a call; empty if the call has none."""
 
 HOPS_KEY: Final = "x-taskraft-hops"
-"""How often a call was forwarded. A node refuses to forward it again, so calls cannot loop."""
+"""Number of times that a call was forwarded. A node never forwards a forwarded call, so calls
+cannot loop."""
 WAITED_KEY: Final = "x-taskraft-waited-ms"
-"""Milliseconds that a forwarded call has already waited; they count against its wait time."""
+"""Time in ms that a forwarded call has already waited; subtracted from its maximum wait."""
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 """Keys of the W3C trace context, so that the leader's spans join the caller's trace."""
 _DIGITS_MAX: Final = 15
 """Maximum length of a number in the metadata."""
+
+
+@dataclass(slots=True, frozen=True)
+class CallOrigin:
+    """Where a forwarded call comes from."""
+
+    caller: Caller = ANONYMOUS
+    """The caller, as authenticated by this node."""
+    trace: TraceContext = ()
+    arrived_at: float | None = None
+    """When the call arrived, as a time of the event loop; None: now."""
+    outlives_stop: bool = False
+    """Whether a stopping node continues the call; True for calls that the node itself makes."""
+
+
+UNKNOWN_ORIGIN: Final = CallOrigin()
 
 
 def forwarding_metadata(caller: Caller, trace: TraceContext) -> TraceContext:

@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 
 
 class ExecutionSite(Enum):
-    """Which node may execute a method."""
+    """Nodes that may execute a method."""
 
     LEADER = "leader"
     """Only the leader: mutations, and reads of state that only the leader has."""
@@ -80,10 +80,10 @@ class UnaryMethod(Generic[M]):
     accepts_local_state: Callable[[M], bool] = lambda _request: False
     """For BY_CONSISTENCY: return whether the state of any node is enough for a request."""
     is_read: bool = False
-    """For LEADER: the method changes nothing, so a retry has no effect."""
+    """For LEADER: whether the method changes nothing, so that a retry has no effect."""
     is_wait: bool = False
-    """The method changes nothing while it waits. Tasks that it has taken for a cancelled call are
-    released."""
+    """The method changes nothing while it waits. If the call is cancelled, tasks that were already
+    taken are released."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
@@ -94,13 +94,18 @@ class UnaryMethod(Generic[M]):
             CallRefused: the call is answered with an error.
             PermissionDenied: the caller lacks a permission.
         """
-        request = parse_request(self.request, raw)
-        managed = () if caller is ANONYMOUS else caller.authorize(request)
-        call = UnaryCall(request, raw, deadline, caller, arrived_at)
+        # No name refers to the request: the handler may release its memory.
+        call = UnaryCall(parse_request(self.request, raw), raw, deadline, caller, arrived_at)
+        managed = () if caller is ANONYMOUS else caller.authorize(call.request)
         answer = await self.handler(call)
         if managed:
-            caller.log_managed(request, managed, call.index or getattr(answer, "revision", 0))
+            caller.log_managed(call.request, managed, call.index or getattr(answer, "revision", 0))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether a call may have an effect."""
+        return self.site is ExecutionSite.LEADER and not self.is_read
 
     def runs_on_any_node(self, raw: bytes) -> bool:
         """Return whether any node may execute this request."""
@@ -112,12 +117,13 @@ class UnaryMethod(Generic[M]):
     def is_idempotent(self, raw: bytes) -> bool:
         """Return whether a retry of this request has no second effect.
 
-        Only ``request_id`` is read, because a follower asks this for requests that it forwards.
+        Only ``request_id`` is parsed, because a follower checks requests that it forwards without
+        decoding them.
 
         Raises:
             CallRefused: INVALID_FIELD, the request is malformed.
         """
-        if self.is_read or self.site is not ExecutionSite.LEADER:
+        if not self.changes_state:
             return True
         field = self.request.DESCRIPTOR.fields_by_name.get(_REQUEST_ID)
         if field is None:
@@ -125,7 +131,8 @@ class UnaryMethod(Generic[M]):
         try:
             return bool(wire.last_content(raw, field.number))
         except wire.WireMalformed:
-            # The parser decides: it knows groups, which no request of the contract has.
+            # The parser decides, because it also accepts groups, which no request of the contract
+            # contains.
             return bool(getattr(parse_request(self.request, raw), _REQUEST_ID))
 
 
@@ -138,6 +145,10 @@ class AnyUnaryMethod(Protocol):
 
     @property
     def is_wait(self) -> bool:
+        """See ``UnaryMethod``."""
+
+    @property
+    def changes_state(self) -> bool:
         """See ``UnaryMethod``."""
 
     async def execute(

@@ -1,7 +1,7 @@
 """Cut lists into pages that do not shift: a page token names the key after which the page begins.
 
-The token also holds a fingerprint of its list. A token is refused with another list, filter or
-order, because the next page would belong to neither list.
+A token is opaque to clients. The token also holds a fingerprint of its list. A token that is used
+with another list, filter or order is refused.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ T = TypeVar("T")
 
 TOKEN_MALFORMED: Final = "not a token from an earlier answer of this list"  # noqa: S105 - no password
 _FINGERPRINT_BYTES: Final = 6
+_VERSION: Final = b"\x01"
+"""First byte of the content of a page token: the format of the other bytes."""
 
 
 def list_fingerprint(*parts: str) -> str:
-    """Return a short hash that tells one list from another."""
+    """Return a short hash that identifies a list."""
     digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode())
@@ -32,14 +34,14 @@ def list_fingerprint(*parts: str) -> str:
 
 def token_after(key: str) -> str:
     """Return the token of the page after ``key``."""
-    return base64.urlsafe_b64encode(key.encode()).decode()
+    return base64.urlsafe_b64encode(_VERSION + key.encode()).decode()
 
 
 def key_of_token(token: str) -> str:
     """Return the key after which a page begins; empty for the first page.
 
     Raises:
-        CallRefused: the token was not made by this service.
+        CallRefused: the token did not come from this service.
     """
     key = _key_or_none(token)
     if key is None:
@@ -53,8 +55,11 @@ def is_page_token(token: str) -> bool:
 
 
 def _key_or_none(token: str) -> str | None:
+    if not token:
+        return ""
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        content = base64.b64decode(token, altchars=b"-_", validate=True)
+        return content[1:].decode() if content[:1] == _VERSION else None
     except (binascii.Error, ValueError):
         return None
 

@@ -44,6 +44,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.SCHEDULE_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.MEMBER_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.DEPENDENCY_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.SNAPSHOT_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.TUBE_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.KEY_TAKEN: _Code.ALREADY_EXISTS,
     _Reason.REQUEST_ID_REUSED: _Code.ALREADY_EXISTS,
@@ -55,6 +56,8 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.TUBE_BUSY: _Code.FAILED_PRECONDITION,
     _Reason.KIND_UNSUITABLE: _Code.FAILED_PRECONDITION,
     _Reason.DRIVER_MISSING: _Code.FAILED_PRECONDITION,
+    _Reason.TUBE_QUARANTINED: _Code.FAILED_PRECONDITION,
+    _Reason.DRIVER_FAILED: _Code.FAILED_PRECONDITION,
     _Reason.MEMBER_NEEDED: _Code.FAILED_PRECONDITION,
     _Reason.TUBE_FULL: _Code.RESOURCE_EXHAUSTED,
     _Reason.RATE_LIMITED: _Code.RESOURCE_EXHAUSTED,
@@ -156,7 +159,7 @@ _REASONS: Final[Mapping[type[Exception], tuple[int, str]]] = {
 
 
 def refused_for(error: Exception) -> CallRefused | None:
-    """Return the exception to answer an internal error with; None if the error is a bug."""
+    """Convert an internal error to the error of the call; return None if the error is a bug."""
     match error:
         case CallRefused():
             return error
@@ -175,7 +178,7 @@ def refused_for(error: Exception) -> CallRefused | None:
 
 
 def reason_name(reason: int) -> str:
-    """Return the name of a reason, which never changes."""
+    """Return the stable name of a reason."""
     return _Reason.Reason.Name(_Reason.Reason.ValueType(reason))
 
 
@@ -261,7 +264,7 @@ def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemErro
 def message_too_large(raw: bytes) -> CallRefused:
     """Return the exception for a message above the limit of the contract.
 
-    gRPC's own limit is higher, so the caller gets this error whenever memory allows it.
+    gRPC's own limit is higher, so messages slightly above the limit of the contract get this error.
     """
     return CallRefused(
         _Reason.PAYLOAD_TOO_LARGE,

@@ -10,6 +10,7 @@ from taskraft.v1 import error_pb2, task_pb2
 from taskraft_service.api.rpc.paging import TOKEN_MALFORMED, is_page_token
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import (
+    CLIENT_ID_BYTES_MAX,
     KEY_BYTES_MAX,
     KEY_PARTS_MAX,
     NAME_BYTES_MAX,
@@ -25,7 +26,7 @@ _OUTSIDE_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _OUTSIDE_PATTERN: Final = re.compile(r"[^A-Za-z0-9_.:*-]")
 SESSION_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 VIOLATIONS_MAX: Final = 100
-"""Maximum number of listed violations; further ones are dropped."""
+"""Maximum number of listed violations; further violations are dropped."""
 
 
 class PageRequest(Protocol):
@@ -88,7 +89,7 @@ class Violations:
         return is_known
 
     def check_size(self, path: str, actual: int, limit: int) -> None:
-        """Check the size of content, in bytes; an excess alone is refused as PAYLOAD_TOO_LARGE."""
+        """Check the size of content, in bytes; see ``raise_if_any`` for the reason of a refusal."""
         if actual > limit and len(self._too_large) < VIOLATIONS_MAX:
             self._too_large.append((path, limit, actual))
 
@@ -164,10 +165,19 @@ class Violations:
         if any(not part for part in parts):
             self.add(path, "a part of the key is empty")
 
-    def check_request_id(self, request_id: str) -> None:
-        """Check the length of a request_id."""
-        if len(request_id) > REQUEST_ID_BYTES_MAX or not request_id.isascii():
-            self.check_text("request_id", request_id, REQUEST_ID_BYTES_MAX)
+    def check_request_id(self, request_id: str, client_id: str) -> None:
+        """Check an idempotency key and the client_id that is part of its scope."""
+        # Most requests are valid; the conditions save calls on the path of every request.
+        if len(request_id) > REQUEST_ID_BYTES_MAX or not request_id.isascii() or "\0" in request_id:
+            self.check_key_part("request_id", request_id, REQUEST_ID_BYTES_MAX)
+        if client_id:
+            self.check_key_part("client_id", client_id, CLIENT_ID_BYTES_MAX)
+
+    def check_key_part(self, path: str, text: str, bytes_max: int) -> None:
+        """Check the length of a text that is part of a request's key, and that it has no NUL."""
+        self.check_text(path, text, bytes_max)
+        if "\0" in text:
+            self.add(path, "contains the character NUL", {"position": str(text.index("\0"))})
 
     def check_page(self, size: int, token: str) -> None:
         """Check the size of a page and the form of its token."""
@@ -216,20 +226,20 @@ class Violations:
             )
 
     def _sizes(self) -> list[tuple[str, str]]:
-        """Return the content above its size limit as violations."""
+        """Return one violation for each field whose content exceeds its size limit."""
         return [
             (path, f"{actual} bytes, more than {limit}") for path, limit, actual in self._too_large
         ]
 
 
-def check_named_request(name: str, request_id: str) -> None:
-    """Check the name and the request_id of a request about one group or schedule.
+def check_named_request(name: str, request_id: str, client_id: str) -> None:
+    """Check the name and the key of a request about one group or schedule.
 
     Raises:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request_id)
+    violations.check_request_id(request_id, client_id)
     violations.check_name("name", name)
     violations.raise_if_any()
 

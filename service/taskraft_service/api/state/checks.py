@@ -1,14 +1,21 @@
-"""Check what a call needs: its tubes and its session exist, and disk space is free."""
+"""Check that the tubes and the session of a call exist and disk space is free; create tubes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from taskraft.v1 import error_pb2
+from taskraft.v1 import tube_service_pb2 as pb
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import owns_session
+from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused, tube_not_found
+from taskraft_service.api.state.command_executor import scoped_request_id
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.cluster.effective_settings import EffectiveSettings
+from taskraft_service.command_codecs.tubes import CREATE_TUBE
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.languages.patterns import is_pattern
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.storage.disk_monitor import DiskMonitor
@@ -92,3 +99,39 @@ class DiskSpaceGuard:
             "new content is refused because free disk space is low; takes and settlements work",
             {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
         )
+
+
+class TubeAutoCreation:
+    """Builds the commands that create missing tubes in the same entry as the put.
+
+    Args:
+        reader: reads the queue.
+        in_force: the settings of automatic creation.
+    """
+
+    def __init__(self, reader: QueueReader, in_force: EffectiveSettings) -> None:
+        self._reader = reader
+        self._in_force = in_force
+
+    def commands_for(self, names: Iterable[str], call: UnaryCall[Any]) -> Sequence[EncodedCommand]:
+        """Return one command per missing tube; none if automatic creation is off.
+
+        A retry of an answered put creates no tubes.
+        """
+        settings = self._in_force()
+        if not settings.auto_create_tubes:
+            return ()
+        queue = self._reader.applied
+        missing = [name for name in dict.fromkeys(names) if queue.tube(name) is None]
+        if not missing or queue.remembers(scoped_request_id(call)):
+            return ()
+        kind = pb.Tube.Kind.ValueType(settings.auto_create_kind or 0)
+        profile = settings.auto_create_profile or ""
+        return [
+            encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
+        ]
+
+
+def _creation(name: str, kind: pb.Tube.Kind.ValueType, profile: str) -> pb.CreateTubeRequest:
+    tube = pb.Tube(name=name, kind=kind)
+    return pb.CreateTubeRequest(tube=tube, if_not_exists=True, profile=profile)

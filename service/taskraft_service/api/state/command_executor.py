@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -22,16 +22,31 @@ from taskraft_service.leader.command_submitter import (
 )
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
 
 
-def idempotency_hash(call: UnaryCall[M]) -> int:
-    """Return the hash of a request with a request_id; 0 for a request without one."""
-    if not getattr(call.request, "request_id", ""):
-        return 0
-    return request_hash(call.request, call.raw, call.caller.name)
+def request_key(call: UnaryCall[M]) -> RequestKey:
+    """Return the key of a request with a request_id; ``NO_KEY`` for a request without one.
+
+    The principal is that of the client, also for a call that another node has forwarded.
+    """
+    request: Any = call.request
+    if not getattr(request, "request_id", ""):
+        return NO_KEY
+    principal, client_id = call.caller.name, request.client_id
+    # Most callers have neither; the condition saves a call on the path of every put.
+    scope = request_scope(principal, client_id) if principal or client_id else ""
+    return RequestKey(request_hash(request, call.raw), scope)
+
+
+def scoped_request_id(call: UnaryCall[Any]) -> str:
+    """Return the request_id with its scope in front; empty without a request_id."""
+    request = call.request
+    scope = request_scope(call.caller.name, request.client_id)
+    return f"{scope}{request.request_id}" if request.request_id else ""
 
 
 class CommandExecutor:
@@ -41,7 +56,12 @@ class CommandExecutor:
         self.submitter = submitter
 
     async def execute(
-        self, codec: CommandCodec[M], call: UnaryCall[M], before: Sequence[EncodedCommand] = ()
+        self,
+        codec: CommandCodec[M],
+        call: UnaryCall[M],
+        before: Sequence[EncodedCommand] = (),
+        *,
+        releases_request: bool = False,
     ) -> AppliedCommand:
         """Propose a request as received, and wait for its result.
 
@@ -49,6 +69,8 @@ class CommandExecutor:
             codec: the type of the command.
             call: the checked call.
             before: commands to propose ahead in the same entry; their results are not awaited.
+            releases_request: replace ``call.request`` by an empty message before the wait, because
+                the caller does not need it afterwards.
 
         Raises:
             CallRefused: the queue refused the command.
@@ -58,7 +80,11 @@ class CommandExecutor:
         """
         for command in before:
             self.submit_unawaited(command, call.deadline)
-        encoded = encode_request(codec, call.request, call.raw, idempotency_hash(call))
+        encoded = encode_request(codec, call.request, call.raw, request_key(call))
+        if releases_request:
+            # The command and the received bytes hold the content too. Waiting puts hold most of the
+            # memory of a busy leader.
+            call.request = type(call.request)()
         applied = await self.submitter.submit(encoded, call.deadline)
         if isinstance(applied.result, Refusal):
             raise refused_by_queue(applied.result)
@@ -71,7 +97,7 @@ class CommandExecutor:
         request: M,
         before: Sequence[EncodedCommand] = (),
     ) -> AppliedCommand:
-        """Propose ``request`` in place of the received one, under the hash of the received one.
+        """Propose ``request``, with the key of the received request.
 
         If ``request`` is the received request, its received bytes are proposed. See ``execute``
         for the other arguments and for the errors.
@@ -80,7 +106,7 @@ class CommandExecutor:
             return await self.execute(codec, call, before)
         for command in before:
             self.submit_unawaited(command, call.deadline)
-        encoded = encode_leader_command(codec, request, idempotency_hash(call))
+        encoded = encode_leader_command(codec, request, request_key(call))
         return await self.execute_encoded(encoded, call.deadline)
 
     async def execute_encoded(

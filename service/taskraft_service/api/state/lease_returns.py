@@ -1,13 +1,15 @@
-"""Give back leases that nobody will settle, and repeat this until the cluster has done it.
+"""Release leases of disconnected consumers, with retries until the commands are applied.
 
-A consumer that goes leaves leases behind: tasks that were taken and never delivered, and a session
-that counts as attached to a stream. If the log does not get to know, a task may stay leased for
-ever. The leader never refuses these commands for overload. They can still fail, because another
-node leads, or because a transfer of the leadership is under way and may fail.
+A consumer that disconnects can leave leases of tasks that were never delivered, and a session that
+counts as attached to a stream. An attached session does not expire, so without a command in the log
+the tasks of the session could stay leased forever. The leader never refuses these commands for
+overload. The commands can still fail, because another node leads or because a leadership transfer
+is in progress.
 
-Leases of a call are given back to whichever node leads. Leases of a stream belong to its session.
-They are given back only under the leadership in which the stream was open: a later leader has
-detached all sessions, and a client that resumes its session there gets the tasks again.
+Leases of a TakeTasks call are released on the current leader, even after a change of leader. Leases
+of a stream belong to its session. The leases of a stream are released only by the leader that
+served the stream. A later leader has detached all sessions, and a client that resumes its session
+receives the tasks again.
 """
 
 from __future__ import annotations
@@ -26,12 +28,10 @@ from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import MemberId, Term
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.forwarding import (
-    CallOrigin,
-    Forwarder,
-    LeaderAnsweredError,
-    ThisNodeLeads,
-)
+from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import Forwarder
+from taskraft_service.api.rpc.forwarding_metadata import CallOrigin
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.command_codecs.sessions import ATTACH_SESSION
 from taskraft_service.command_codecs.settle import SETTLE
@@ -49,7 +49,7 @@ from taskraft_service.limits import PUT_TASKS_MAX
 log: Final = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 0.2
-"""Time after which a command that failed is tried again, unless the leadership changes before."""
+"""Delay before a failed command is retried; a change of leader ends the delay."""
 SETTLE_METHOD: Final = "/taskraft.v1.TaskService/SettleTasks"
 
 Leadership: TypeAlias = tuple[MemberId, Term]
@@ -57,17 +57,18 @@ Leadership: TypeAlias = tuple[MemberId, Term]
 
 @dataclass(slots=True, eq=False)
 class _Owed:
-    """A command that must be applied."""
+    """A command that is retried until it is applied."""
 
     encoded: EncodedCommand
     caller: Caller | None
-    """The caller that took the tasks. None: the command belongs to a stream."""
+    """The caller of TakeTasks. None: the command belongs to a stream."""
     leadership: Leadership
-    """For a stream: the only leadership that owes the command."""
+    """For a stream: leader and term of the stream; the command is dropped after a change of
+    leader."""
 
 
 class LeaseReturns:
-    """Ends leases and attachments of consumers that have gone.
+    """Releases leases and detaches sessions of disconnected consumers.
 
     Args:
         submitter: executes the commands while this node leads.
@@ -79,25 +80,25 @@ class LeaseReturns:
         self._forwarder = forwarder
         self._leadership = forwarder.leadership
         self._failed: deque[_Owed] = deque()
-        """Commands that failed and are tried again."""
+        """Commands that failed and will be retried."""
         self._open = 0
-        """Number of commands that were submitted and not answered."""
+        """Number of submitted commands without a result."""
         self._worker: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._settled.set()
 
     @property
     def leadership(self) -> Leadership:
-        """The present leadership, to be kept with each stream that is opened in it."""
+        """The current leader and term; each stream keeps the value from its start."""
         return self._leadership.leader_and_term
 
     def release(self, tokens: Sequence[int], caller: Caller) -> None:
-        """Give back leases whose tasks a call did not deliver; their attempts do not count."""
+        """Release leases of tasks that a call did not deliver; the attempts do not count."""
         for encoded in _releases(tokens):
             self._try(_Owed(encoded, caller, self.leadership))
 
     def release_of_stream(self, leadership: Leadership, tokens: Sequence[int]) -> None:
-        """Give back leases whose tasks a stream did not deliver; their attempts do not count."""
+        """Release leases of tasks that a stream did not deliver; the attempts do not count."""
         for encoded in _releases(tokens):
             self._try(_Owed(encoded, None, leadership))
 
@@ -106,12 +107,14 @@ class LeaseReturns:
         self._try(_Owed(attachment(session_id, attached=False), None, leadership))
 
     async def finish(self, seconds: float) -> None:
-        """Wait until everything is given back, then stop trying; for a node that stops."""
+        """Wait until all commands are applied, for at most ``seconds``, then stop retrying."""
         try:
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
         except TimeoutError:
-            log.warning("leases not given back; they end with their time", count=len(self._failed))
+            log.warning(
+                "leases not released; each ends after its time to run", count=len(self._failed)
+            )
         if self._worker is not None:
             self._worker.cancel()
 
@@ -161,11 +164,11 @@ class LeaseReturns:
                 elif owed.caller is not None and not self._leadership.is_leader:
                     await self._forward(owed, owed.caller)
                 elif owed.caller is not None or owed.leadership == self.leadership:
-                    self._failed.append(owed)  # a transfer of the leadership is under way
+                    self._failed.append(owed)  # a leadership transfer is in progress
             self._note()
 
     async def _forward(self, owed: _Owed, caller: Caller) -> None:
-        """Give leases back to another leader; doing so again has no effect."""
+        """Release leases on another leader; a repeated release has no effect."""
         try:
             await self._forwarder.forward(
                 SETTLE_METHOD,
@@ -180,7 +183,9 @@ class LeaseReturns:
             if error.may_retry:
                 self._failed.append(owed)
             else:
-                log.warning("leases not given back; they end with their time", reason=error.message)
+                log.warning(
+                    "leases not released; each ends after its time to run", reason=error.message
+                )
 
 
 def attachment(session_id: str, *, attached: bool) -> EncodedCommand:

@@ -118,11 +118,11 @@ class QueueReader:
         return not any(pattern.matches(name) for pattern in patterns for name in temporary)
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
-        """Return the queue for a checked read; the caller must use it without another await.
+        """Return the queue for a checked read; valid until the caller awaits again.
 
         Raises:
             CallRefused: NODE_BEHIND, the state may be staler than the caller allows.
-            ReadUnconfirmed: a linearizable read that no quorum confirmed.
+            ReadUnconfirmed: no quorum confirmed a linearizable read.
         """
         if not self.is_local(consistency):
             await self.barrier()

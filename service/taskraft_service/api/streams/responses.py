@@ -99,7 +99,7 @@ class ResponseBuffer:
         return None if self.ended and not message else b"".join(message)
 
     def sent(self) -> None:
-        """Note that the client's flow control has accepted the last message."""
+        """Record that the client's flow control has accepted the last message."""
         self._count(-self._sending_bytes)
         self._sending_bytes = 0
 

@@ -12,8 +12,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.call_load import CallLoad
-from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops
-from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
+from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, refused_by_queue
@@ -62,7 +62,7 @@ class SubscriptionRegistry:
         self._by_session[session_id] = self._by_session.get(session_id, 0) + 1
 
     def remove(self, subscription: SubscriptionState) -> bool:
-        """Remove a subscription; return whether it was the last one of its session."""
+        """Remove a subscription; return whether it was the last subscription of its session."""
         del self._open[subscription]
         left = self._by_session[subscription.session_id] - 1
         if left:
@@ -110,7 +110,7 @@ class SubscribeHandler:
             return
         was_forwarded = hop_count(stream.metadata) > 0
         if was_forwarded:
-            await self._forwarder.wait_until_serving(stream.deadline)
+            await self._forwarder.route.wait_until_serving(stream.deadline)
         while not self._leadership.serves:
             if was_forwarded:
                 raise NotProposed("this node is not the leader")
@@ -183,6 +183,7 @@ class SubscribeHandler:
             now_ms=self._reader.wall_now_ms(),
             leader=self._leadership.address,
             cancel_tokens=self._reader.queues.cancelled(subscription.session_id),
+            wall_offset_ms=self._reader.wall_offset_ms,
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
@@ -215,7 +216,7 @@ class SubscribeHandler:
             await self._forwarder.relay(PATH, first, stream, caller)
         except LeaderLost as lost:
             # Clients that reconnect before the election has ended could choose the lost leader.
-            next_leader = await self._forwarder.next_leader(lost.leader)
+            next_leader = await self._forwarder.route.next_leader(lost.leader)
             reason = error_pb2.Error.NOT_LEADER if next_leader else error_pb2.Error.NO_LEADER
             await self._end_relayed_stream(stream, reason, "the leader was lost", next_leader)
         except NodeStops:
@@ -229,9 +230,9 @@ class SubscribeHandler:
         text: str,
         next_leader: str,
     ) -> NoReturn:
-        """End a stream with GoAway: a broken stream without a reason would look like a failure.
+        """End a stream with GoAway, because clients treat an end without a reason as a failure.
 
-        ``next_leader`` is the address at which the client should continue; empty if unknown.
+        ``next_leader`` is the address to which the client should connect; empty if unknown.
         """
         go_away = pb.SubscribeResponse.GoAway(
             error=error_pb2.Error(reason=reason, message=text),

@@ -34,17 +34,21 @@ from taskraft_service.leader.command_submitter import (
     SubmitFailure,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.limits import HEARTBEAT_MS
+from taskraft_service.limits import (
+    HEARTBEAT_INTERVAL_MIN_MS,
+    HEARTBEAT_MS,
+    REQUEST_ID_BYTES_MAX,
+)
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
 
 SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
 """Maximum number of unanswered settlement messages per stream; reading pauses at the maximum."""
 GO_AWAY_SECONDS_MAX: Final = 5.0
-"""Maximum time for a client that was silent to accept the last message of its stream."""
-HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
-"""Minimum interval between heartbeats, in ms, even if the client requests them more often."""
+"""Maximum time for a silent client to accept the last message of its stream."""
 _SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
 _TO_SETTLE: Final = pb.SettleTasksRequest.SETTLEMENTS_FIELD_NUMBER
 _REQUEST_ID: Final = pb.SettleTasksRequest.REQUEST_ID_FIELD_NUMBER
+_CLIENT_ID: Final = pb.SettleTasksRequest.CLIENT_ID_FIELD_NUMBER
 
 
 class SubscribeStream:
@@ -85,7 +89,7 @@ class SubscribeStream:
             CallRefused: a message of the client is invalid, or this side ended the stream with
                 GoAway; the status has the same reason.
         """
-        self._schedule_heartbeat(HEARTBEAT_MS)
+        self._schedule_heartbeat(self._subscription.heartbeat_ms or HEARTBEAT_MS)
         reader = self._loop.create_task(self._read(first))
         writer = self._loop.create_task(self._write(beat))
         try:
@@ -105,22 +109,27 @@ class SubscribeStream:
             await asyncio.gather(reader, writer, return_exceptions=True)
 
     async def _is_silent(self, *halves: asyncio.Task[None]) -> bool:
-        """Wait for the end of the reader or writer; return True if the client was silent before.
+        """Wait until the reader or the writer ends; return whether the client was silent.
 
         One timer per stream is enough: it checks the time of the latest message when it fires.
         """
         seconds_max = self._subscription.silence_ms_max / 1000 or math.inf
-        while (left := self._received_at + seconds_max - self._loop.time()) > 0:
+        while (left := seconds_max - self._silent_seconds()) > 0:
             timeout = left if math.isfinite(left) else None
             done, _ = await asyncio.wait(
                 halves, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if done:
                 return False
-            if len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX:
-                # Reading is paused, so the silence may be this node's fault.
-                self._received_at = self._loop.time()
         return True
+
+    def _silent_seconds(self) -> float:
+        """Return for how long the client has sent nothing; 0 while this node pauses reading."""
+        return 0.0 if self._is_read_paused else self._loop.time() - self._received_at
+
+    @property
+    def _is_read_paused(self) -> bool:
+        return len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX
 
     def _end_silent_stream(self) -> None:
         text = f"the client sent no message for {self._subscription.silence_ms_max} ms"
@@ -142,9 +151,15 @@ class SubscribeStream:
         while (raw := await self._stream.read()) is not None:
             self._received_at = self._loop.time()
             self._receive(raw, is_first=False)
-            while len(self._settlements) >= SETTLEMENTS_IN_FLIGHT_MAX:
-                self._settlement_answered.clear()
-                await self._settlement_answered.wait()
+            if self._is_read_paused:
+                await self._resume_reading()
+
+    async def _resume_reading(self) -> None:
+        """Wait until few enough settlements are in flight; the client was not silent meanwhile."""
+        while self._is_read_paused:
+            self._settlement_answered.clear()
+            await self._settlement_answered.wait()
+        self._received_at = self._loop.time()
 
     def _receive(self, raw: bytes, *, is_first: bool) -> None:
         message = parse_request(pb.SubscribeRequest, raw)
@@ -181,24 +196,36 @@ class SubscribeStream:
 
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
         violations = Violations()
-        violations.check_request_id(message.request_id)
+        violations.check_text("request_id", message.request_id, REQUEST_ID_BYTES_MAX)
+        violations.check_key_part("idempotency_key", message.idempotency_key, REQUEST_ID_BYTES_MAX)
         check_settlements(violations, message.settlements, self._payload_bytes_max)
         violations.raise_if_any()
-        settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
-        if message.request_id:
-            name = wire.length_delimited(_REQUEST_ID, message.request_id.encode())
-            settle_raw = name + settle_raw
-        request = pb.SettleTasksRequest.FromString(settle_raw)
-        hash_of_request = (
-            request_hash(request, settle_raw, self._caller.name) if message.request_id else 0
-        )
+        request, settle_raw, key = self._settle_request(message.idempotency_key, raw)
         own = own_settlements(self._reader.queues, request, self._caller)
         if own is not request:
-            return self._submitter.submit(encode_leader_command(SETTLE, own, hash_of_request))
-        return self._submitter.submit(encode_request(SETTLE, request, settle_raw, hash_of_request))
+            return self._submitter.submit(encode_leader_command(SETTLE, own, key))
+        return self._submitter.submit(encode_request(SETTLE, request, settle_raw, key))
+
+    def _settle_request(
+        self, idempotency_key: str, raw: bytes
+    ) -> tuple[pb.SettleTasksRequest, bytes, RequestKey]:
+        """Return the settlements of a message as an equal request of SettleTasks.
+
+        This way a retry is recognised on another stream and in a call of SettleTasks.
+        """
+        settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
+        if not idempotency_key:
+            return pb.SettleTasksRequest.FromString(settle_raw), settle_raw, NO_KEY
+        client_id = self._subscription.client_id
+        settle_raw = wire.length_delimited(_REQUEST_ID, idempotency_key.encode()) + settle_raw
+        if client_id:
+            settle_raw += wire.length_delimited(_CLIENT_ID, client_id.encode())
+        request = pb.SettleTasksRequest.FromString(settle_raw)
+        scope = request_scope(self._caller.name, client_id)
+        return request, settle_raw, RequestKey(request_hash(request, settle_raw), scope)
 
     def _send_settlement_answers(self, _done: object = None) -> None:
-        """Send the answers that are known, up to the first unknown one."""
+        """Send the known answers in order, up to the first answer that is not known yet."""
         while self._settlements:
             request_id, answer = self._settlements[0]
             if not isinstance(answer, CallRefused) and not answer.done():
@@ -211,14 +238,22 @@ class SubscribeStream:
     # ------------------------------------------------------------------------------ to the client
 
     async def _write(self, beat: Callable[[], pb.SubscribeResponse]) -> None:
-        """Write responses, and a heartbeat when one is due or was requested."""
+        """Write responses, and a heartbeat when one is due or was requested.
+
+        The first task after a long pause comes with a heartbeat, because the client judges the
+        lease by the clock in the last heartbeat.
+        """
         outbox = self._subscription.responses
         while (raw := await outbox.next()) is not None:
-            if self._is_heartbeat_due:
+            now = self._loop.time()
+            if self._is_heartbeat_due or (raw and now - self._heartbeat_at >= HEARTBEAT_MS / 1000):
                 self._is_heartbeat_due = False
-                self._heartbeat_at = self._loop.time()
-                self._schedule_heartbeat(HEARTBEAT_MS)
+                self._heartbeat_at = now
+                self._schedule_next_heartbeat()
                 raw += beat().SerializeToString()
+            elif raw and self._heartbeat_timer is None:
+                # The session may hold a lease from now on.
+                self._schedule_heartbeat(HEARTBEAT_MS)
             if raw:
                 await self._stream.write(raw)
                 outbox.sent()
@@ -226,8 +261,21 @@ class SubscribeStream:
                 self._waiters.requeue(self._subscription)
                 self._submitter.wake()
 
+    def _schedule_next_heartbeat(self) -> None:
+        """Schedule the next heartbeat after one was sent.
+
+        By default, a stream gets none while its session holds no lease, so an idle stream costs
+        nothing.
+        """
+        self._cancel_heartbeat()
+        interval_ms = self._subscription.heartbeat_ms
+        if not interval_ms and self._reader.queues.holds_lease(self._subscription.session_id):
+            interval_ms = HEARTBEAT_MS
+        if interval_ms:
+            self._schedule_heartbeat(interval_ms)
+
     def _schedule_heartbeat(self, after_ms: int) -> None:
-        """Schedule the next heartbeat ``after_ms`` after the previous one."""
+        """Schedule the next heartbeat ``after_ms`` after the previous heartbeat."""
         self._cancel_heartbeat()
         self._heartbeat_timer = self._loop.call_at(
             self._heartbeat_at + after_ms / 1000, self._heartbeat
@@ -236,6 +284,7 @@ class SubscribeStream:
     def _cancel_heartbeat(self) -> None:
         if self._heartbeat_timer is not None:
             self._heartbeat_timer.cancel()
+            self._heartbeat_timer = None
 
     def _heartbeat(self) -> None:
         """Make the writer send a heartbeat with its next message, at once if it is idle."""

@@ -60,11 +60,15 @@ class SubscriptionState:
     ) -> None:
         self.session_id = session_id
         self.caller = caller
+        self.client_id = opened.client_id
+        """Part of the scope of the idempotency keys of the stream."""
         self._sources = ConsumerSources(opened.sources, caller)
         self.sources = self._sources.names
         self.is_new = not opened.session_id
         self.silence_ms_max = opened.silence_ms_max
         """Maximum time without a message of the client, in ms; 0: no maximum."""
+        self.heartbeat_ms = opened.heartbeat_ms
+        """Interval of heartbeats that the client chose, in ms; 0: the default."""
         self._go_away: pb.SubscribeResponse.GoAway | None = None
         self.responses = ResponseBuffer(load)
         self._is_held_back = False
@@ -132,7 +136,7 @@ class SubscriptionState:
         return self._credit_tasks - self._claimed_tasks
 
     def resumes(self) -> bool:
-        """Return True once when the client has read enough after the stream was held back."""
+        """Return True once after a full response buffer has drained."""
         if not self._is_held_back or self.responses.is_full:
             return False
         self._is_held_back = False
@@ -143,10 +147,10 @@ class SubscriptionState:
         self._claimed_tasks += tasks_max
         self.idle.clear()
         bytes_max = min(self._credit_bytes or limits.TAKE_BYTES_DEFAULT, limits.TAKE_BYTES_DEFAULT)
-        # Use the permissions in force now; they may have changed since the last take.
+        # Use the current permissions, which may have changed since the last take.
         key = (self._sources.allowed(tubes), tasks_max, bytes_max)
         if self._last_take is not None and self._last_take[0] == key:
-            # A consumer of single tasks repeats the same take.
+            # A consumer that takes one task at a time repeats the same take.
             return self._last_take[1]
         request = self._take
         del request.sources[:]
@@ -195,7 +199,7 @@ class SubscriptionState:
         self.responses.end(pb.SubscribeResponse(go_away=self._go_away))
 
     def raise_go_away(self) -> None:
-        """Raise the refusal that stands for a GoAway that was sent, if there was one.
+        """Raise a refusal with the reason of the GoAway that was sent; do nothing if none was sent.
 
         Raises:
             CallRefused: this side ended the stream; the status has the reason of the GoAway.
@@ -249,8 +253,12 @@ def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> Non
         "open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS
     )
     violations.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    violations.check_key_part("open.client_id", opened.client_id, limits.CLIENT_ID_BYTES_MAX)
     violations.check_not_negative("open.ttr_ms", opened.ttr_ms)
     violations.check_range("open.silence_ms_max", opened.silence_ms_max, 0, limits.SILENCE_MAX_MS)
+    if opened.heartbeat_ms:
+        bounds = (limits.HEARTBEAT_INTERVAL_MIN_MS, limits.HEARTBEAT_INTERVAL_MAX_MS)
+        violations.check_range("open.heartbeat_ms", opened.heartbeat_ms, *bounds)
 
 
 def _check_filter(violations: Violations, wanted: pb.SubscribeRequest.Filter) -> None:

@@ -20,7 +20,13 @@ from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from taskraft_service.queue.entities.instants import FOREVER_MS, in_wall_time
 from taskraft_service.queue.entities.task_state import State
-from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
+from taskraft_service.queue.entities.task_view import (
+    NO_EXTRAS,
+    AttemptFailure,
+    Extras,
+    Failure,
+    TaskView,
+)
 from taskraft_service.queue.operations.settlements import SettleResult
 from taskraft_service.queue.operations.take import TakeResult
 
@@ -37,7 +43,7 @@ _CUT_SHORT: Final = wire.tag(_Response.CUT_SHORT_FIELD_NUMBER, wire.VARINT)
 def settled_message(
     applied: AppliedCommand, result: SettleResult
 ) -> task_service_pb2.SettleTasksResponse:
-    """Return the result of a settle request, which was applied alone or in a batch."""
+    """Return the result of a settle request that was applied alone or in a batch."""
     return task_service_pb2.SettleTasksResponse(
         errors=item_errors(result.refused),
         touched=touched_leases(applied, result),
@@ -81,12 +87,12 @@ def _shared_fields(view: TaskView, wall_offset_ms: int, *, shorten_session: bool
         ttl_ms=finite(view.ttl_ms),
     )
     if view.extras is not NO_EXTRAS:
-        _add_extras(message, view.extras)
+        _add_extras(message, view.extras, wall_offset_ms)
         message.retain_until_ms = in_wall_time(view.extras.retain_until_ms, wall_offset_ms)
     return message.SerializeToString()
 
 
-def _add_extras(message: task_pb2.Task, extras: Extras) -> None:
+def _add_extras(message: task_pb2.Task, extras: Extras, wall_offset_ms: int) -> None:
     """Add the fields that most tasks do not have."""
     message.times_buried = extras.times_buried
     message.outcome = task_pb2.Task.Outcome.ValueType(extras.outcome)
@@ -99,16 +105,23 @@ def _add_extras(message: task_pb2.Task, extras: Extras) -> None:
         if extras.origin.unique_key:
             message.origin.key.parts[:] = extras.origin.unique_key
     if extras.failure is not None:
-        failure = extras.failure
-        message.failure.type = failure.type
-        message.failure.message = failure.message
-        message.failure.fatal = failure.fatal
+        _set_failure(message.failure, extras.failure)
+    message.failed_attempts = extras.failed_attempts
+    for one in extras.failures:
+        at_ms = in_wall_time(one.at_ms, wall_offset_ms)
+        _set_failure(message.failures.add(attempt=one.attempt, at_ms=at_ms).failure, one)
     if extras.progress is not None:
         message.progress.basis_points = extras.progress.basis_points
         message.progress.note = extras.progress.note
     if extras.waiting is not None:
         for awaited in extras.waiting.open:
             message.waits_for.add(tube=awaited.tube, id=awaited.id)
+
+
+def _set_failure(message: task_pb2.Failure, failure: Failure | AttemptFailure) -> None:
+    message.type = failure.type
+    message.message = failure.message
+    message.fatal = failure.fatal
 
 
 _shared_values: Final = attrgetter(

@@ -11,14 +11,13 @@ from taskraft_service.access.leases import own_batch
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.checks import DiskSpaceGuard
+from taskraft_service.api.state.checks import DiskSpaceGuard, TubeAutoCreation
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.settle_checks import adds_content, check_settle
-from taskraft_service.api.tubes.service import TubeAutoCreation
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.operations.batch import BatchResult
@@ -66,7 +65,7 @@ class BatchHandler:
         self._disk.check_tubes(_enlarged_tubes(call.request))
         own = own_batch(self._reader.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
-        before = self._auto_creation.commands_for(puts, call.request.request_id)
+        before = self._auto_creation.commands_for(puts, call)
         outcome = await self._executor.execute_changed(BATCH, call, own, before)
         results = result_of(outcome, BatchResult).results
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
@@ -121,7 +120,7 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
     tasks = 0
     for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
@@ -159,9 +158,11 @@ def _check_operation(
         "move": lambda: checks.check_move(operation.move, payload_bytes_max),
     }
     violations.include(f"{path}.", single[kind]())
-    for field in ("room_wait_ms", "outcome_wait_ms"):
+    for field in ("room_wait_ms", "outcome_wait_ms", "return_tasks"):
         if kind == "put" and getattr(put, field):
             violations.add(f"{path}.{field}", "not allowed in a batch")
+    if kind == "settle" and operation.settle.return_tasks:
+        violations.add(f"{path}.return_tasks", "not allowed in a batch")
     if kind not in ("put", "settle"):
         selector = getattr(operation, kind).selector
         if not (selector.ids or selector.keys):

@@ -1,4 +1,4 @@
-"""Check and resolve what a consumer takes: tubes, patterns with weights, and task types."""
+"""Check and resolve the sources of a consumer: tubes, patterns, weights and task types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConsumerSources:
         self._weighs = any(source.weight for source in sources)
 
     def weight_of(self, tube: str) -> int:
-        """Return the weight of a tube's source: an exact name goes before a pattern."""
+        """Return the weight of a tube's source; an exact name takes precedence over a pattern."""
         if not self._weighs:
             return 0
         if tube in self._exact:

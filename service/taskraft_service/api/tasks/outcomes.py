@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from taskraft.v1 import task_pb2
@@ -11,12 +11,10 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.rpc.forwarding import (
-    CallOrigin,
-    Forwarder,
-    LeaderAnsweredError,
-    ThisNodeLeads,
-)
+from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
+from taskraft_service.api.rpc.forwarding import Forwarder
+from taskraft_service.api.rpc.forwarding_metadata import CallOrigin
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import (
     CallRefused,
@@ -77,22 +75,40 @@ class OutcomeHandlers:
             request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
         )
         wait = self._outcomes.begin(query)
-        wait_ms = request.wait_ms if request.HasField("wait_ms") else None
-        views = await self._outcomes.finish(wait, call.wait_seconds(wait_ms))
+        wait_seconds = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
+        gone = _ended_without_record(queue, request) if len(ids) < len(found) else {}
+        if gone and request.any:
+            wait_seconds = 0
+        ended = iter(await self._outcomes.finish(wait, wait_seconds))
+        views = [None if isinstance(one, Refusal) else next(ended) for one in found]
+        return self._encode_waited(call, found, views, gone)
+
+    def _encode_waited(
+        self,
+        call: UnaryCall[pb.WaitTasksRequest],
+        found: Sequence[TaskView | Refusal],
+        views: Sequence[TaskView | None],
+        gone: Mapping[int, task_pb2.Task],
+    ) -> bytes:
+        """Return an encoded WaitTasksResponse.
+
+        ``found`` has the tasks before the wait, ``views`` the tasks after it, and ``gone`` the
+        tasks without a record by item.
+        """
         answer = pb.WaitTasksResponse()
-        ended = iter(views)
-        known: list[TaskView] = []
-        for item, one in enumerate(found):
-            view = None if isinstance(one, Refusal) else next(ended)
+        tube, wall_offset_ms = call.request.tube, self._reader.wall_offset_ms
+        parts = []
+        for item, (one, view) in enumerate(zip(found, views, strict=True)):
             if view is not None:
-                known.append(with_unique_key(visible_task(view, request.tube, call.caller)))
+                shown = with_unique_key(visible_task(view, tube, call.caller))
+                parts += encode_tasks([shown], _WAITED, wall_offset_ms, shorten_session=True)
+            elif item in gone:
+                parts.append(task_element(_WAITED, gone[item]))
             elif isinstance(one, Refusal):
                 answer.errors.add(item=item, error=error_message(one))
             else:
                 answer.errors.append(task_not_found(item, one.id))
-        return answer.SerializeToString() + b"".join(
-            encode_tasks(known, _WAITED, self._reader.wall_offset_ms, shorten_session=True)
-        )
+        return answer.SerializeToString() + b"".join(parts)
 
     async def put_and_wait(
         self,
@@ -190,6 +206,20 @@ class OutcomeHandlers:
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)
+
+
+def _ended_without_record(
+    queue: Queue, request: pb.WaitTasksRequest
+) -> Mapping[int, task_pb2.Task]:
+    """Return the tasks that were selected by id and are gone without a record, by item."""
+    if not request.ended_without_record:
+        return {}
+    tube = request.tube
+    return {
+        item: task_pb2.Task(tube=tube, id=task_id, outcome=task_pb2.Task.NOT_KEPT)
+        for item, task_id in enumerate(request.selector.ids)
+        if queue.was_put(tube, task_id)
+    }
 
 
 def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:

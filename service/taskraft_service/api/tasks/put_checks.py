@@ -38,8 +38,8 @@ def check_put(
     """
     violations = Violations()
     # Most puts are valid; the conditions here save most of the calls on the path of every put.
-    if request.request_id:
-        violations.check_request_id(request.request_id)
+    if request.request_id or request.client_id:
+        violations.check_request_id(request.request_id, request.client_id)
     if TUBE_NAME.fullmatch(request.tube) is None:
         violations.check_tube("tube", request.tube)
     plain_bytes = specs_of(raw).plain_bytes
@@ -48,9 +48,10 @@ def check_put(
     if request.room_wait_ms or request.outcome_wait_ms:
         violations.check_not_negative("room_wait_ms", request.room_wait_ms)
         violations.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
-    if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
+    is_answered = request.outcome_wait_ms > 0 or request.return_tasks
+    if is_answered and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
         most = limits.SELECTOR_IDS_MAX
-        text = f"{len(plain_bytes)} items to wait for, more than {most}"
+        text = f"{len(plain_bytes)} items to wait for or to return, more than {most}"
         violations.add("tasks", text, {"value": str(len(plain_bytes)), "limit": f"..{most}"})
     for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
@@ -172,7 +173,7 @@ def _check_dependency(
 
 
 def _check_no_dependencies(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
-    """Check that a stored task has no dependencies; the tasks may be gone when it is put."""
+    """Check that a stored task has no dependencies; they may be deleted before it is put."""
     if spec.depends_on:
         violations.add(f"{path}.depends_on", "not allowed for a task that is put later")
     if spec.on_dependency_failure:

@@ -2,8 +2,8 @@
 
 A page token of ListTasks holds the position where the previous page ended, and the last task id
 that existed at the first page. A walk through all pages returns each task that existed at its
-start, and still exists, exactly once, and it ends however fast tasks are put. In the order of takes
-this holds for tasks that keep their order keys.
+start, and still exists, exactly once, and it ends even if tasks are put all the time. In take
+order, this holds only for tasks whose order keys do not change during the walk.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def read_task_page(
     Raises:
         CallRefused: the token belongs to another list.
     """
-    # The creation time tells a tube from an earlier tube of the same name.
+    # The creation time distinguishes a tube from an earlier tube of the same name.
     mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
     queue = reader.applied
     by_place = request.order_by == TAKE_ORDER

@@ -223,6 +223,6 @@ def _checked_head(
 ) -> Violations:
     """Check the fields that all changes of selected tasks have."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_tube("tube", request.tube)
     return violations

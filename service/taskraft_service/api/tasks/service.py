@@ -17,8 +17,8 @@ from taskraft_service.api.rpc.methods import (
     UnaryMethod,
 )
 from taskraft_service.api.rpc.status import CallRefused, item_errors
-from taskraft_service.api.state.checks import DiskSpaceGuard
-from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.checks import DiskSpaceGuard, TubeAutoCreation
+from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.batch import BatchHandler
@@ -26,9 +26,13 @@ from taskraft_service.api.tasks.bulk_methods import selector_methods
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.reads import TaskReadHandlers
+from taskraft_service.api.tasks.returned_tasks import (
+    encode_put_tasks,
+    encode_settled_tasks,
+    leased_tasks,
+)
 from taskraft_service.api.tasks.settle_checks import check_settle
 from taskraft_service.api.tasks.takes import TakeHandler
-from taskraft_service.api.tubes.service import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.put import PUT, payload_bytes, specs_of
 from taskraft_service.command_codecs.settle import SETTLE
@@ -43,7 +47,7 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
 
 @dataclass(slots=True, frozen=True)
 class TaskHandlers:
-    """The handlers of TaskService that have modules of their own."""
+    """The handlers of TaskService that are in separate modules."""
 
     takes: TakeHandler
     reads: TaskReadHandlers
@@ -116,22 +120,31 @@ class TaskService:
         if call.request.room_wait_ms:
             applied = await self._put_with_capacity(call)
         else:
-            applied = await self._put_whole(call)
+            is_needed = call.request.outcome_wait_ms or call.request.return_tasks
+            applied = await self._put_whole(call, releases_request=not is_needed)
         put = result_of(applied, PutResult)
-        return pb.PutTasksResponse(
+        answer = pb.PutTasksResponse(
             task_ids=put.ids,
             errors=item_errors(put.refused) if put.refused else (),
             existing=put.existing,
             revision=applied.index,
         )
+        if call.request.return_tasks:
+            reader = self._reader
+            answer.MergeFromString(
+                encode_put_tasks(reader.queues, call.request.tube, put.ids, reader.wall_offset_ms)
+            )
+        return answer
 
-    async def _put_whole(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand:
+    async def _put_whole(
+        self, call: UnaryCall[pb.PutTasksRequest], *, releases_request: bool = False
+    ) -> AppliedCommand:
         """Put all tasks; a put with ``room_wait_ms`` that does not fit is refused as a whole."""
         tubes = (call.request.tube,)
         # The disk is checked again for each attempt of a put that waits for capacity.
         self._disk.check_tubes(tubes)
-        before = self._auto_creation.commands_for(tubes, call.request.request_id)
-        return await self._executor.execute(PUT, call, before)
+        before = self._auto_creation.commands_for(tubes, call)
+        return await self._executor.execute(PUT, call, before, releases_request=releases_request)
 
     async def _put_with_capacity(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand:
         """Put all tasks once the tube has capacity; after the wait, put the tasks that fit.
@@ -171,7 +184,7 @@ class TaskService:
         request = pb.PutTasksRequest()
         request.CopyFrom(call.request)
         request.ClearField("room_wait_ms")
-        return encode_leader_command(PUT, request, idempotency_hash(call))
+        return encode_leader_command(PUT, request, request_key(call))
 
     # ------------------------------------------------------------------------------ settle
 
@@ -181,5 +194,14 @@ class TaskService:
         request = call.request
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
+        queues = self._reader.queues
+        leased = leased_tasks(queues, request) if request.return_tasks else ()
         applied = await self._executor.execute_changed(SETTLE, call, request)
-        return settled_message(applied, result_of(applied, SettleResult))
+        result = result_of(applied, SettleResult)
+        answer = settled_message(applied, result)
+        if request.return_tasks:
+            refused = {one.item for one in result.refused}
+            answer.MergeFromString(
+                encode_settled_tasks(queues, request, leased, refused, self._reader.wall_offset_ms)
+            )
+        return answer

@@ -9,10 +9,15 @@ from functools import partial
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
-from taskraft_service.api.rpc.status import refused_by_queue
+from taskraft_service.api.rpc.status import CallRefused, refused_by_queue
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.checks import ExistenceCheck
-from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.command_executor import (
+    CommandExecutor,
+    request_key,
+    result_of,
+    scoped_request_id,
+)
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_take
@@ -38,7 +43,7 @@ class TakeHandler:
         executor: executes takes that do not wait.
         reader: reads the queue.
         existence: checks the tubes and the session of a call.
-        returns: gives back the leases of tasks that a call did not deliver.
+        returns: releases the leases of tasks that a call did not deliver.
         waiters: the waiting consumers of the leader.
         unlogged_calls: counts takes that found no task.
     """
@@ -74,14 +79,12 @@ class TakeHandler:
         request = call.request
         check_take(request)
         sources = ConsumerSources(request.sources, call.caller)
-        await self._existence.check_tubes(sources.names)
-        if request.session_id:
-            await self._existence.check_session(request.session_id, call.caller)
+        await self._check_existence(call, sources)
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
         applied = await self._take_at_once(call, sources, wait)
         if applied is None:
             waiting = WaitingTake(
-                request, sources, idempotency_hash(call), partial(self._give_back, call)
+                request, sources, request_key(call), partial(self._give_back, call)
             )
             applied = await self._wait(waiting, wait)
         result = result_of(applied, TakeResult)
@@ -91,6 +94,23 @@ class TakeHandler:
         if undelivered:
             self._give_back(call, [task.token for task in undelivered])
         return answer
+
+    async def _check_existence(
+        self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources
+    ) -> None:
+        """Check the tubes and the session, unless the log holds the answer of this call.
+
+        The first attempt may have taken tasks before the tube was dropped or the session ended. Its
+        repetition must not be refused as if the call had no effect.
+        """
+        try:
+            await self._existence.check_tubes(sources.names)
+            if call.request.session_id:
+                await self._existence.check_session(call.request.session_id, call.caller)
+        except CallRefused:
+            # Read after the checks, which wait until the attempts of the past are applied.
+            if not self._reader.applied.remembers(scoped_request_id(call)):
+                raise
 
     def _give_back(self, call: UnaryCall[pb.TakeTasksRequest], tokens: Sequence[int]) -> None:
         self._returns.release(tokens, call.caller)
@@ -108,9 +128,7 @@ class TakeHandler:
         if wait > 0 and not is_chosen and not request.request_id:
             return None
         tubes = self._existing(sources)
-        encoded = narrowed_take(
-            request, sources, tubes, request.tasks_max or 1, idempotency_hash(call)
-        )
+        encoded = narrowed_take(request, sources, tubes, request.tasks_max or 1, request_key(call))
         applied = await self._taken(call, encoded)
         if wait <= 0 or is_chosen or result_of(applied, TakeResult).tasks:
             return applied
@@ -119,7 +137,7 @@ class TakeHandler:
     async def _taken(
         self, call: UnaryCall[pb.TakeTasksRequest], encoded: EncodedCommand
     ) -> AppliedCommand:
-        """Execute a take; give the tasks back if the caller goes before they are known.
+        """Execute a take; release the tasks if the caller disconnects before the result is known.
 
         With a request_id the leases stay, because a retry is answered with the same leases.
         """
@@ -194,7 +212,7 @@ def check_take(request: pb.TakeTasksRequest) -> None:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     check_sources(violations, "sources", request.sources)
     check_types(violations, "types", request.types)
     if request.session_id:

@@ -16,6 +16,7 @@ from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
+from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def narrowed_take(
@@ -23,7 +24,7 @@ def narrowed_take(
     sources: ConsumerSources,
     tubes: Sequence[str],
     tasks_max: int,
-    hash_of_request: int,
+    key: RequestKey,
 ) -> EncodedCommand:
     """Return the take of a request, for ``tubes`` in place of its sources."""
     narrowed = pb.TakeTasksRequest()
@@ -32,7 +33,7 @@ def narrowed_take(
     narrowed.ClearField("sources")
     narrowed.sources.extend(sources.narrowed(tubes))
     narrowed.tasks_max = tasks_max
-    return encode_leader_command(TAKE, narrowed, hash_of_request)
+    return encode_leader_command(TAKE, narrowed, key)
 
 
 class WaitingTake:
@@ -41,8 +42,8 @@ class WaitingTake:
     Args:
         request: the checked request of the call.
         sources: the sources of the request.
-        hash_of_request: the hash of the request, 0 without a request_id.
-        release: releases leases that arrive after the caller has gone.
+        key: the key of the request.
+        release: releases leases that arrive after the caller has disconnected.
     """
 
     one_shot = True
@@ -51,11 +52,11 @@ class WaitingTake:
         self,
         request: pb.TakeTasksRequest,
         sources: ConsumerSources,
-        hash_of_request: int,
+        key: RequestKey,
         release: Callable[[Sequence[int]], None],
     ) -> None:
         self._request = request
-        self._hash = hash_of_request
+        self._key = key
         self._release = release
         self._claimed = False
         self._abandoned = False
@@ -87,7 +88,7 @@ class WaitingTake:
         """See ``WaitingConsumer``."""
         self._claimed = True
         self.idle.clear()
-        return narrowed_take(self._request, self._sources, tubes, tasks_max, self._hash)
+        return narrowed_take(self._request, self._sources, tubes, tasks_max, self._key)
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """See ``WaitingConsumer``; after a claim that found no task the call continues to wait."""
@@ -107,7 +108,7 @@ class WaitingTake:
                 self._finish(outcome, outcome.result.tasks)
 
     def _finish(self, outcome: AppliedCommand, tasks: Sequence[TaskView]) -> None:
-        """End the call with its first tasks; release the tasks if the caller has gone."""
+        """End the call with its first tasks; release the tasks if the caller has disconnected."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
         elif self._abandoned:
@@ -120,7 +121,7 @@ class WaitingTake:
             self._fail(tube_not_found(tube))
 
     def abandon(self) -> None:
-        """Release the tasks of a caller that has gone, including tasks that still arrive.
+        """Release the tasks of a disconnected caller, including tasks that arrive later.
 
         With a request_id the leases stay, because a retry is answered with the same leases.
         """

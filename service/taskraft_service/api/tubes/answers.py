@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft_service.command_codecs.tubes import OPTION_NAMES, merged_options
 from taskraft_service.queue.entities.instants import FOREVER_MS, in_wall_time
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
+from taskraft_service.queue.entities.retry_policy import RetryPolicy
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
 from taskraft_service.queue.entities.tube_options import (
@@ -17,10 +18,11 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
     TubeView,
 )
+from taskraft_service.queue.entities.tube_profiles import PROFILES, suitable
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 _STATES_WITH_TTL: Final = (READY, DELAYED, TAKEN, BURIED, HELD)
-"""States that the end of the TTL ends."""
+"""States in which a task can expire because its TTL ends."""
 _UNSET_VALUES: Final[Mapping[str, int | str]] = {
     "ttl_ms": FOREVER_MS,
     "ttr_ms": FOREVER_MS,
@@ -51,6 +53,7 @@ def tube_message(view: TubeView, wall_offset_ms: int) -> tube_service_pb2.Tube:
         driver=view.driver,
         driver_version=view.driver_version,
         profile=view.profile,
+        quarantined_at=view.quarantined_at,
     )
 
 
@@ -68,13 +71,35 @@ def options_message(own: TubeOptions) -> tube_service_pb2.TubeOptions:
         put_paused=own.put_paused,
         take_paused=own.take_paused,
         durability=Options.Durability.ValueType(own.durability),
+        retry=_retry_message(own.retry),
     )
     for name, absent in _UNSET_VALUES.items():
         if getattr(own, name) != absent:
             setattr(options, name, getattr(own, name))
-    if own.retry != NO_RETRY:
-        options.retry.CopyFrom(_retry_message(own.retry))
     return options
+
+
+def differences(request: tube_service_pb2.CreateTubeRequest, view: TubeView) -> Iterator[str]:
+    """Yield the paths of the given fields of a request that differ from an existing tube."""
+    tube = request.tube
+    if tube.kind != view.kind.value:
+        yield "tube.kind"
+    if tube.driver and tube.driver != view.driver:
+        yield "tube.driver"
+    if tube.driver_version and tube.driver_version != view.driver_version:
+        yield "tube.driver_version"
+    if request.profile and request.profile != view.profile:
+        yield "profile"
+    wanted = merged_options(tube.options, view.options)
+    if PROFILES[view.profile].ignores_unsupported:
+        wanted = suitable(view.kind, wanted)
+    for field, _ in tube.options.ListFields():
+        name = OPTION_NAMES[field.name]
+        given, in_force = getattr(wanted, name), getattr(view.options, name)
+        if name.endswith("_ms"):
+            given, in_force = min(given, FOREVER_MS), min(in_force, FOREVER_MS)
+        if given != in_force:
+            yield f"tube.options.{field.name}"
 
 
 def _retry_message(policy: RetryPolicy) -> task_pb2.RetryPolicy:

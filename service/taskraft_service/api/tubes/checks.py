@@ -14,6 +14,7 @@ from taskraft_service.queue.entities.retry_policy import refusal_of_retry
 from taskraft_service.queue.entities.tube_options import TubeKind, refusal_of_options
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 from taskraft_service.queue.operations.update_tube import UpdateTube
+from taskraft_service.queue.store.idempotency import NO_KEY
 
 POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
 _Options = tube_service_pb2.TubeOptions
@@ -33,7 +34,7 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_tube("tube.name", request.tube.name)
     check_profile(violations, "profile", request.profile)
     profile = PROFILES.get(request.profile, OWN)
@@ -84,7 +85,7 @@ def check_update_tube(
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_tube("name", request.name)
     paths = request.update_mask.paths
     if not paths:
@@ -99,7 +100,7 @@ def check_update_tube(
     known.options.CopyFrom(_known_choices(violations, "options", request.options))
     if violations.is_any:
         known.update_mask.paths.extend(path for path in paths if path in OPTION_NAMES)
-        violations.add_refused(refusal_of(update_tube(known, b"", 0)))
+        violations.add_refused(refusal_of(update_tube(known, b"", NO_KEY)))
     violations.raise_if_any()
 
 
@@ -118,14 +119,14 @@ def _known_choices(violations: Violations, path: str, options: _Options) -> _Opt
     return known
 
 
-def check_tube_name(name: str, request_id: str = "") -> None:
-    """Check the name of a tube and the request_id.
+def check_tube_name(name: str, request_id: str = "", client_id: str = "") -> None:
+    """Check the name of a tube and the key of the request.
 
     Raises:
         CallRefused: INVALID_FIELD.
     """
     violations = Violations()
-    violations.check_request_id(request_id)
+    violations.check_request_id(request_id, client_id)
     violations.check_tube("name", name)
     violations.raise_if_any()
 

@@ -1,11 +1,8 @@
-"""TubeService: create, change, list and drop tubes, and their statistics.
-
-``TubeAutoCreation`` creates the missing tubes of puts.
-"""
+"""TubeService: create, change, list and drop tubes, and their statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -16,15 +13,24 @@ from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, Unar
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import check_page_request
-from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.command_executor import (
+    CommandExecutor,
+    request_key,
+    result_of,
+    scoped_request_id,
+)
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tubes.answers import statistics_message, total_message, tube_message
+from taskraft_service.api.tubes.answers import (
+    differences,
+    statistics_message,
+    total_message,
+    tube_message,
+)
 from taskraft_service.api.tubes.checks import (
     check_create_tube,
     check_tube_name,
     check_update_tube,
 )
-from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import (
     CREATE_TUBE,
     DROP_TUBE,
@@ -32,7 +38,7 @@ from taskraft_service.command_codecs.tubes import (
     TRUNCATE_TUBE,
     UPDATE_TUBE,
 )
-from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
@@ -130,7 +136,12 @@ class TubeService:
             outcome = await self._executor.execute(CREATE_TUBE, call)
         created = result_of(outcome, TubeResult)
         tube = tube_message(created.tube, outcome.wall_offset_ms)
-        return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
+        return pb.CreateTubeResponse(
+            tube=tube,
+            existed=created.existed,
+            revision=outcome.index,
+            differences=differences(call.request, created.tube) if created.existed else (),
+        )
 
     async def _create_custom(self, call: UnaryCall[pb.CreateTubeRequest]) -> AppliedCommand:
         """Create a tube with a custom driver; the log stores the driver's version."""
@@ -147,8 +158,7 @@ class TubeService:
                 {"driver": request.tube.driver, "installed": installed},
             )
         request.tube.driver_version = found.version
-        hash_of_request = idempotency_hash(call)
-        encoded = encode_leader_command(CREATE_TUBE, request, hash_of_request)
+        encoded = encode_leader_command(CREATE_TUBE, request, request_key(call))
         return await self._executor.execute_encoded(encoded, call.deadline)
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
@@ -161,10 +171,10 @@ class TubeService:
 
     async def drop_tube(self, call: UnaryCall[pb.DropTubeRequest]) -> pb.DropTubeResponse:
         """Drop a tube; refuse if consumers wait on it, which only the leader knows."""
-        check_tube_name(call.request.name, call.request.request_id)
+        check_tube_name(call.request.name, call.request.request_id, call.request.client_id)
         name, queue = call.request.name, self._reader.applied
         waiting = self._waiters.waiting_count(name)
-        is_repeated = queue.remembers(call.request.request_id)
+        is_repeated = queue.remembers(scoped_request_id(call))
         if waiting and not call.request.force and not is_repeated and queue.tube(name):
             raise CallRefused(
                 error_pb2.Error.TUBE_BUSY,
@@ -183,7 +193,7 @@ class TubeService:
         self, call: UnaryCall[pb.TruncateTubeRequest]
     ) -> pb.TruncateTubeResponse:
         """Delete all tasks of a tube."""
-        check_tube_name(call.request.name, call.request.request_id)
+        check_tube_name(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(TRUNCATE_TUBE, call)
         return pb.TruncateTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
@@ -191,7 +201,7 @@ class TubeService:
 
     async def release_all(self, call: UnaryCall[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
         """Release all taken tasks of a tube."""
-        check_tube_name(call.request.name, call.request.request_id)
+        check_tube_name(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(RELEASE_ALL, call)
         return pb.ReleaseAllResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
@@ -264,39 +274,3 @@ class TubeService:
         total = total_message(counts, waiting, offset_ms, transitions=transitions)
         self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])
         return total
-
-
-class TubeAutoCreation:
-    """Builds the commands that create missing tubes in the same entry as the put.
-
-    Args:
-        reader: reads the queue.
-        in_force: the settings of automatic creation.
-    """
-
-    def __init__(self, reader: QueueReader, in_force: EffectiveSettings) -> None:
-        self._reader = reader
-        self._in_force = in_force
-
-    def commands_for(self, names: Iterable[str], request_id: str) -> Sequence[EncodedCommand]:
-        """Return one command per missing tube; none if automatic creation is off.
-
-        A retry of an answered put creates no tubes.
-        """
-        settings = self._in_force()
-        if not settings.auto_create_tubes:
-            return ()
-        queue = self._reader.applied
-        missing = [name for name in dict.fromkeys(names) if queue.tube(name) is None]
-        if not missing or queue.remembers(request_id):
-            return ()
-        kind = pb.Tube.Kind.ValueType(settings.auto_create_kind or 0)
-        profile = settings.auto_create_profile or ""
-        return [
-            encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
-        ]
-
-
-def _creation(name: str, kind: pb.Tube.Kind.ValueType, profile: str) -> pb.CreateTubeRequest:
-    tube = pb.Tube(name=name, kind=kind)
-    return pb.CreateTubeRequest(tube=tube, if_not_exists=True, profile=profile)

@@ -1,6 +1,7 @@
 """Route each command to the replicated log, to the temporary tubes, or to both.
 
-While there is no temporary tube, every command goes to the log.
+While there is no temporary tube, every command goes to the log. A put is refused if the driver of
+its tube fails for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from taskraft_service.leader.command_submitter import AppliedCommand, CommandSub
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
+from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.leadership import NoteCalls
+from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import DEFINITIONS, Command
 from taskraft_service.queue.operations.sessions import CloseSession
 from taskraft_service.queue.operations.settlements import Settle, SettleResult
@@ -33,10 +36,18 @@ class CommandRouter:
     Args:
         log: the proposer.
         temporary: the temporary tubes.
+        trial: returns why the driver of a tube fails for the tasks of a put, or None; absent if no
+            driver is installed.
     """
 
-    def __init__(self, log: CommandSubmitter, temporary: TemporaryTubes) -> None:
+    def __init__(
+        self,
+        log: CommandSubmitter,
+        temporary: TemporaryTubes,
+        trial: Callable[[Command], Refusal | None] | None = None,
+    ) -> None:
         self._log = log
+        self._trial = trial
         self._temporary = temporary
         self._memory_first = False
         self._counts: dict[str, int] = {}
@@ -51,9 +62,13 @@ class CommandRouter:
     def submit(self, encoded: EncodedCommand, deadline: float | None = None) -> Submitted:
         """See ``CommandSubmitter``."""
         temporary = self._temporary
+        command = encoded.command
+        if self._trial is not None and isinstance(command, Put | ExecuteBatch):
+            failure = self._trial(command)
+            if failure is not None:
+                return _done(AppliedCommand(0, 0, 0, failure))
         if not temporary.definitions:
             return self._log.submit(encoded, deadline)
-        command = encoded.command
         if isinstance(command, DropTube | CloseSession):
             return self._submit_end(encoded, command, deadline)
         if isinstance(command, NoteCalls):
@@ -76,10 +91,10 @@ class CommandRouter:
     def _take_from_both(
         self, encoded: EncodedCommand, command: Take, deadline: float | None
     ) -> Submitted:
-        """Take from one side, then from the other if nothing was found; sides alternate.
+        """Take from one side, and from the other side if nothing was found; the order alternates.
 
         With a request id the log comes first, unless the temporary tubes know the request id. A
-        repetition therefore finds the answer on the side that gave it.
+        repeated request is therefore answered by the side that gave the first answer.
         """
         logged, temporary = split_take(encoded, self._temporary.side_of)
         if command.request_id:
@@ -100,7 +115,7 @@ class CommandRouter:
         )
 
     def _settle_both(self, encoded: EncodedCommand, deadline: float | None) -> Submitted:
-        """Settle on both sides; not in memory if the proposer rejects the command."""
+        """Settle on both sides; if the proposer rejects the command, settle on neither side."""
         parted = SplitSettle(encoded)
         proposed = self._log.submit(parted.logged, deadline)
         here = self._temporary.submit(parted.temporary).result
@@ -118,7 +133,7 @@ class CommandRouter:
     def _note_on_both(self, command: NoteCalls, deadline: float | None) -> Submitted:
         """Count calls on both sides; in memory only after the log has applied its part.
 
-        Otherwise the calls would be reported again and counted twice in memory.
+        Otherwise, after a failure, the calls would be reported again and counted twice in memory.
         """
         logged, temporary = split_notes(command, self._temporary.side_of)
 

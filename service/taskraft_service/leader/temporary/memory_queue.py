@@ -25,7 +25,7 @@ COLLECT_TASKS: Final = 1_000
 COLLECT_BYTES: Final = 4 * 1024 * 1024
 """Changes are written to the store after this many tasks or approximately this many bytes."""
 RESERVE_SHARE: Final = 8
-"""Fraction (one n-th) of the memory limit that commands other than puts may use beyond it."""
+"""Commands other than puts may exceed the memory limit by the limit divided by this number."""
 LIMITS: Final = Limits(requests_max=100_000, resident_bytes_max=16 * 1024 * 1024)
 """Limits that differ from those of the replicated queue, because everything is in memory."""
 
@@ -34,7 +34,7 @@ class MemoryQueue:
     """A queue that is lost when the process ends.
 
     Args:
-        origin: first numbers, ids and tokens.
+        origin: lowest tube numbers, task ids and lease tokens.
         bytes_max: maximum memory in bytes; puts beyond it are refused.
         drivers: installed tube drivers by name.
     """
@@ -53,8 +53,13 @@ class MemoryQueue:
         """Approximate memory of the contents, in bytes."""
         return self._store.memory_bytes + self._fresh_bytes
 
+    def highest_number(self) -> int:
+        """Return the highest task id or lease token that the queue has assigned."""
+        queue = self.queue
+        return max((queue.last_token, *map(queue.last_id, queue.tube_names())))
+
     def apply(self, now_ms: int, commands: Sequence[Command]) -> list[Result]:
-        """Apply due deadlines, then the commands; return one result per command.
+        """Fire due deadlines, then apply the commands; return one result per command.
 
         A command that would exceed the memory limit is refused.
         """

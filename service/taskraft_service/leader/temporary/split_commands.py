@@ -8,10 +8,11 @@ from taskraft_service.command_codecs.sessions import NOTE_CALLS
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from taskraft_service.queue.entities.refusal import ItemRefusal
 from taskraft_service.queue.operations.leadership import NoteCalls
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
-from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS, Side, SideLookup
+from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
 
 
 def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
@@ -23,12 +24,12 @@ def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedComma
     for request, side in ((logged, Side.LOG), (temporary, Side.MEMORY)):
         del request.sources[:]
         request.sources.extend(one for one in sources if where(one.tube) is side)
-    hash_ = getattr(encoded.command, "request_hash", 0)
-    return encode_leader_command(TAKE, logged, hash_), encode_leader_command(TAKE, temporary, hash_)
+    key = encoded.key
+    return encode_leader_command(TAKE, logged, key), encode_leader_command(TAKE, temporary, key)
 
 
 def split_notes(command: NoteCalls, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:
-    """Return the counted calls on replicated tubes, and those on temporary tubes."""
+    """Return the counted calls on replicated tubes, and the counted calls on temporary tubes."""
     logged, temporary = log_pb2.NoteCalls(), log_pb2.NoteCalls()
     for one in command.tubes:
         message = temporary if where(one.tube) is Side.MEMORY else logged
@@ -39,7 +40,7 @@ def split_notes(command: NoteCalls, where: SideLookup) -> tuple[EncodedCommand, 
 
 
 class SplitSettle:
-    """A settle in two parts; items are counted over all tokens of the whole."""
+    """A settle request that is split into two parts; item numbers count over all tokens."""
 
     def __init__(self, encoded: EncodedCommand) -> None:
         """Split the tokens of each settlement."""
@@ -63,14 +64,13 @@ class SplitSettle:
                 self._places[is_temporary].extend(item + place for place in places)
             item += len(settlement.tokens)
         self._tokens = [token for one in whole.settlements for token in one.tokens]
-        hash_ = getattr(encoded.command, "request_hash", 0)
         self.logged, self.temporary = (
-            encode_leader_command(SETTLE, request, hash_, is_owed=encoded.is_owed)
+            encode_leader_command(SETTLE, request, encoded.key, is_owed=encoded.is_owed)
             for request in requests
         )
 
     def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:
-        """Return the result of the whole, in order of its items."""
+        """Return the joined result, in the order of the items."""
         refused: list[ItemRefusal] = []
         touched: list[TouchedLease] = []
         for places, result in zip(self._places, (logged, temporary), strict=True):

@@ -1,7 +1,8 @@
 """Manage the temporary tubes of the leader.
 
-A leadership begins with empty tubes and ends without them. The tubes follow their replicated
-definitions, and a session that ends in the log also ends its leases here.
+At the start of a leadership the tubes are empty; at its end their contents are discarded. The tubes
+follow their replicated definitions. When a session ends in the log, its leases on temporary tasks
+end too.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
+import structlog
+
+from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.proposer import Clock
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
+from taskraft_service.queue.entities.id_layout import is_nearly_used_up
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView
@@ -28,10 +33,11 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.temporary_tubes import NOWHERE, Side
 
-TIMER_MAX_MS: Final = 60_000
-"""Maximum wait of the timer, in ms; the cluster's clock may run at another rate."""
+log: Final = structlog.get_logger(__name__)
+
 Emptied = Callable[[str, int], None]
-"""Called when a tube was dropped or a session ended: its name or id, its number of tasks."""
+"""Called with the name of a dropped tube, or the id of an ended session, and its number of
+tasks."""
 
 
 class TemporaryTubes:
@@ -44,6 +50,7 @@ class TemporaryTubes:
         bytes_max: maximum memory of the contents, in bytes.
         drivers: installed tube drivers by name.
         defect_met: called with an exception of the core; the state is then undefined.
+        timer_ms_max: maximum delay of the deadline timer.
     """
 
     def __init__(
@@ -54,7 +61,9 @@ class TemporaryTubes:
         bytes_max: int,
         drivers: Mapping[str, TubeDriver],
         defect_met: Callable[[Exception], None],
+        timer_ms_max: int = TIMER_MS_MAX,
     ) -> None:
+        self._timer_ms_max = timer_ms_max
         self._queues = queues
         self._clock = clock
         self._waiters = waiters
@@ -91,8 +100,8 @@ class TemporaryTubes:
     def refusal_to_drop(self, command: DropTube) -> Refusal | None:
         """Return why a tube cannot be dropped, or None.
 
-        A repeated request is not refused: it gets its first answer and does not affect a new tube
-        of the same name.
+        A repeated request is not refused, because it gets its first answer and does not affect a
+        new tube of the same name.
         """
         is_repeated = self._queues.replicated.remembers(command.request_id)
         if self._memory is None or command.force or is_repeated:
@@ -103,6 +112,10 @@ class TemporaryTubes:
     def remembers(self, request_id: str) -> bool:
         """Return whether the temporary queue keeps the answer of a request id."""
         return self._memory is not None and self._memory.queue.remembers(request_id)
+
+    def is_nearly_used_up(self) -> bool:
+        """Return whether this leadership has nearly used up its task ids or lease tokens."""
+        return self._memory is not None and is_nearly_used_up(self._memory.highest_number())
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call ``listener`` with the time after each change."""
@@ -143,7 +156,7 @@ class TemporaryTubes:
         if redefined:
             self._follow_definitions(redefined)
         for session_id, uncounted in ended:
-            # The session may have been watched for an earlier leadership.
+            # An earlier leadership of this node may have watched the session.
             if self._memory.queue.session(session_id) is not None:
                 self._empty(session_id, CloseSession(session_id, uncounted))
 
@@ -164,7 +177,8 @@ class TemporaryTubes:
 
     def _define(self, view: TubeView, *, is_new: bool) -> None:
         """Create a tube, or set its options, according to its definition."""
-        # Here the tube is an ordinary one; only the replicated queue treats it as temporary.
+        # In this queue the tube is an ordinary tube; only the replicated queue treats it as
+        # temporary.
         options = replace(view.options, durability=Durability.REPLICATED)
         names = [field.name for field in fields(TubeOptions)]
         command: CreateTube | UpdateTube
@@ -213,7 +227,7 @@ class TemporaryTubes:
         )
 
     def _without_session(self, session_id: str) -> Refusal | None:
-        """Open the session of a take here too; return a refusal if it does not exist."""
+        """Open the session of a take in this queue too; return a refusal if it does not exist."""
         assert self._memory is not None
         if self._memory.queue.session(session_id) is not None:
             return None
@@ -242,6 +256,9 @@ class TemporaryTubes:
         except Exception as error:
             self._defect_met(error)
             raise
+        if queue.quarantines.causes:
+            # Only this leader has the tasks, so no other member must confirm the quarantine.
+            log.error("tubes quarantined", tubes=dict(queue.quarantines.fetch_causes()))
         for tube in (*sorted(fed), *queue.woken_tubes()):
             self._waiters.expect_ready(tube, 0)
             self.wake()
@@ -253,7 +270,7 @@ class TemporaryTubes:
     # ---------------------------------------------------------------------------- waiting consumers
 
     def wake(self) -> None:
-        """Serve the waiting consumers in the next turn of the event loop."""
+        """Serve the waiting consumers in the next iteration of the event loop."""
         if self.definitions and self._serving is None:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
@@ -272,7 +289,7 @@ class TemporaryTubes:
     # ------------------------------------------------------------------------------ deadlines
 
     def _set_timer(self, due_ms: int | None) -> None:
-        """Wake at the next deadline, if no command comes before."""
+        """Wake at the next deadline, unless a command arrives before."""
         if self._timer is not None:
             if due_ms == self._timer_ms:
                 return
@@ -280,7 +297,7 @@ class TemporaryTubes:
             self._timer = None
         self._timer_ms = due_ms
         if due_ms is not None:
-            wait_ms = min(max(due_ms - self._clock.now_ms(), 0), TIMER_MAX_MS)
+            wait_ms = min(max(due_ms - self._clock.now_ms(), 0), self._timer_ms_max)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(wait_ms / 1000, self._at_deadline)
 
@@ -289,5 +306,5 @@ class TemporaryTubes:
         self.advance()
 
     def advance(self) -> None:
-        """Apply the deadlines that are due."""
+        """Fire the deadlines that are due."""
         self._apply(())

@@ -46,7 +46,8 @@ class EntryDistributions:
 
     def __init__(self, histograms: EntryHistograms, group_id: int) -> None:
         group = str(group_id)
-        # Resolved once, because looking a series up by its label costs more than observing a value.
+        # Looked up once, because looking up a series by its label takes longer than observing a
+        # value.
         self._seconds = histograms.seconds.labels(group)
         self._commands = histograms.commands.labels(group)
         self._bytes = histograms.bytes.labels(group)

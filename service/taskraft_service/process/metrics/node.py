@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_service.api.rpc.endpoint import CallCounts
+from taskraft_service.api.rpc.call_load import CallCounts
 from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes

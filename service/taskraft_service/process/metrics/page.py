@@ -1,7 +1,7 @@
 """Render all metrics in slices, so that a scrape never stops the event loop.
 
-Scrapes that come together get the same page, and a page is used again for some time. The work of
-scrapes is therefore bounded, however many scrapers there are.
+Concurrent scrapes get the same page, and a page is cached for a short time. The work of scrapes is
+therefore bounded, whatever the number of scrapers.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 SLICE_SECONDS: Final = 0.001
-"""Time after which other work of the event loop gets its turn."""
+"""Maximum time of one slice; other work of the event loop runs between two slices."""
 PAGE_SECONDS: Final = 0.25
-"""Minimum time for which a page is used again. Scrapers usually come every 15 to 60 s."""
+"""Minimum time for which a page is cached. Scrapers usually scrape every 15 to 60 s."""
 REST_FACTOR: Final = 4
-"""A page is used again for at least this multiple of the time that its rendering took, so that
-scrapes take a fifth of the time at most."""
+"""A page is cached for at least this multiple of its rendering time, so that scrapes use at most a
+fifth of the time."""
 PIECE_SAMPLES: Final = 50
-"""Maximum number of samples that are rendered in one step: some hundred microseconds."""
+"""Maximum number of samples that are rendered in one step, which takes some hundred
+microseconds."""
 _SPLIT_TYPES: Final = frozenset({"counter", "gauge"})
 _CREATED: Final = "_created"
-"""End of the names of samples that the renderer puts after the others, with lines of their own."""
+"""Suffix of samples that the renderer writes after the other samples, with separate HELP and TYPE
+lines."""
 _HEAD_LINES: Final = 2
-"""Lines HELP and TYPE before the samples of a metric."""
+"""Number of lines before the samples of a metric: HELP and TYPE."""
 
 
 class SlicedCollector(Protocol):
-    """A source of metrics whose work may take long."""
+    """A source of metrics that may need more time than one slice."""
 
     def slices(self) -> Iterator[Metric | None]:
-        """Yield the metrics, and None wherever the work may be interrupted."""
+        """Yield the metrics, and None at each point where the work may be interrupted."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,8 +55,8 @@ class MetricsPage:
 
     Args:
         registry: sources of metrics that take little time.
-        sliced: the other sources.
-        seconds: clock that decides when other work gets its turn, and how old a page is.
+        sliced: sources that are collected in slices.
+        seconds: clock that measures slices and the age of a page.
     """
 
     def __init__(
@@ -70,11 +72,11 @@ class MetricsPage:
         self._fresh_until = 0.0
 
     async def read(self) -> bytes:
-        """Return the page in the Prometheus text format; a short time old at most."""
+        """Return the page in the Prometheus text format; the page may come from the cache."""
         rendering = self._rendering
         if rendering is None or (rendering.done() and self._seconds() >= self._fresh_until):
             rendering = self._rendering = asyncio.ensure_future(self._render())
-        # A scraper that hangs up does not stop the page of the others.
+        # A scraper that disconnects does not stop the rendering for other scrapers.
         return await asyncio.shield(rendering)
 
     async def _render(self) -> bytes:
@@ -90,7 +92,7 @@ class MetricsPage:
         return b"".join(parts)
 
     def _steps(self) -> Iterator[bytes]:
-        """Yield the parts of the page; every step takes little time."""
+        """Yield the parts of the page; each step takes at most about a millisecond."""
         for metric in self._registry.collect():
             yield from _rendered(metric)
         for collector in self._sliced:

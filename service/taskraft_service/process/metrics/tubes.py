@@ -14,8 +14,8 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import GONE, State
 
 TUBES_MAX: Final = 200
-"""Number of tubes with their own series: those with most tasks. The others are summed as
-"other"."""
+"""Maximum number of tubes with their own series; these are the tubes with most tasks. The other
+tubes are summed as "other"."""
 SLICE_TUBES: Final = 500
 """Number of tubes that are counted in one step."""
 _OTHERS: Final = "other"
@@ -38,7 +38,7 @@ class TubeCollector:
         self._clock_ms = clock_ms
 
     def slices(self) -> Iterator[Metric | None]:
-        """Yield tasks by state, operations, payload sizes and ages; None between two steps."""
+        """Yield the metrics of all tubes, and None between two steps."""
         counted = self._queues.task_counts()
         yield None
         largest: list[str] = []
@@ -47,6 +47,11 @@ class TubeCollector:
             largest = nlargest(TUBES_MAX, [*largest, *some], key=lambda name: sum(counted[name]))
             yield None
         yield self._tasks(counted, largest)
+        yield GaugeMetricFamily(
+            "taskraft_quarantined_tubes",
+            "Number of tubes in quarantine because their driver failed.",
+            value=len(self._queues.quarantined_tubes()),
+        )
         yield from self._statistics(largest)
 
     def _tasks(self, counted: Mapping[str, Sequence[int]], largest: Sequence[str]) -> Metric:

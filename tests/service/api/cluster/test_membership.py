@@ -1,4 +1,4 @@
-"""Which members may be promoted or removed, from the leader's knowledge of each."""
+"""Members are promoted or removed only if the leader knows that a majority stays available."""
 
 import pytest
 

@@ -43,7 +43,8 @@ async def test_events_that_a_consumer_needs_are_kept_beyond_their_age(tmp_path):
         await node.feed.CommitCursor(commit({0: 4_096}))
         node.server.machine.collect()
         await put(node, b"")
-        node.server.components.clock.cluster.lead(node.queue.now_ms + 5_000)
+        clock = node.server.components.clock.cluster
+        clock.lead(clock.term, node.queue.now_ms + 5_000)
         await put(node, b"")
         await node.server.components.housekeeping.trim_feed()
         (part,) = (await described(node)).partitions

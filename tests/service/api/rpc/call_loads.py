@@ -1,4 +1,4 @@
-"""Loads of calls for tests."""
+"""Provide call loads for tests."""
 
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.limits import MESSAGE_BYTES_MAX

@@ -1,14 +1,15 @@
-"""Calls and streams that hold too much are refused, and their bytes come back."""
+"""Calls and streams that hold too much memory are refused, and their bytes are freed at the end."""
 
 import asyncio
 import gc
+from contextlib import AsyncExitStack
 from types import FrameType
 
 import grpc
 import grpc.aio
 import pytest
 
-from taskraft.v1 import error_pb2, task_pb2, task_service_pb2
+from taskraft.v1 import error_pb2, task_pb2, task_service_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.call_load import SMALL_REQUEST_BYTES
 from taskraft_service.api.rpc.status import CallRefused
@@ -20,6 +21,10 @@ from tests.turns import turns_until
 
 PATH = "/taskraft.v1.TaskService/PutTasks"
 MIB = 1024 * 1024
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+BURST_CONNECTIONS = 8
+BURST_CALLS = 500
+"""Number of calls on each connection."""
 
 
 def refusal_of(load, request_bytes):
@@ -29,7 +34,7 @@ def refusal_of(load, request_bytes):
     return caught.value.metadata["limit"]
 
 
-def test_a_call_above_the_number_of_calls_is_refused():
+def test_a_call_above_the_limit_of_calls_is_refused():
     load = call_load(calls_max=2)
     load.calls = 2
     load.check_call(1)
@@ -37,14 +42,14 @@ def test_a_call_above_the_number_of_calls_is_refused():
     assert refusal_of(load, 1) == "calls_max"
 
 
-def test_only_a_small_request_is_accepted_above_the_bytes():
+def test_only_a_small_request_is_accepted_above_the_limit_of_bytes():
     load = call_load()
     load.held_bytes = load.bytes_max + 1
     load.check_call(SMALL_REQUEST_BYTES)
     assert refusal_of(load, SMALL_REQUEST_BYTES + 1) == "call_bytes_max"
 
 
-def test_a_stream_above_the_number_of_streams_is_refused():
+def test_a_stream_above_the_limit_of_streams_is_refused():
     load = call_load(streams_max=1)
     load.streams = 1
     load.check_stream()
@@ -85,7 +90,7 @@ def test_a_stream_with_unsent_responses_is_full_while_the_node_holds_too_much():
 # ------------------------------------------------------------------------------ a real node
 
 
-async def test_a_call_too_many_is_refused_with_a_reason(tmp_path):
+async def test_a_call_above_the_limit_is_refused_with_a_reason(tmp_path):
     async with running(config_in(tmp_path, calls_max=1)) as node:
         await create(node)
         waiting = asyncio.ensure_future(take(node, wait_ms=5_000))
@@ -116,7 +121,25 @@ async def test_open_streams_do_not_count_as_calls(tmp_path):
             stream.cancel()
 
 
-async def test_the_bytes_of_requests_come_back(node):
+async def test_no_call_of_a_burst_is_cancelled(node):
+    await create(node)
+    selected = pb.GetTasksRequest(tube="emails", selector=task_pb2.TaskSelector(ids=[1]))
+    address = f"127.0.0.1:{node.server.client_port}"
+    async with AsyncExitStack() as stack:
+        stubs = []
+        for _ in range(BURST_CONNECTIONS):
+            channel = grpc.aio.insecure_channel(address, options=OWN_CONNECTION)
+            await stack.enter_async_context(channel)
+            await channel.channel_ready()
+            stubs.append(task_service_pb2_grpc.TaskServiceStub(channel))
+        # The calls start in one turn of the event loop, so gRPC gets all calls before the node
+        # does.
+        calls = [stub.GetTasks(selected) for stub in stubs for _ in range(BURST_CALLS)]
+        codes = {await call.code() for call in calls}
+    assert codes == {grpc.StatusCode.OK}
+
+
+async def test_the_bytes_of_requests_are_freed(node):
     await create(node)
     load = node.server.components.load
     await put(node, b"x" * MIB)
@@ -136,7 +159,7 @@ async def test_a_refused_call_leaves_no_garbage_with_its_request(node):
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        for _ in range(3):  # gRPC still refers to the last one
+        for _ in range(3):  # gRPC still refers to the last request.
             with pytest.raises(grpc.aio.AioRpcError):
                 await call(request.SerializeToString())
         await turns_until(lambda: node.server.components.load.calls == 0)
@@ -156,7 +179,7 @@ async def test_a_refused_call_leaves_no_garbage_with_its_request(node):
     assert (held, requests) == ([], [])
 
 
-async def test_a_consumer_that_does_not_read_holds_few_bytes_of_the_leader(node):
+async def test_a_consumer_that_does_not_read_holds_few_bytes_on_the_leader(node):
     await create(node)
     tasks, size = 60, MIB // 2
     for _ in range(tasks // 10):

@@ -12,7 +12,7 @@ from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
-from taskraft_service.api.rpc.forwarding import LeaderAnsweredError
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
 from taskraft_service.leader.command_submitter import (
     CommandTooLarge,
@@ -141,10 +141,10 @@ async def test_calls_are_counted_and_pending_until_they_end():
     going_on = asyncio.Event()
     running = asyncio.ensure_future(bench.endpoint._run_stream(PATH, bench.context, going_on.wait))
     await asyncio.sleep(0)
-    assert not await bench.endpoint.wait_idle(0.001)
+    assert not await bench.endpoint.load.wait_idle(0.001)
     await bench.run()
-    assert not await bench.endpoint.wait_idle(0.001)
+    assert not await bench.endpoint.load.wait_idle(0.001)
     going_on.set()
     await running
-    assert await bench.endpoint.wait_idle(0.001)
+    assert await bench.endpoint.load.wait_idle(0.001)
     assert bench.endpoint.counts.by_outcome == {(PATH, "OK"): 2}

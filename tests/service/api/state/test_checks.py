@@ -14,7 +14,7 @@ from taskraft_service.storage.memory import MemoryStore
 
 
 class Reading:
-    """The local state, and the tubes that a barrier brings."""
+    """The local state, and the tubes that are applied during a read barrier."""
 
     def __init__(self, *late):
         self.queue = Queue(MemoryStore(), Limits())

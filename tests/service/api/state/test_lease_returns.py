@@ -1,4 +1,4 @@
-"""Leases that nobody will settle are given back, whatever happens to the leadership meanwhile."""
+"""Leases that no client will settle are released, also across changes of leader."""
 
 import asyncio
 
@@ -10,7 +10,8 @@ import structlog
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import ANONYMOUS
-from taskraft_service.api.rpc.forwarding import LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.leader.command_submitter import (
@@ -27,7 +28,7 @@ HERE, THERE = (1, 5), (2, 6)
 
 
 class Leadership:
-    """Which node leads: this one (``HERE``), another, or this one in a transfer."""
+    """The leadership as this node sees it: ``HERE``, at another node, or in a transfer."""
 
     def __init__(self):
         self.serves = self.is_leader = True
@@ -45,7 +46,7 @@ class Leadership:
 
 
 class Cluster:
-    """Submits here with the given outcomes, in turn, and forwards with others."""
+    """Replaces the proposer and the forwarder; each gives the prepared outcomes in order."""
 
     def __init__(self):
         self.leadership = Leadership()
@@ -101,14 +102,14 @@ async def done(returns):
         await returns.finish(20)
 
 
-async def test_leases_are_given_back_at_once_by_the_leader(cluster, returns):
+async def test_a_leader_releases_leases_at_once(cluster, returns):
     returns.release([1, 2], ANONYMOUS)
     assert tokens_of(cluster.submitted) == [[1, 2]]
     await done(returns)
     assert returns._worker is None
 
 
-async def test_many_leases_are_given_back_in_commands_of_bounded_size(cluster, returns):
+async def test_many_leases_are_released_in_commands_of_bounded_size(cluster, returns):
     returns.release(range(2 * PUT_TASKS_MAX + 1), ANONYMOUS)
     assert [len(tokens) for tokens in tokens_of(cluster.submitted)] == [
         PUT_TASKS_MAX,
@@ -118,7 +119,7 @@ async def test_many_leases_are_given_back_in_commands_of_bounded_size(cluster, r
 
 
 @pytest.mark.parametrize("failure", [NotProposed("x"), LeaderOverloaded("x"), OutcomeUnknown("x")])
-async def test_what_fails_under_a_leader_that_stays_is_tried_again(cluster, returns, failure):
+async def test_a_failed_release_is_retried_while_the_same_node_leads(cluster, returns, failure):
     cluster.here = [failure, failure]
     returns.release([1], ANONYMOUS)
     returns.detach(HERE, "s")
@@ -130,7 +131,9 @@ async def test_what_fails_under_a_leader_that_stays_is_tried_again(cluster, retu
     assert not cluster.forwarded
 
 
-async def test_a_transfer_that_fails_leaves_nothing_attached(cluster, returns):
+async def test_after_a_failed_transfer_leases_are_released_and_sessions_are_detached(
+    cluster, returns
+):
     cluster.here = [NotProposed("a transfer is under way")] * 2
     cluster.leadership.change(HERE, serves=False)
     returns.release_of_stream(HERE, [1])
@@ -144,7 +147,7 @@ async def test_a_transfer_that_fails_leaves_nothing_attached(cluster, returns):
     assert not cluster.submitted[3].attached
 
 
-async def test_leases_of_a_call_are_given_back_to_the_next_leader(cluster, returns):
+async def test_leases_of_a_call_are_released_through_the_next_leader(cluster, returns):
     cluster.here = [OutcomeUnknown("leadership was lost")]
     retry = grpc.aio.Metadata(("grpc-retry-pushback-ms", "5"))
     overloaded = grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, retry, retry)
@@ -162,7 +165,7 @@ async def test_leases_of_a_call_are_given_back_to_the_next_leader(cluster, retur
     assert cluster.forwarded == [[1, 2]] * 4
 
 
-async def test_a_refusal_that_stays_is_told_and_not_repeated(cluster, returns):
+async def test_a_final_refusal_is_logged_and_not_retried(cluster, returns):
     empty = grpc.aio.Metadata()
     refused = grpc.aio.AioRpcError(grpc.StatusCode.PERMISSION_DENIED, empty, empty, "no")
     cluster.here = [NotProposed("x")]
@@ -174,8 +177,8 @@ async def test_a_refusal_that_stays_is_told_and_not_repeated(cluster, returns):
     assert [line["reason"] for line in written] == ["no"]
 
 
-async def test_leases_of_a_stream_are_left_to_the_session_under_another_leader(cluster, returns):
-    """Its client may have resumed the session there, and work on the tasks."""
+async def test_under_another_leader_the_leases_of_a_stream_stay_in_their_session(cluster, returns):
+    """The client of the stream may have resumed the session at the new leader."""
     cluster.here = [NotProposed("x")]
     returns.release_of_stream(HERE, [1])
     cluster.leadership.change(THERE, serves=False)
@@ -200,7 +203,7 @@ async def test_a_stopping_node_waits_for_a_limited_time(cluster, returns):
         await returns._worker
 
 
-async def test_a_bug_of_the_log_is_not_taken_for_a_lost_leadership(cluster, returns):
+async def test_an_exception_of_the_proposer_is_reported_as_a_bug(cluster, returns):
     met = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: met.append(context["exception"]))

@@ -47,10 +47,18 @@ class Stream:
             await self.read()
         return self.tasks
 
-    async def ack(self, tasks, request_id=""):
+    async def ack(self, tasks, request_id="", idempotency_key=""):
         settlement = pb.Settlement(tokens=[task.token for task in tasks], ack=pb.Settlement.Ack())
-        message = pb.SubscribeRequest(settlements=[settlement], request_id=request_id)
+        message = pb.SubscribeRequest(
+            settlements=[settlement], request_id=request_id, idempotency_key=idempotency_key
+        )
         await self.call.write(message)
+
+    async def answer(self, place):
+        """Return the answer to a message of settlements by its place, from 0."""
+        while len(self.settled) <= place:
+            await self.read()
+        return self.settled[place]
 
     async def drain(self):
         while await self.call.read() is not grpc.aio.EOF:
@@ -121,6 +129,69 @@ async def test_settlements_are_answered_in_order(node, stream):
     assert not stream.settled[2].errors
 
 
+async def test_streams_that_count_their_messages_settle_their_own_tasks(node, stream):
+    """The request_id is an echo: neither another stream nor another message makes it a retry."""
+    other = Stream(node)
+    for one in (stream, other):
+        await one.open(tasks=2)
+    await put(node, b"a", b"b", b"c", b"d")
+    for one in (stream, other):
+        await one.read_tasks(2)
+    for place, number in enumerate(("1", "1")):
+        for one in (stream, other):
+            await one.ack(one.tasks[place : place + 1], number)
+            answer = await one.answer(place)
+            assert (answer.request_id, answer.HasField("error"), len(answer.errors)) == ("1", 0, 0)
+    assert node.queue.total_statistics().total == 0
+    other.call.cancel()
+
+
+@pytest.mark.parametrize("client_id", ["", "mailer"])
+async def test_settlements_with_an_idempotency_key_are_recognised_on_another_stream(
+    node, stream, client_id
+):
+    await stream.open(tasks=1, client_id=client_id)
+    await put(node, b"a")
+    (task,) = await stream.read_tasks(1)
+    await stream.ack([task], "1", "key")
+    assert not (await stream.answer(0)).errors
+    other = Stream(node)
+    await other.open(client_id=client_id)
+    await other.ack([task], "9", "key")
+    answer = await other.answer(0)
+    assert (answer.request_id, answer.HasField("error"), len(answer.errors)) == ("9", 0, 0)
+    await other.ack([task], "10")
+    assert (await other.answer(1)).errors[0].error.reason == error_pb2.Error.LEASE_STALE
+    settle = pb.SettleTasksRequest(request_id="key", client_id=client_id)
+    settle.settlements.add(tokens=[task.token], ack=pb.Settlement.Ack())
+    assert not (await node.tasks.SettleTasks(settle)).errors
+    other.call.cancel()
+
+
+async def test_an_idempotency_key_of_a_stream_belongs_to_its_client_id(node, stream):
+    other = Stream(node)
+    await stream.open(tasks=1, client_id="a")
+    await other.open(tasks=1, client_id="b")
+    await put(node, b"a", b"b")
+    for one in (stream, other):
+        await one.read_tasks(1)
+    for one in (stream, other):
+        await one.ack(one.tasks, "1", "key")
+        answer = await one.answer(0)
+        assert (answer.HasField("error"), len(answer.errors)) == (False, 0)
+    assert node.queue.total_statistics().total == 0
+    other.call.cancel()
+
+
+@pytest.mark.parametrize("key", ["x" * 65, "a\0b"])
+async def test_an_invalid_idempotency_key_refuses_the_settlements_of_its_message(stream, key):
+    await stream.open()
+    await stream.ack([task_pb2.Task(token=1)], "1", key)
+    error = (await stream.answer(0)).error
+    assert error.reason == error_pb2.Error.INVALID_FIELD
+    assert error.metadata["field"] == "idempotency_key"
+
+
 async def test_a_stale_lease_is_refused_on_its_own(node, stream):
     await stream.open(tasks=10)
     await put(node, b"a")
@@ -150,7 +221,9 @@ async def test_a_broken_stream_is_resumed_with_its_leases(node, stream):
     (task,) = await stream.read_tasks(1)
     stream.call.cancel()
     await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
-    assert node.queue.session(stream.session_id).taken == 1, "until the session expires"
+    assert node.queue.session(stream.session_id).taken == 1, (
+        "the broken stream keeps its leases until its session expires"
+    )
     again = Stream(node)
     opened = await again.open(session_id=stream.session_id)
     assert [held.token for held in opened.opened.held] == [task.token]
@@ -190,9 +263,24 @@ async def test_a_heartbeat_names_the_leases_with_a_cancel_request(node, stream, 
 
 async def test_heartbeats_are_sent_without_a_request(node, stream, monkeypatch):
     monkeypatch.setattr(stream_link, "HEARTBEAT_MS", 20)
-    await stream.open()
+    await stream.open(tasks=1)
+    await put(node, b"1")
+    await stream.read_tasks(1)
     for _ in range(3):
         assert (await stream.read()).HasField("heartbeat")
+
+
+async def test_an_idle_stream_gets_heartbeats_at_the_interval_of_its_client(node, stream):
+    await stream.open(heartbeat_ms=1_000)
+    for _ in range(2):
+        assert (await stream.read()).HasField("heartbeat")
+
+
+@pytest.mark.parametrize("heartbeat_ms", [-1, 999, 86_400_001])
+async def test_an_interval_of_heartbeats_out_of_range_is_refused(node, stream, heartbeat_ms):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.open(heartbeat_ms=heartbeat_ms)
+    assert reason_of(caught.value) == "INVALID_FIELD"
 
 
 async def test_a_silent_client_loses_its_stream(node, stream):
@@ -227,12 +315,12 @@ async def test_a_stopping_node_announces_it_on_its_streams(node, stream):
     message = await stream.read()
     assert message.go_away.error.reason == error_pb2.Error.DRAINING
     await stopping
-    # The fixture stops it again.
+    # The fixture stops the node again.
     node.server.stop = _nothing
 
 
 async def _nothing():
-    """Replace the stop of something already stopped."""
+    """Replace the stop of a node that is stopped already."""
 
 
 @pytest.mark.parametrize(
@@ -291,7 +379,7 @@ async def test_two_openings_end_the_stream(node, stream):
 
 
 async def test_the_types_of_a_waiting_stream_change(node, stream):
-    """Row 54 of the first table; tasks that were READY before the change are not lost."""
+    """docs/features.md, first table, row 54: READY tasks are not lost by the change."""
     await put(node, b"letter", type="letter")
     await put(node, b"parcel", type="parcel")
     await stream.open(tasks=10, types=["letter"])
@@ -309,7 +397,7 @@ async def test_the_types_of_a_waiting_stream_change(node, stream):
 
 
 async def test_the_priority_bound_of_a_waiting_stream_is_raised(node, stream):
-    """Row 55: a worker with free capacity takes less urgent tasks too."""
+    """docs/features.md, first table, row 55: a free worker takes less urgent tasks too."""
     await put(node, b"5", priority=5)
     await put(node, b"1", priority=1)
     await stream.open(tasks=10, priority_bound=1)
@@ -355,14 +443,16 @@ def overloaded(node):
 
 
 async def test_an_overload_keeps_no_session_attached_and_no_task_leased(node, stream, overloaded):
-    """Otherwise the session never expires, and its task is leased forever."""
+    """A session that stays attached would never expire, and its task would be leased forever."""
     await stream.open(tasks=1, session_ttr_ms=1_000)
     await put(node, b"x")
     await stream.read_tasks(1)
     overloaded()
     stream.call.cancel()
     await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
-    assert node.queue.session(stream.session_id).taken == 1, "until the session expires"
+    assert node.queue.session(stream.session_id).taken == 1, (
+        "the lease stays until the session expires"
+    )
 
 
 async def test_an_overload_refuses_puts_and_no_acknowledgement(node, stream, overloaded):
@@ -378,4 +468,4 @@ async def test_an_overload_refuses_puts_and_no_acknowledgement(node, stream, ove
         await stream.read()
     assert not stream.settled[0].HasField("error")
     await ack(node, [second])
-    assert node.queue.lease_count == 1, "the session"
+    assert node.queue.lease_count == 1, "only the session is left"

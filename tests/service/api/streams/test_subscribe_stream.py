@@ -7,20 +7,19 @@ import grpc
 import grpc.aio
 import pytest
 
-from taskraft.v1 import error_pb2
+from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import MemberId
 from taskraft_service.access.caller import ANONYMOUS
-from taskraft_service.api.rpc.calls_at_leader import LeaderLost
-from taskraft_service.api.rpc.forwarding import LeaderAnsweredError, ThisNodeLeads
+from taskraft_service.api.rpc.calls_at_leader import LeaderLost, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
+from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.state.command_executor import CommandExecutor
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.api.streams.subscribe import SubscribeHandler, SubscriptionRegistry
 from taskraft_service.api.streams.subscribe_stream import (
-    HEARTBEAT_INTERVAL_MIN_MS,
     SETTLEMENTS_IN_FLIGHT_MAX,
     SubscribeStream,
 )
@@ -32,6 +31,7 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.limits import HEARTBEAT_INTERVAL_MIN_MS, HEARTBEAT_MS
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.queue.operations.settlements import SettleResult
 from tests.service.api.rpc.call_loads import call_load
@@ -90,7 +90,11 @@ class Submitter:
 class Reading:
     """Reads of a queue in which no session holds a task, at 5 ms."""
 
-    queues = SimpleNamespace(held=lambda _session_id: (), cancelled=lambda _session_id: ())
+    queues = SimpleNamespace(
+        held=lambda _session_id: (),
+        cancelled=lambda _session_id: (),
+        holds_lease=lambda _session_id: False,
+    )
 
     wall_offset_ms = 2
 
@@ -99,8 +103,14 @@ class Reading:
         return 7
 
 
+class ReadingWithLease(Reading):
+    """Reads of a queue in which each session holds a task."""
+
+    queues = SimpleNamespace(holds_lease=lambda _session_id: True)
+
+
 class Linked:
-    def __init__(self, *messages):
+    def __init__(self, *messages, reading=Reading):
         self.stream = Stream(OPENING, *messages)
         self.submitter = Submitter()
         self.waiters = Waiters(Board(a=0))
@@ -109,7 +119,7 @@ class Linked:
         )
         self.waiters.add(self.subscription)
         self.link = SubscribeStream(
-            self.subscription, self.stream, self.submitter, self.waiters, Reading(), 100
+            self.subscription, self.stream, self.submitter, self.waiters, reading(), 100
         )
 
     def run(self):
@@ -212,14 +222,16 @@ async def test_a_stream_with_many_pending_settlements_is_not_read():
 async def test_a_client_whose_stream_is_not_read_does_not_count_as_silent():
     one = Linked(*(acked(number) for number in range(SETTLEMENTS_IN_FLIGHT_MAX)))
     one.subscription.silence_ms_max = SILENCE_MS_MAX
-    loop = asyncio.get_running_loop()
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == SETTLEMENTS_IN_FLIGHT_MAX)
+    one.link._received_at = a_day_ago = one.link._received_at - 86_400
     half = asyncio.ensure_future(asyncio.Event().wait())
-    one.link._received_at = before = loop.time() - SILENCE_MS_MAX / 1000 + 0.001
     waiting = asyncio.ensure_future(one.link._is_silent(half))
-    await turns_until(lambda: one.link._received_at > before)
+    await turn()
     assert not waiting.done()
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
+    await turns_until(lambda: one.link._received_at > a_day_ago)
+    assert one.link._silent_seconds() < SILENCE_MS_MAX / 1000
     for task in (half, waiting, running):
         task.cancel()
     await asyncio.wait((half, waiting, running))
@@ -263,12 +275,12 @@ async def test_a_requested_heartbeat_replaces_the_next_one():
     running = one.run()
     await turns_until(lambda: one.stream.received)
     assert one.stream.received[0].heartbeat.now_ms == 5
-    awaited = one.link._heartbeat_timer
+    assert one.link._heartbeat_timer is None, "the timer of the stream's first heartbeat"
     one.stream.send(pb.SubscribeRequest(heartbeat=True))
-    await turns_until(awaited.cancelled)
+    await turns_until(lambda: one.link._heartbeat_timer is not None)
     one.stream.send(None)
     await running
-    assert one.link._heartbeat_timer.cancelled()
+    assert one.link._heartbeat_timer is None
 
 
 async def test_requested_heartbeats_are_sent_at_most_once_per_second():
@@ -283,6 +295,62 @@ async def test_requested_heartbeats_are_sent_at_most_once_per_second():
     assert len(one.stream.received) == 1
     assert one.link._heartbeat_timer.when() == beaten_at + HEARTBEAT_INTERVAL_MIN_MS / 1000
     one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
+    one.stream.send(None)
+    await running
+
+
+def until_heartbeat_ms(one):
+    """Return the time between the last heartbeat of a stream and its next one; None if none."""
+    if one.link._heartbeat_timer is None:
+        return None
+    return round((one.link._heartbeat_timer.when() - one.link._heartbeat_at) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("reading", "heartbeat_ms", "interval"),
+    [
+        (Reading, 0, None),
+        (ReadingWithLease, 0, HEARTBEAT_MS),
+        (Reading, 1_000, 1_000),
+        (ReadingWithLease, 7_200_000, 7_200_000),
+    ],
+)
+async def test_the_interval_of_heartbeats_follows_the_leases_and_the_wish_of_the_client(
+    reading, heartbeat_ms, interval
+):
+    one = Linked(pb.SubscribeRequest(heartbeat=True), reading=reading)
+    one.subscription.heartbeat_ms = heartbeat_ms
+    running = one.run()
+    await turns_until(lambda: one.stream.received)
+    assert until_heartbeat_ms(one) == interval
+    one.stream.send(None)
+    await running
+
+
+@pytest.mark.parametrize(("heartbeat_ms", "after_task_ms"), [(0, 5_000), (60_000, 60_000)])
+async def test_a_task_to_an_idle_stream_starts_the_heartbeats(heartbeat_ms, after_task_ms):
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    one.subscription.heartbeat_ms = heartbeat_ms
+    running = one.run()
+    await turns_until(lambda: one.stream.received)
+    one.subscription.responses.add_message(pb.SubscribeResponse(tasks=[task_pb2.Task(id=1)]))
+    await turns_until(lambda: len(one.stream.received) == 2)
+    assert not one.stream.received[1].HasField("heartbeat")
+    assert until_heartbeat_ms(one) == after_task_ms
+    one.stream.send(None)
+    await running
+
+
+async def test_the_first_task_after_a_pause_comes_with_a_heartbeat():
+    one = Linked(pb.SubscribeRequest(heartbeat=True), reading=ReadingWithLease)
+    running = one.run()
+    await turns_until(lambda: one.stream.received)
+    one.link._heartbeat_at -= HEARTBEAT_MS / 1000
+    one.subscription.responses.add_message(pb.SubscribeResponse(tasks=[task_pb2.Task(id=1)]))
+    await turns_until(lambda: len(one.stream.received) == 2)
+    assert one.stream.received[1].tasks
+    assert one.stream.received[1].HasField("heartbeat")
+    assert until_heartbeat_ms(one) == HEARTBEAT_MS
     one.stream.send(None)
     await running
 
@@ -313,11 +381,12 @@ class Forwarder:
 
     def __init__(self, *outcomes):
         self.leadership = Leadership()
+        self.route = self
         self.waited = 0
         self.outcomes = [*outcomes]
         self.relayed = []
         self.successors = {}
-        """Address of the leader that follows a lost one."""
+        """Address of the leader that follows the lost leader."""
 
     async def wait_until_serving(self, deadline):
         assert deadline is None

@@ -205,7 +205,7 @@ async def test_leases_of_unsent_tasks_are_returned_once():
     assert outbox.unsent() == []
 
 
-async def test_a_stirred_outbox_gives_an_empty_message_once():
+async def test_a_woken_writer_gets_an_empty_message_once():
     outbox = ResponseBuffer(call_load())
     outbox.wake_writer()
     assert await outbox.next() == b""

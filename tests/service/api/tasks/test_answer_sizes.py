@@ -1,4 +1,4 @@
-"""Answers fit into gRPC's default limit of 4 MiB, whatever the tasks carry."""
+"""Answers fit into gRPC's default limit of 4 MiB, with tasks of any content."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How tasks are shown to clients."""
+"""Answers contain the durations and the instants of each task."""
 
 import pytest
 

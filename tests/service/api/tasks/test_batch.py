@@ -36,7 +36,7 @@ async def execute(node, *parts, request_id=""):
 
 
 async def taken_and_awaited(node):
-    """Return the first of two tasks, taken, and a take that waits on the tube "next"."""
+    """Put two tasks and take the first; return it with a take that waits on the tube "next"."""
     await create(node)
     await create(node, name="next")
     await put(node, b"a", b"b")
@@ -135,3 +135,23 @@ def test_a_batch_checks_disk_space_for_tubes_with_new_content():
     )
     enlarged = [*_enlarged_tubes(pb.ExecuteBatchRequest(operations=parts))]
     assert enlarged == ["put", "updated", "kicked", "to", "home"]
+
+
+@pytest.mark.parametrize("operation", ["put", "settle"])
+async def test_a_batch_returns_no_tasks(node, operation):
+    await create(node)
+    fields = {
+        "put": {"tube": "emails", "tasks": [{"payload": b"x"}]},
+        "settle": {"settlements": [{"tokens": [1], "ack": {}}]},
+    }
+    one = {operation: {**fields[operation], "return_tasks": True}}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.ExecuteBatch(pb.ExecuteBatchRequest(operations=[one]))
+    assert f"{operation}.return_tasks" in caught.value.details()
+
+
+async def test_more_tasks_are_put_than_can_be_returned(node):
+    await create(node)
+    tasks = [{"payload": b"x"}] * 1_001
+    with pytest.raises(grpc.aio.AioRpcError, match="to return, more than 1000"):
+        await node.tasks.PutTasks(pb.PutTasksRequest(tube="emails", tasks=tasks, return_tasks=True))

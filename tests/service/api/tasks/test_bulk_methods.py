@@ -179,7 +179,7 @@ async def test_a_holder_learns_that_its_task_is_cancelled(node):
     assert settled.touched[0].cancel_requested
 
 
-async def test_administrators_move_tasks_whoever_holds_them(node):
+async def test_administrators_move_tasks_that_any_consumer_holds(node):
     await create(node)
     await put(node, b"1", b"2")
     leased = await take(node, tasks_max=1)

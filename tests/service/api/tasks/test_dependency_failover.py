@@ -11,7 +11,7 @@ AFTER_LINKS = 5
 
 
 def chain():
-    """Return tasks that each depend on the one before."""
+    """Return tasks that each depend on the previous task."""
     before = [[], *([task_pb2.Dependency(item=item)] for item in range(LINKS - 1))]
     return [
         task_pb2.TaskSpec(payload=b"%d" % place, depends_on=on) for place, on in enumerate(before)

@@ -1,4 +1,4 @@
-"""Records of failed tasks that are gone: by id and by key, at once or after a wait."""
+"""Records of failed tasks that were removed: by id and by key, at once or after a wait."""
 
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb

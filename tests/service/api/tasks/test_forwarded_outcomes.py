@@ -1,4 +1,4 @@
-"""A waiting put whose node loses leadership: its call to the next leader, and its permissions."""
+"""A waiting put whose node loses leadership asks the next leader with the caller's permissions."""
 
 import asyncio
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
-from taskraft_service.api.rpc.forwarding import ThisNodeLeads
+from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers, visible_task
@@ -39,7 +39,7 @@ class Reading:
 
 
 class Forwarder:
-    """Answers forwarded calls with the given answers, in turn."""
+    """Answers forwarded calls with the prepared answers, in order."""
 
     def __init__(self, *answers):
         self.answers = [*answers]

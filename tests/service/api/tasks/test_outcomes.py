@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft.v1 import cluster_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, create, put, reason_of, take
@@ -28,7 +28,7 @@ def outcomes(answer):
 
 
 async def waited(node, count):
-    """Return once the given number of tasks is waited for."""
+    """Wait until calls wait for the given number of tasks."""
     await turns_until(lambda: len(node.server.components.outcomes) == count)
 
 
@@ -264,3 +264,23 @@ async def test_a_waiting_put_follows_the_leader_and_puts_once(tmp_path, request_
         answer = await putting
         assert outcomes(pb.WaitTasksResponse(tasks=answer.outcomes)) == [(1, "PROCESSED")]
         assert three.leader.queue.statistics(["emails"])[0].total == 0
+
+
+@pytest.mark.parametrize("durability", ["REPLICATED", "TEMPORARY"])
+async def test_an_end_without_a_record_is_told_from_a_task_that_never_existed(node, durability):
+    tube = {"name": "emails", "kind": "FIFOTTL", "options": {"durability": durability}}
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    first = (await put(node, b"x")).task_ids[0]
+    second = (await put(node, b"y")).task_ids[0]
+    await ack(node, (await take(node, tasks_max=1)).tasks)
+    fields = {"ended_without_record": True, "any": True}
+    answer = await wait(node, 7, first, second, second + 1, **fields)
+    gone, waiting = answer.tasks
+    assert (gone.tube, gone.id, gone.outcome) == ("emails", first, Task.NOT_KEPT)
+    assert (waiting.id, waiting.outcome) == (second, Task.TIMEOUT)
+    assert [(one.item, one.error.reason) for one in answer.errors] == [
+        (0, error_pb2.Error.TASK_NOT_FOUND),
+        (3, error_pb2.Error.TASK_NOT_FOUND),
+    ]
+    refused = await wait(node, first)
+    assert [one.error.reason for one in refused.errors] == [error_pb2.Error.TASK_NOT_FOUND]

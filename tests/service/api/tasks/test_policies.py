@@ -92,7 +92,7 @@ async def test_the_end_of_a_lease_frees_a_limited_concurrency(node):
 
 
 async def test_a_waiting_consumer_is_served_when_the_rate_allows_it(node):
-    """No call wakes it, only the time of the log."""
+    """Only the time of the log wakes the consumer; no call does."""
     await tube(node, rate_per_second=20, rate_burst=2)
     await put(node, b"a", b"b", b"c")
     at_once = await take(node)

@@ -1,4 +1,4 @@
-"""Tubes with sub-queues over real gRPC: strict order, and consumers woken in turn."""
+"""Tubes with sub-queues over real gRPC: strict order, and consumers that are woken in order."""
 
 import asyncio
 
@@ -70,7 +70,7 @@ async def test_options_of_sub_queues_are_stored_and_shown(node):
 
 
 async def test_a_waiting_consumer_gets_a_task_when_the_rate_of_its_sub_queue_allows_it(node):
-    """No call wakes it, only the time of the log."""
+    """Only the time of the log wakes the consumer; no call does."""
     options = tube_service_pb2.TubeOptions(
         subqueue_concurrency=9, subqueue_rate_per_second=20, subqueue_rate_burst=2
     )

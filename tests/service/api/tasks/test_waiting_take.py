@@ -19,6 +19,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.take import TakeResult
+from taskraft_service.queue.store.idempotency import NO_KEY
 from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
@@ -44,7 +45,7 @@ class Mutations:
 
 
 class Returns:
-    """Collects the leases that are given back."""
+    """Collects the leases that are released."""
 
     def __init__(self, given_back):
         self.given_back = given_back
@@ -77,7 +78,7 @@ class Bench:
         )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(
-            request, ConsumerSources(request.sources), 0, self.given_back.extend
+            request, ConsumerSources(request.sources), NO_KEY, self.given_back.extend
         )
 
     def wait(self, seconds):
@@ -227,7 +228,7 @@ async def test_an_update_of_a_ready_task_serves_a_matching_waiting_consumer(node
 
 @pytest.mark.parametrize("first", ["kept", "fleeting"])
 async def test_a_take_that_stopped_its_scan_reports_it(node, first):
-    """This includes tubes in the log and in memory: one scan is cut short, the other is empty."""
+    """The tubes are in the log and in memory: one scan is cut short, the other finds nothing."""
     await create(node, "kept")
     options = Options(durability=Options.TEMPORARY)
     tube = tube_service_pb2.Tube(
@@ -261,7 +262,7 @@ async def drop(node, name):
 
 
 @pytest.mark.parametrize(("request_id", "given_back"), [("", [3]), ("r", [])])
-async def test_a_take_that_its_caller_does_not_wait_for_is_given_back(request_id, given_back):
+async def test_a_take_whose_caller_has_stopped_waiting_is_released(request_id, given_back):
     bench = Bench()
     call = UnaryCall(pb.TakeTasksRequest(request_id=request_id), b"", None, ANONYMOUS, 0.0)
     taking = asyncio.ensure_future(bench.api._taken(call, None))
@@ -275,7 +276,7 @@ async def test_a_take_that_its_caller_does_not_wait_for_is_given_back(request_id
 
 
 @pytest.mark.parametrize("outcome", [TakeResult([]), Refusal(Reason.TUBE_NOT_FOUND, "x")])
-async def test_a_take_without_tasks_gives_nothing_back(outcome):
+async def test_a_take_without_tasks_releases_nothing(outcome):
     bench = Bench()
     call = UnaryCall(pb.TakeTasksRequest(), b"", None, ANONYMOUS, 0.0)
     taking = asyncio.ensure_future(bench.api._taken(call, None))

@@ -14,7 +14,7 @@ async def drop(node, **fields):
     return await node.tubes.DropTube(request)
 
 
-async def test_a_consumer_that_waits_on_a_dropped_tube_is_told(node):
+async def test_a_consumer_that_waits_on_a_dropped_tube_gets_an_error(node):
     await create(node)
     waiting = asyncio.ensure_future(take(node, wait_ms=20_000))
     await node.waiting(1)
@@ -24,7 +24,7 @@ async def test_a_consumer_that_waits_on_a_dropped_tube_is_told(node):
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
 
 
-async def test_a_consumer_waits_on_if_puts_create_tubes(tmp_path):
+async def test_a_consumer_keeps_waiting_on_a_dropped_tube_if_puts_create_tubes(tmp_path):
     async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
         await create(node)
         waiting = asyncio.ensure_future(take(node, wait_ms=20_000))

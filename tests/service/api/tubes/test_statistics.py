@@ -69,13 +69,14 @@ async def test_the_oldest_ready_task_is_shown_by_its_age(node):
 
 
 async def test_ages_grow_while_no_entry_is_applied(node):
-    """The queue's own clock stands still then."""
+    """The clock of the queue stands still while no entry is applied."""
     hour_ms = 3_600_000
     await create(node, "mail")
     await put(node, b"1", tube="mail")
     assert not (await listed(node, "mail", filter="state_age > 59m")).tasks
     applied = node.queue.applied_index
-    node.server.components.clock.cluster.lead(node.queue.now_ms + hour_ms)
+    clock = node.server.components.clock.cluster
+    clock.lead(clock.term, node.queue.now_ms + hour_ms)
     answer = await statistics(node, "mail")
     assert answer.now_ms - answer.tubes[0].oldest_ready_ms >= hour_ms
     page = await listed(node, "mail", filter="state_age > 59m")
@@ -247,7 +248,8 @@ async def test_one_tube_and_the_total_are_read_in_constant_time(node):
         await asyncio.gather(*(put(node, b"1", tube=f"t{number}") for number in tubes))
         for request in requests:
             request.consistency.level = task_pb2.Consistency.LOCAL
-            steps_of(read(node, request))  # later calls use cached results
+            # The first calls fill caches; the following calls are measured.
+            steps_of(read(node, request))
         steps.append([steps_of(read(node, request)) for request in requests])
     assert (await statistics(node)).total.tasks.ready == 150
     assert steps[0] == steps[1]

@@ -1,4 +1,4 @@
-"""The router sends each command to the right side, and handles a failure of one side."""
+"""The router sends each command to the log or to the temporary tubes, and handles failures."""
 
 import asyncio
 
@@ -23,6 +23,7 @@ from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
 from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
@@ -30,7 +31,6 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS
 from taskraft_service.storage.memory import MemoryStore
 
 TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)

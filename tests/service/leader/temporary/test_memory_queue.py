@@ -1,9 +1,16 @@
-"""The memory limit of temporary tubes refuses puts, and settling goes on at the limit."""
+"""The memory limit of temporary tubes refuses puts; settlements continue at the limit."""
 
 import pytest
 
 from taskraft_service.leader.temporary.memory_queue import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
+from taskraft_service.queue.entities.id_layout import (
+    CELL_BIT,
+    SEQUENCE_BITS,
+    SEQUENCE_RESERVE,
+    TERM_BITS,
+    is_nearly_used_up,
+)
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS
@@ -84,10 +91,29 @@ def test_a_batch_is_limited_like_its_operations(memory):
     (taken,) = memory.apply(4, [Take(["t"])])
     ends = Settle([Ack([taken.tasks[0].token], result=b"r" * 10_000)])
     (done,) = memory.apply(5, [ExecuteBatch([ends])])
-    assert not isinstance(done, Refusal), "what frees memory may use it"
+    assert not isinstance(done, Refusal), "commands that free memory may use the reserve"
 
 
 def test_ids_of_later_leaderships_are_greater():
     first, second = origin_of(7), origin_of(8)
     assert first.task < second.task < 1 << 63
-    assert second.task - first.task == 1 << 42
+    assert second.task - first.task == 1 << SEQUENCE_BITS
+
+
+@pytest.mark.parametrize("term", [1, (1 << TERM_BITS) - 1, 1 << TERM_BITS, (1 << 40) + 5])
+def test_the_bits_of_the_cell_are_zero_in_every_term(term):
+    last = origin_of(term).token + (1 << SEQUENCE_BITS) - 1
+    assert (last & (1 << 62) - 1) >> CELL_BIT == 0
+    assert last >> 62 == 1
+
+
+def test_a_leadership_is_used_up_before_its_numbers_repeat(memory):
+    assert not is_nearly_used_up(memory.highest_number())
+    memory.apply(2, [put(10, 2)])
+    assert memory.highest_number() == memory.queue.last_id("t"), "a task id"
+    (taken,) = memory.apply(3, [Take(["t"])])
+    assert memory.highest_number() >= taken.tasks[0].token
+    end = origin_of(1).token + (1 << SEQUENCE_BITS)
+    assert not is_nearly_used_up(end - SEQUENCE_RESERVE - 1)
+    assert is_nearly_used_up(end - SEQUENCE_RESERVE)
+    assert is_nearly_used_up(end - 1)

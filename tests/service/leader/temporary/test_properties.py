@@ -138,7 +138,7 @@ class Log:
 
 
 class Pair:
-    """The same tubes twice: replicated and temporary."""
+    """The same tubes in two kinds: replicated and temporary."""
 
     def __init__(self):
         self.clock = Clock()
@@ -166,7 +166,7 @@ class Pair:
             assert plain(shifted(found, -SHIFT)) == plain(shifted(expected, 0))
 
     def shown(self):
-        """Yield each view of the temporary tubes with the view of the replicated ones."""
+        """Yield each view of the temporary tubes with the same view of the replicated tubes."""
         # An entry without a command fires all due deadlines, also those that the last command
         # created.
         self.temporary.advance()

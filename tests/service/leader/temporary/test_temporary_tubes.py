@@ -14,7 +14,11 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS
+from taskraft_service.queue.entities.id_layout import (
+    SEQUENCE_BITS,
+    SEQUENCE_RESERVE,
+    TEMPORARY_TASKS,
+)
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 from tests.service.leader.temporary.calls import (
     Options,
@@ -29,6 +33,7 @@ from tests.service.leader.temporary.calls import (
     temporary,
     violations,
 )
+from tests.turns import turns_until
 
 Task = task_pb2.Task
 
@@ -107,7 +112,8 @@ async def test_a_page_of_a_list_continues_after_the_previous_page(scratch):
 
 async def test_deadlines_fire_without_traffic(scratch):
     """Each call waits for the effect of the previous deadline, so a slow machine passes too."""
-    await put(scratch, b"late", tube="scratch", delay_ms=20)
+    at_once = task_pb2.RetryPolicy()
+    await put(scratch, b"late", tube="scratch", delay_ms=20, retry=at_once)
     (late,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=10)
     (again,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=60_000)
     assert (again.id, again.attempt) == (late.id, 2)
@@ -249,7 +255,7 @@ async def test_a_repeated_take_from_both_sides_gets_the_same_leases(scratch, tub
     assert [task.token for task in again] == [task.token for task in first]
 
 
-async def test_one_settle_covers_both_sides(scratch):
+async def test_one_settle_covers_replicated_and_temporary_tubes(scratch):
     await create(scratch)
     await put(scratch, b"a", b"b")
     await put(scratch, b"c", b"d", tube="scratch")
@@ -402,3 +408,23 @@ async def test_puts_beyond_the_memory_limit_are_refused_until_memory_is_free(tmp
         await settle(node, acked(*[task.token for task in taken], result=b"r" * 100))
         assert len((await put(node, b"x" * 9_000, tube="scratch")).task_ids) == 1
         await put(node, b"elsewhere", tube=(await create(node)).tube.name)
+
+
+async def test_a_leader_that_has_used_up_its_numbers_leads_again_in_a_later_term(scratch):
+    components = scratch.server.components
+    leadership = components.leadership
+    await components.housekeeping.renew_term(leadership)
+    term = leadership.lead_term
+    assert term, "the numbers are not used up yet"
+    await put(scratch, b"a", tube="scratch")
+    (first,) = (await take(scratch, "scratch")).tasks
+    state = components.temporary._memory.queue._state
+    state.token += (1 << SEQUENCE_BITS) - SEQUENCE_RESERVE
+    await components.housekeeping.renew_term(leadership)
+    await turns_until(lambda: leadership.serves)
+    assert leadership.lead_term > term
+    await put(scratch, b"b", tube="scratch")
+    (second,) = (await take(scratch, "scratch")).tasks
+    assert second.token >> SEQUENCE_BITS == (first.token >> SEQUENCE_BITS) + (
+        leadership.lead_term - term
+    )

@@ -5,7 +5,7 @@ import pytest
 
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.queue.state.temporary_tubes import TEMPORARY_TASKS
+from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, put, reason_of
 from tests.service.leader.temporary.calls import (

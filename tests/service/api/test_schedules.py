@@ -1,5 +1,7 @@
 """Schedules on running nodes: each time has exactly one task, across leaders."""
 
+from functools import partial
+
 import grpc
 import pytest
 
@@ -11,9 +13,11 @@ from taskraft.v1 import (
     task_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.clock import cluster_clock
+from taskraft_service.clock.cluster_clock import NodeClocks
 from taskraft_service.languages.cron import cron
 from taskraft_service.leader.scheduler import Scheduler
-from taskraft_service.process import components
+from taskraft_service.process import node_server
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import config_in, create, reason_of, running
 from tests.turns import turns_until
@@ -26,13 +30,17 @@ class Jumping:
 
     def __init__(self, monkeypatch):
         self.ahead_ms = 0
-        wall_ms, monotonic_ms = components.wall_ms, components.monotonic_ms
-        monkeypatch.setattr(components, "wall_ms", lambda: wall_ms() + self.ahead_ms)
-        monkeypatch.setattr(components, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
+        clocks = NodeClocks(
+            lambda: cluster_clock.monotonic_ms() + self.ahead_ms,
+            lambda: cluster_clock.wall_ms() + self.ahead_ms,
+        )
+        self.wall_ms = clocks.wall_ms
+        build = partial(node_server.NodeComponents, clocks=clocks)
+        monkeypatch.setattr(node_server, "NodeComponents", build)
 
     def to_next_minute(self, nodes):
         """Advance to just after a full minute, and wake the schedulers."""
-        now_ms = components.wall_ms()
+        now_ms = self.wall_ms()
         self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
         for node in nodes:
             node.server.components.scheduler._set_timer()
@@ -123,7 +131,7 @@ async def test_schedules_wait_while_disk_space_is_low(tmp_path, clock):
         node.server.components.disk.low_bytes = 2**62
         clock.to_next_minute([node])
         await turns_until(
-            lambda: node.server.components.scheduler._due.get("s", 0) > components.wall_ms()
+            lambda: node.server.components.scheduler._due.get("s", 0) > clock.wall_ms()
         )
         assert await slots(node) == []
         for call in (make(node, name="another"), change(node)):
@@ -134,7 +142,8 @@ async def test_schedules_wait_while_disk_space_is_low(tmp_path, clock):
         node.server.components.disk.low_bytes = 0
         await change(node, catch_up=schedule_service_pb2.Schedule.ONE)
         await turns_until(lambda: node.queue.schedule("s").done_ms >= made.next_ms)
-        # The time was missed because of the pause; the catch-up policy decides about it.
+        # The schedule missed the time because of the pause; the catch-up policy decides about
+        # missed times.
         assert await slots(node) == [made.next_ms]
 
 
@@ -171,7 +180,7 @@ async def test_schedules_survive_a_restart_and_are_listed_in_pages(tmp_path, clo
 
 
 async def test_each_time_has_one_task_across_leaders(tmp_path, clock, monkeypatch):
-    """This includes a deposed leader that still proposes the times of the new leader."""
+    """A deposed leader may still propose times that the new leader proposes too."""
     async with cluster_in(tmp_path) as three:
         await create(three.leader)
         every = schedule_service_pb2.Schedule.ALL
@@ -188,8 +197,8 @@ async def test_each_time_has_one_task_across_leaders(tmp_path, clock, monkeypatc
                 await three.settled()
             elif round_ % 4 == 0:
                 # One leader plans twice from the same state, like two leaders.
-                leader.server.components.scheduler._run("s", components.wall_ms())
-                leader.server.components.scheduler._run("s", components.wall_ms())
+                leader.server.components.scheduler._run("s", clock.wall_ms())
+                leader.server.components.scheduler._run("s", clock.wall_ms())
             until = made.next_ms + (round_ - 1) * MINUTE
             # Move the clocks of all nodes: an entry applied after a jump would count as a minute
             # old.

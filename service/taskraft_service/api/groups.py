@@ -67,7 +67,7 @@ class GroupService:
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; a large group takes several entries, some of them after the answer."""
-        check_named_request(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(START_GROUP, call)
         group = visible_group(
             result_of(outcome, GroupResult).group, outcome.wall_offset_ms, call.caller
@@ -76,7 +76,7 @@ class GroupService:
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; a large group takes several entries, some of them after the answer."""
-        check_named_request(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(CANCEL_GROUP, call)
         group = visible_group(
             result_of(outcome, GroupResult).group, outcome.wall_offset_ms, call.caller
@@ -135,7 +135,7 @@ def _show(message: pb.GroupTask, task: GroupTask) -> None:
 def _check_create(request: pb.CreateGroupRequest) -> None:
     """Check the definition of a new group."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_name("group.name", request.group.name)
     for field in ("end_task", "abort_task"):
         if request.group.HasField(field):

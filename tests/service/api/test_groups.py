@@ -103,7 +103,7 @@ async def test_a_task_of_an_unknown_group_is_refused_on_its_own(node):
 
 
 async def test_a_large_group_continues_under_the_next_leader(tmp_path):
-    """The start takes several entries; leadership is lost in between."""
+    """The start takes several entries; leadership is lost between two of these entries."""
     async with cluster_in(tmp_path, collect_entries=1) as three:
         await create(three.leader)
         await create(three.leader, name="ends")

@@ -15,7 +15,7 @@ from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, Unar
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations, check_page_request
-from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
@@ -70,8 +70,7 @@ class SessionService:
             as_settings=not call.request.ttr_ms,
             owner=call.caller.name,
         )
-        hash_of_request = idempotency_hash(call)
-        encoded = encode_leader_command(OPEN_SESSION, command, hash_of_request)
+        encoded = encode_leader_command(OPEN_SESSION, command, request_key(call))
         outcome = await self._executor.execute_encoded(encoded, call.deadline)
         opened = result_of(outcome, SessionResult)
         session = _session_message(opened.session, outcome.wall_offset_ms)
@@ -154,7 +153,7 @@ def _session_message(
 def _check_open(request: pb.OpenSessionRequest) -> None:
     """Check a new session."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_text("name", request.name, limits.NAME_BYTES_MAX)
     if request.ttr_ms:
         low, high = limits.SESSION_TTR_MIN_MS, limits.SESSION_TTR_MAX_MS
@@ -165,7 +164,7 @@ def _check_open(request: pb.OpenSessionRequest) -> None:
 def _check_keep(request: pb.KeepSessionsRequest) -> None:
     """Check the ids of sessions."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_nonempty("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
     for place, session_id in enumerate(request.session_ids):
         violations.check_session_id(f"session_ids[{place}]", session_id)
@@ -175,6 +174,6 @@ def _check_keep(request: pb.KeepSessionsRequest) -> None:
 def _check_close(request: pb.CloseSessionRequest) -> None:
     """Check the id of a session."""
     violations = Violations()
-    violations.check_request_id(request.request_id)
+    violations.check_request_id(request.request_id, request.client_id)
     violations.check_session_id("session_id", request.session_id)
     violations.raise_if_any()

@@ -17,7 +17,7 @@ from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import error_message
 from taskraft_service.api.rpc.violations import Violations, check_named_request, check_page_request
 from taskraft_service.api.state.checks import DiskSpaceGuard
-from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
 from taskraft_service.command_codecs.command_codec import CommandCodec
@@ -95,7 +95,7 @@ class ScheduleService:
     async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
         """Create a schedule; the log stores its first due time."""
         request = call.request
-        _check_schedule(request.schedule, request.request_id)
+        _check_schedule(request)
         self._disk.check()
         message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(CREATE_SCHEDULE, message, call)
@@ -104,7 +104,7 @@ class ScheduleService:
     async def update(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
         """Replace a schedule."""
         request = call.request
-        _check_schedule(request.schedule, request.request_id)
+        _check_schedule(request)
         if not request.schedule.paused:
             # Pausing a schedule must work even when disk space is low.
             self._disk.check()
@@ -119,14 +119,14 @@ class ScheduleService:
         self, codec: CommandCodec[M], message: M, call: UnaryCall[Request]
     ) -> tuple[pb.Schedule, int]:
         """Commit a schedule with its first due time; return the schedule and its revision."""
-        encoded = encode_leader_command(codec, message, idempotency_hash(call))
+        encoded = encode_leader_command(codec, message, request_key(call))
         outcome = await self._executor.execute_encoded(encoded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
         return schedule_message(stored.schedule), outcome.index
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Delete a schedule."""
-        check_named_request(call.request.name, call.request.request_id)
+        check_named_request(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
@@ -172,10 +172,11 @@ def schedule_message(view: ScheduleView) -> pb.Schedule:
     return message
 
 
-def _check_schedule(schedule: pb.Schedule, request_id: str) -> None:
+def _check_schedule(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> None:
     """Check the definition of a schedule, including its cron expression and time zone."""
     violations = Violations()
-    violations.check_request_id(request_id)
+    violations.check_request_id(request.request_id, request.client_id)
+    schedule = request.schedule
     violations.check_name("schedule.name", schedule.name)
     violations.check_tube("schedule.tube", schedule.tube)
     violations.check_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)

@@ -1,0 +1,74 @@
+"""Read tasks as they are after a put or a settlement, for requests with ``return_tasks``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.outcomes import task_element
+from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.queue.entities.task_view import TaskView
+
+_PUT: Final = pb.PutTasksResponse.TASKS_FIELD_NUMBER
+_SETTLED: Final = pb.SettleTasksResponse.TASKS_FIELD_NUMBER
+
+
+def encode_put_tasks(
+    queues: QueueLocator, tube: str, ids: Sequence[int], wall_offset_ms: int
+) -> bytes:
+    """Return the tasks of a put as the field ``tasks`` of its response; id 0: a refused item."""
+    queue = queues.queue_of(tube)
+    views = queue.get_tasks(tube, ids)
+    return b"".join(
+        _encoded(_PUT, view, wall_offset_ms)
+        if view is not None
+        else task_element(_PUT, task_pb2.Task(tube=tube, id=task_id) if task_id else _NO_TASK)
+        for task_id, view in zip(ids, views, strict=True)
+    )
+
+
+def leased_tasks(queues: QueueLocator, request: pb.SettleTasksRequest) -> list[TaskView | None]:
+    """Return the tasks of the leases that a request will end, in order; None: no lease."""
+    tokens = [token for settlement in request.settlements for token in settlement.tokens]
+    return [
+        next((task for queue in queues.all if (task := queue.lease(token)) is not None), None)
+        for token in tokens
+    ]
+
+
+def encode_settled_tasks(
+    queues: QueueLocator,
+    request: pb.SettleTasksRequest,
+    leased: Sequence[TaskView | None],
+    refused: Collection[int],
+    wall_offset_ms: int,
+) -> bytes:
+    """Return the tasks of settled leases as the field ``tasks`` of the response."""
+    is_ack = [one.HasField("ack") for one in request.settlements for _ in one.tokens]
+    parts = []
+    for item, task in enumerate(leased):
+        if task is None or item in refused:
+            parts.append(task_element(_SETTLED, _NO_TASK))
+            continue
+        queue = queues.queue_of(task.tube)
+        view = queue.get_tasks(task.tube, [task.id])[0] or queue.failed_task(task.tube, task.id)
+        if view is not None:
+            parts.append(_encoded(_SETTLED, view, wall_offset_ms))
+            continue
+        outcome = task_pb2.Task.PROCESSED if is_ack[item] else task_pb2.Task.OUTCOME_UNSPECIFIED
+        gone = task_pb2.Task(tube=task.tube, id=task.id, outcome=outcome)
+        parts.append(task_element(_SETTLED, gone))
+    return b"".join(parts)
+
+
+_NO_TASK: Final = task_pb2.Task()
+
+
+def _encoded(field: int, view: TaskView, wall_offset_ms: int) -> bytes:
+    (encoded,) = encode_tasks(
+        [view], field, wall_offset_ms, payload_omit=True, shorten_session=True
+    )
+    return encoded

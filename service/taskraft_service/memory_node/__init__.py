@@ -1,0 +1,1 @@
+"""Run a node in the memory of another process: no log, no disk, no port."""
