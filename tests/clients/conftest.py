@@ -1,12 +1,26 @@
 """Fixtures: a fake cluster of one or three nodes, a real node, clients, and a tube."""
 
+import shlex
 import uuid
 
 import pytest
+from click.testing import CliRunner
 
 from taskraft import AsyncClient, Client
+from taskraft.cli import main
 from tests.clients.fake_cluster import FakeCluster
 from tools.local_cluster import LocalCluster
+
+
+@pytest.fixture
+def run(cluster, monkeypatch):
+    """Run a line of the command line against the fake cluster."""
+    monkeypatch.setenv("TASKRAFT_TARGET", cluster.target)
+
+    def invoke(line, **options):
+        return CliRunner().invoke(main, shlex.split(line), **options)
+
+    return invoke
 
 
 @pytest.fixture
@@ -23,7 +37,7 @@ def three():
 
 @pytest.fixture(scope="session", name="node")
 def real_node(tmp_path_factory):
-    """One real node for all tests of a process; each test uses its own tubes."""
+    """Run one real node for all tests of a process; each test uses its own tubes."""
     with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
         yield one
 

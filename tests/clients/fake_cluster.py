@@ -1,8 +1,9 @@
 """A fake cluster with real gRPC transport and stubs, and faults on request.
 
-It keeps tasks in lists and implements the part of the API that the client tests need: changes of
-leader, nodes that forward or refuse, responses that are lost after their effect, and streams that
-break. It runs on its own event loop, so that blocking clients can be tested too.
+The cluster keeps tasks in lists and implements the part of the API that the client tests need:
+changes of leader, nodes that forward or refuse, responses that are lost after their effect, and
+streams that break. The cluster runs on its own event loop, so that blocking clients can be tested
+too.
 """
 
 # ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and a fault is raised inside the call.
@@ -21,6 +22,7 @@ from taskraft.v1 import (
     feed_service_pb2_grpc,
     session_service_pb2,
     session_service_pb2_grpc,
+    task_pb2,
     task_service_pb2_grpc,
     tube_service_pb2,
     tube_service_pb2_grpc,
@@ -37,7 +39,10 @@ class FakeNode(
     cluster_service_pb2_grpc.ClusterServiceServicer,
     feed_service_pb2_grpc.FeedServiceServicer,
 ):
-    """One node; followers refuse with the leader's address, or forward."""
+    """One node of the fake cluster.
+
+    A follower refuses a call with the leader's address, or forwards the call.
+    """
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -49,8 +54,10 @@ class FakeNode(
         return self.cluster.state
 
     async def answer(self, request, context, do):
-        """Answer a unary call: apply faults before, the effect once per request_id, faults
-        after."""
+        """Answer a unary call: faults before the effect, the effect, faults after it.
+
+        A request_id has its effect once.
+        """
         method = type(request).__name__.removesuffix("Request")
         leader = self.cluster.leader_address
         context.set_trailing_metadata((("x-taskraft-leader", leader),))
@@ -63,9 +70,10 @@ class FakeNode(
                 metadata = {"leader": leader}
                 raise Refused("NOT_LEADER", grpc.StatusCode.UNAVAILABLE, metadata=metadata)
             request_id = getattr(request, "request_id", "")
+            key = (getattr(request, "client_id", ""), request_id)
             answers = self.state.answers
-            if request_id and request_id in answers:
-                known, response = answers[request_id]
+            if request_id and key in answers:
+                known, response = answers[key]
                 if known != request.SerializeToString(deterministic=True):
                     raise Refused("REQUEST_ID_REUSED", grpc.StatusCode.ALREADY_EXISTS)
             else:
@@ -73,7 +81,7 @@ class FakeNode(
                 if asyncio.iscoroutine(response):
                     response = await response
                 if request_id:
-                    answers[request_id] = (request.SerializeToString(deterministic=True), response)
+                    answers[key] = (request.SerializeToString(deterministic=True), response)
             if fault is not None:
                 raise fault.refusal
         except Refused as refused:
@@ -193,7 +201,12 @@ class FakeNode(
             names = sorted(self.state.tasks)
             start = int(request.page_token or 0)
             token = str(start + 1) if start + 1 < len(names) else ""
-            tubes = [tube_service_pb2.Tube(name=name, kind=2) for name in names[start : start + 1]]
+            policy = task_pb2.RetryPolicy(attempts_max=20, backoff_ms=1_000, backoff_ms_max=600_000)
+            options = tube_service_pb2.TubeOptions(retry=policy)
+            tubes = [
+                tube_service_pb2.Tube(name=name, kind=2, options=options)
+                for name in names[start : start + 1]
+            ]
             return tube_service_pb2.ListTubesResponse(tubes=tubes, next_page_token=token)
 
         return await self.answer(request, context, page)
@@ -206,7 +219,7 @@ class FakeNode(
             for name in names:
                 states = self.state.states(name)
                 response.total.tasks.total += len(states)
-                if name == names[start]:  # one tube a page
+                if name == names[start]:  # A page holds one tube.
                     tasks = tube_service_pb2.TubeStatistics.Tasks(
                         ready=states.count(State.READY), total=len(states)
                     )
@@ -279,7 +292,9 @@ class FakeNode(
         self.cluster.note("ReadChanges", self, request)
         end = request.to_seq or 5
         for seq in range(request.from_seq, end):
-            event = feed_service_pb2.ChangeEvent(seq=seq, tube="emails", task_id=seq + 1, kind=1)
+            event = feed_service_pb2.ChangeEvent(
+                seq=seq, tube="emails", task_id=seq + 1, kind=1, at_ms=self.cluster.state.now_ms
+            )
             yield feed_service_pb2.ReadChangesResponse(
                 from_seq=seq, next_seq=seq + 1, rows=1, events=[event]
             )

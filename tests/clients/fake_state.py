@@ -63,7 +63,7 @@ def item_error(item, reason, **metadata):
 
 
 class Tasks:
-    """Replaces the replicated state: tasks, leases, sessions, responses by request_id."""
+    """Replaces the replicated state: tasks, leases, sessions, responses by request key."""
 
     def __init__(self):
         self.tasks = defaultdict(dict)
@@ -74,8 +74,10 @@ class Tasks:
         self.token = itertools.count(1)
         self.changed = asyncio.Event()
         self.now_ms = 1_000_000
+        self.wall_offset_ms = 0
         self.cancel_tokens = []
-        """Leases whose holders are asked to stop, told with each heartbeat."""
+        """Leases whose holders are asked to stop; each heartbeat of a holder is answered with
+        them."""
         self.is_deaf_to_filters = False
 
     def put(self, request):

@@ -35,6 +35,7 @@ class Stream:
     async def run(self, requests):
         cluster = self.node.cluster
         first = await anext(aiter(requests))
+        cluster.note("StreamOpen", self.node, first)
         if cluster.leader_address != self.node.address:
             await self.go_away("NOT_LEADER", leader=cluster.leader_address)
             return
@@ -75,6 +76,7 @@ class Stream:
                 now_ms=self.state.now_ms,
                 leader=self.node.cluster.leader_address,
                 cancel_tokens=self.state.cancel_tokens,
+                wall_offset_ms=self.state.wall_offset_ms,
             )
             await self.write(pb.SubscribeResponse(heartbeat=heartbeat))
         if request.settlements:
@@ -88,13 +90,15 @@ class Stream:
             settled.error.reason = error_pb2.Error.Reason.Value(fault.refusal.reason)
             await self.write(pb.SubscribeResponse(settled=[settled]))
             return
-        if request.request_id in answers:
-            settled = answers[request.request_id]
+        key = request.idempotency_key
+        if key and key in answers:
+            settled.MergeFrom(answers[key])
         else:
             errors, touched = self.state.settle(request.settlements)
             settled.errors.extend(errors)
             settled.touched.extend(touched)
-            answers[request.request_id] = settled
+            if key:
+                answers[key] = pb.SubscribeResponse.Settled(errors=errors, touched=touched)
         if fault is not None:
             await self.context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
         await self.write(pb.SubscribeResponse(settled=[settled]))

@@ -76,7 +76,7 @@ def refusals(*cases):
     (lambda tube: tube.update(1, delay="x"), f"delay must be {DURATION}, not 'x'"),
     (lambda tube: tube.bury(1, reason=5), "reason must be a string or an exception, not 5"),
 )
-def test_a_tube_names_the_argument(client, call, expected):
+def test_a_method_of_a_tube_names_the_argument_that_it_refuses(client, call, expected):
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(expected)}$"):
         call(client.tube("emails"))
 
@@ -147,7 +147,7 @@ def test_a_tube_names_the_argument(client, call, expected):
     (lambda client: AsyncClient(timeout="x"), f"timeout must be {DURATION}, not 'x'"),
     (lambda client: AsyncClient(session_ttr=-1), f"session_ttr must be {DURATION}, not -1"),
 )
-def test_a_client_names_the_argument(client, call, expected):
+def test_a_client_names_the_constructor_argument_that_it_refuses(client, call, expected):
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(expected)}"):
         call(client)
 

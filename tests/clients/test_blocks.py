@@ -4,7 +4,9 @@
 
 import asyncio
 import contextlib
+import sys
 import threading
+import time
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.turns import blocked_until, turns_until
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 TTR = "150ms"
+DAY_SECONDS = 86_400
 
 
 def touched(cluster):
@@ -42,6 +45,32 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_task_too(cluster, 
     await client.tube("emails").put("a", ttr=TTR)
     async with await client.tube("emails").take(wait=0):
         blocked_until(lambda: len(touched(cluster)) >= 3)
+    assert cluster.states() == [DONE]
+
+
+def stepped_back(clock, step):
+    """Return a clock that is behind for the client only.
+
+    gRPC computes deadlines from the time of day and compares them in its core, so only a step of
+    the machine's clock could change both.
+    """
+
+    def read():
+        reader = sys._getframe(1).f_globals["__name__"]
+        return clock() - (step if reader.startswith("taskraft") else 0)
+
+    return read
+
+
+async def test_a_step_back_of_the_local_wall_clock_delays_no_touch(cluster, client, monkeypatch):
+    emails = client.tube("emails")
+    await emails.put("a", ttr=TTR)
+    async with await emails.take(wait=0):
+        await turns_until(lambda: touched(cluster))
+        monkeypatch.setattr(time, "time", stepped_back(time.time, DAY_SECONDS))
+        monkeypatch.setattr(time, "time_ns", stepped_back(time.time_ns, DAY_SECONDS * 10**9))
+        seen = len(touched(cluster))
+        await turns_until(lambda: len(touched(cluster)) >= seen + 3)
     assert cluster.states() == [DONE]
 
 
@@ -76,7 +105,9 @@ async def test_subscribed_tasks_are_renewed_from_arrival_to_the_end_of_their_blo
     async with client.subscribe("emails", credit=4) as tasks:
         async with await anext(tasks):
             await turns_until(lambda: len(touched(cluster)) >= 2)
-            assert touched(cluster)[-1] == [1, 2, 3, 4], "the others wait, and are kept as well"
+            assert touched(cluster)[-1] == [1, 2, 3, 4], (
+                "tasks that wait for their block keep their leases too"
+            )
         forgotten = await anext(tasks)
         async with await anext(tasks) as third:
             seen = len(touched(cluster))
@@ -137,7 +168,8 @@ async def test_a_handler_that_ignores_its_cancellation_gets_the_error_at_its_end
     with pytest.raises(errors.LeaseStale) as stale:
         async with await emails.take(wait=0):
             cluster.state.expire(1)
-            with contextlib.suppress(asyncio.CancelledError):  # as bad handlers do
+            # A handler must not ignore its cancellation; this handler does.
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
     assert (stale.value.task, stale.value.message) == ("emails/1", "emails/1: lease_stale")
     assert asyncio.current_task().cancelling() == 0

@@ -1,121 +1,25 @@
-"""The command line: help, formats, exit codes, hints."""
+"""The command line: calls, formats, exit codes, hints."""
 
 import json
 import os
+import pkgutil
 import pty
+import re
 import shlex
 import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib import import_module
 from pathlib import Path
 
-import click
 import grpc
 import pytest
-from click.testing import CliRunner
+from google.protobuf.descriptor import FieldDescriptor
 
-from taskraft import Client, cli
-from taskraft.cli import COMMANDS, main
-from taskraft.cli.output import show_duration, show_payload
-from taskraft.v1 import cluster_service_pb2, task_pb2
+from taskraft import Client, Statistics, TubeStatistics, v1
+from taskraft.cli.output import STRING_FIELDS, show_duration, show_payload, to_value
+from taskraft.v1 import cluster_service_pb2, feed_service_pb2, task_pb2, tube_service_pb2
 from tests.turns import blocked_until
-
-
-@pytest.fixture
-def run(cluster, monkeypatch):
-    monkeypatch.setenv("TASKRAFT_TARGET", cluster.target)
-
-    def invoke(line, **options):
-        return CliRunner().invoke(main, shlex.split(line), **options)
-
-    return invoke
-
-
-def commands(group=main, path=()):
-    """Yield every command of this package with its path."""
-    context = click.Context(group)
-    for name in COMMANDS if group is main else group.list_commands(context):
-        command = group.get_command(context, name)
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-
-
-ALL = dict(commands())
-
-
-def examples(command):
-    lines = (command.epilog or "").splitlines()
-    return [line.strip() for line in lines if line.strip().startswith("taskraft ")]
-
-
-# -------------------------------------------------------------------------------------------- help
-
-
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_help_has_an_example_of_the_command_that_parses(path):
-    found = examples(ALL[path])
-    assert found
-    for example in found:
-        words = shlex.split(example.partition(" < ")[0])[1:]
-        assert tuple(words[: len(path)]) == path, "an example of another command"
-        command, rest = main, words
-        context = click.Context(main)
-        while isinstance(command, click.Group):
-            command, rest = command.get_command(context, rest[0]), rest[1:]
-        command.make_context(path[-1], rest)  # raises UsageError when it does not parse
-
-
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_no_help_text_is_cut_off(path):
-    command = ALL[path]
-    options = [one for one in command.params if isinstance(one, click.Option)]
-    assert [option.name for option in options if not option.help] == []
-    if len(path) > 1:
-        assert "..." not in command.get_short_help_str(64), (
-            "longer than a list of commands can show"
-        )
-
-
-def test_a_mistyped_command_suggests_similar_commands(run):
-    assert "Did you mean stats" in run("stat").output
-    assert "Did you mean" not in run("xyzzy").output
-
-
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_command_that_asks_the_cluster_has_the_same_options(path):
-    command = ALL[path]
-    if isinstance(command, click.Group) or path == (
-        "token",
-    ):  # this command only writes a file and asks no cluster
-        return
-    options = {name for parameter in command.params for name in parameter.opts}
-    assert "--output" in options
-    if path != ("explain",):
-        assert {"--target", "--timeout"} <= options
-
-
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_the_help_of_a_group_and_of_its_commands_is_shown(run, path):
-    done = run(f"{' '.join(path)} --help")
-    assert done.exit_code == 0
-    assert "Example" in done.stdout
-
-
-def test_the_command_list_has_the_help_of_each_command(run):
-    done = run("--help")
-    assert done.exit_code == 0
-    for name, lazy in COMMANDS.items():
-        assert name in done.stdout
-        assert lazy.help in done.stdout
-        assert ALL[(name,)].get_short_help_str(100).rstrip(".").split()[0] == lazy.help.split()[0]
-    assert "Exit codes" in done.stdout
-
-
-def test_the_version_is_shown(run):
-    assert run("--version").stdout == "taskraft 0.1.0\n"
-
 
 # --------------------------------------------------------------------------------------------- put
 
@@ -135,6 +39,22 @@ def test_a_task_is_put_with_its_options(cluster, run):
         headers={"a": b"b=c"},
         unique_key=["k"],
     )
+
+
+def test_a_put_with_a_request_id_is_repeated_without_a_second_effect(cluster, run):
+    line = "put emails a --request-id order-4711 --client-id"
+    first, again, other = [run(f"{line} {client_id}") for client_id in ("shop", "shop", "mail")]
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert first.output == again.output != other.output
+    request = cluster.requests("PutTasks")[0]
+    assert (request.client_id, request.request_id) == ("shop", "order-4711")
+
+
+def test_lines_with_one_request_id_are_a_usage_error(cluster, run):
+    result = run("put emails - --request-id order-4711", input="1\n2\n")
+    assert result.exit_code == 2
+    assert "--request-id" in result.output
+    assert cluster.requests("PutTasks") == []
 
 
 def test_a_payload_that_is_not_json_is_text(cluster, run):
@@ -281,18 +201,12 @@ def test_tubes_are_created_listed_counted_and_dropped(cluster, blocking_client, 
     assert cluster.requests("CreateTube")[1].tube.options.durability == 2
     assert run("tube list").stdout.splitlines()[1].split()[:2] == ["emails", "FIFOTTL"]
     assert run("stats").stdout.splitlines()[1].split()[:2] == ["emails", "1"]
-    assert json.loads(run("stats emails -o jsonl").stdout)["tasks"]["buried"] == "0"
+    assert run("stats").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
+    assert run("tube list").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
+    assert json.loads(run("stats emails -o jsonl").stdout)["tasks"]["buried"] == 0
     assert run("stats nope").exit_code == 3
     assert run("tube drop emails", input="").exit_code == 2
     assert run("tube drop emails --yes").stdout == "emails  dropped with 3 tasks\n"
-
-
-def test_the_cluster_is_shown(run):
-    done = run("cluster status")
-    assert done.stdout.splitlines()[0].split()[:3] == ["ID", "NODE", "ROLE"]
-    assert "n1" in done.stdout
-    assert "tolerates 0 down" in done.stdout
-    assert json.loads(run("cluster status -o json").stdout)[0]["cluster_id"] == "c1"
 
 
 @pytest.mark.parametrize(
@@ -309,12 +223,71 @@ def test_the_feed_is_followed_line_by_line(run, line, lines):
     assert len(done.stdout.splitlines()) == lines
 
 
-def test_a_cluster_without_a_leader_says_how_many_voters_it_needs(run, monkeypatch):
-    state = cluster_service_pb2.GetClusterStateResponse(node="n1")
-    for name in ("n1", "n2", "n3"):
-        state.members.add(name=name, suffrage=cluster_service_pb2.Member.VOTER, joined=True)
-    monkeypatch.setattr(Client, "cluster_state", lambda _: state)
-    assert "no leader: 2 of 3 voters must be up; answered by n1" in run("cluster status").stdout
+def test_a_table_of_the_feed_shows_times(run):
+    done = run("feed tail -n 1 --from-start -o table")
+    assert done.stdout.startswith("1970-01-01 00:16:40Z  emails/1  ")
+
+
+@pytest.mark.parametrize("name", ["typo", "mail*"])
+def test_the_feed_of_a_tube_that_does_not_exist_is_not_found(cluster, blocking_client, run, name):
+    blocking_client.tube("emails").put("a")
+    assert run("feed tail emails -n 1").exit_code == 0
+    asked = len(cluster.requests("ReadChanges"))
+    done = run(f"feed tail emails {name} -n 1")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert f'the tube "{name}" does not exist' in done.stderr
+    assert len(cluster.requests("ReadChanges")) == asked
+
+
+def test_statistics_count_done_and_zombie_tasks_apart(run, monkeypatch):
+    tasks = tube_service_pb2.TubeStatistics.Tasks(done=3, zombie=5, total=8)
+    of_tube = TubeStatistics.of(tube_service_pb2.TubeStatistics(tube="emails", tasks=tasks))
+    answer = Statistics(tubes=(of_tube,), total=of_tube, now_ms=1, revision=1)
+    monkeypatch.setattr(Client, "stats", lambda *_: answer)
+    header, row = (line.split() for line in run("stats").stdout.splitlines())
+    shown = dict(zip(header, row, strict=False))
+    assert (shown["DONE"], shown["ZOMBIE"], shown["TOTAL"]) == ("3", "5", "8")
+
+
+# -------------------------------------------------------------------------------------------- JSON
+
+
+def test_counts_sizes_and_times_are_numbers_in_json(blocking_client, run):
+    task_id = blocking_client.tube("emails").put("a", priority=0)
+    (task,) = json.loads(run(f"peek emails {task_id} -o json").stdout)
+    assert (task["id"], task["spec"]["priority"]) == ("1", "0")
+    assert isinstance(task["created_ms"], int)
+    assert json.loads(run("feed tail -n 1 --from-start").stdout)["seq"] == "0"
+
+
+def test_numbers_inside_of_lists_and_maps_follow_the_same_rule():
+    state = cluster_service_pb2.GetClusterStateResponse()
+    state.members.add(id=2**60, match_index=7, wall_deviation_ms=-3)
+    (member,) = to_value(state)["members"]
+    assert (member["match_index"], member["wall_deviation_ms"]) == ("7", -3)
+    info = cluster_service_pb2.GetServerInfoResponse(limits={"call_bytes": 2**40})
+    assert to_value(info)["limits"] == {"call_bytes": 2**40}
+    cursor = feed_service_pb2.FeedCursor(next_seq={0: 2**60})
+    assert to_value(cursor)["next_seq"] == {"0": str(2**60)}
+
+
+def test_every_id_and_position_of_the_contract_is_a_string_in_json():
+    wide = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+    messages = [
+        kind
+        for each in pkgutil.iter_modules(v1.__path__, "taskraft.v1.")
+        if each.name.endswith("_pb2")
+        for kind in import_module(each.name).DESCRIPTOR.message_types_by_name.values()
+    ]
+    for message in messages:
+        messages.extend(message.nested_types)
+    names = {field.name for one in messages for field in one.fields if field.cpp_type in wide}
+    positions = {
+        name for name in names if re.search(r"(^|_)(ids?|tokens?|revision|seq|index)$", name)
+    }
+    assert positions <= STRING_FIELDS
+    assert not [name for name in STRING_FIELDS if name.endswith(("_ms", "bytes", "count"))]
+    assert names >= STRING_FIELDS - {"next_seq"}
 
 
 def test_an_error_is_explained(run):
@@ -428,34 +401,6 @@ def test_a_malformed_target_is_a_usage_error(run):
     done = run("put emails a -t nowhere")
     assert done.exit_code == 2
     assert "host:port" in done.stderr
-
-
-# ------------------------------------------------------------------ commands of other packages
-
-
-def test_a_command_of_another_distribution_is_found_by_its_entry_point(run, monkeypatch):
-    entry = EntryPoint("greet", "tests.clients.greeting:greet", cli.ENTRY_POINTS)
-    monkeypatch.setattr(
-        cli,
-        "entry_points",
-        lambda *, group, name: [entry] if (group, name) == (cli.ENTRY_POINTS, "greet") else [],
-    )
-    assert run("greet --name you").stdout == "hello you\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "distribution"),
-    [("serve", "taskraft-server"), ("dev", "taskraft-server"), ("pipeline", "taskraft-pipeline")],
-)
-def test_a_command_that_is_not_installed_says_what_to_install(run, monkeypatch, name, distribution):
-    monkeypatch.setattr(cli, "entry_points", lambda **_: [])
-    done = run(name)
-    assert done.exit_code == 2
-    assert f"pip install '{distribution}'" in done.stderr
-
-
-def test_an_unknown_command_is_a_usage_error(run):
-    assert run("frobnicate").exit_code == 2
 
 
 # -------------------------------------------------------------------------------------------- text

@@ -1,4 +1,4 @@
-"""The commands for operators, on a real node."""
+"""The commands for operators, on a node in memory."""
 
 import json
 import shlex
@@ -9,13 +9,20 @@ from click.testing import CliRunner
 
 from taskraft.cli import main
 
-pytestmark = pytest.mark.cluster
+
+@pytest.fixture
+def client(taskraft):
+    return taskraft.client
 
 
 @pytest.fixture
-def run(node, monkeypatch):
-    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
+def tube(client):
+    client.create_tube("work")
+    return client.tube("work")
 
+
+@pytest.fixture
+def run(taskraft):
     def invoke(line, exit_code=0, **options):
         result = CliRunner().invoke(main, shlex.split(line), **options)
         assert result.exit_code == exit_code, result.output
@@ -26,7 +33,7 @@ def run(node, monkeypatch):
 
 def test_a_tube_is_changed_paused_and_emptied(run, tube):
     (shown,) = json.loads(run(f"tube update {tube.name} --ttr 2m --pause-takes -o json"))
-    assert (shown["options"]["ttr_ms"], shown["options"]["take_paused"]) == ("120000", True)
+    assert (shown["options"]["ttr_ms"], shown["options"]["take_paused"]) == (120_000, True)
     run(f"put {tube.name} x --type mail --position front")
     run(f"take {tube.name} --wait 0s --ack", exit_code=6)
     (shown,) = json.loads(run(f"tube update {tube.name} --resume-takes --reset ttr -o json"))
@@ -37,7 +44,15 @@ def test_a_tube_is_changed_paused_and_emptied(run, tube):
     assert "1 tasks removed" in run(f"tube truncate {tube.name} --yes")
 
 
-def test_tasks_are_waited_for_restarted_and_cancelled(run, real_client, tube):
+def test_a_tube_that_exists_is_accepted_with_a_warning_or_changed(run, tube):
+    told = run(f"tube create {tube.name} --ttr 2m --if-not-exists")
+    assert f"warning: the tube '{tube.name}' exists with another ttr" in told
+    assert "2m" in run(f"tube create {tube.name} --ttr 2m --ensure")
+    assert "warning" not in run(f"tube create {tube.name} --ttr 2m --if-not-exists")
+    assert "another kind" in run(f"tube create {tube.name} --kind fifo --ensure", exit_code=4)
+
+
+def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
     first, second = tube.put_many(["a", "b"])
     assert "TIMEOUT" in run(f"task wait {tube.name} {first} --wait 0s", exit_code=6)
     task = tube.take(wait=0)
@@ -52,7 +67,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, real_client, tube):
     assert "Give either ids or a filter" in run(f"task cancel {tube.name}", exit_code=2)
 
 
-def test_tasks_are_moved_and_dead_letters_are_redriven(run, real_client, tube):
+def test_tasks_are_moved_and_dead_letters_are_redriven(run, client, tube):
     dead = f"dead-{uuid.uuid4()}"
     run(f"tube create {dead}")
     run(f"tube update {tube.name} --dead-letter-tube {dead}")
@@ -67,7 +82,7 @@ def test_tasks_are_moved_and_dead_letters_are_redriven(run, real_client, tube):
     )
     (answer,) = json.loads(run(f"{line} --renew-times -o json"))
     assert answer["count"] == 1
-    assert real_client.tube(dead).take(wait=0).text() == "a"
+    assert client.tube(dead).take(wait=0).text() == "a"
     assert "Give either ids or a filter" in run(f"task move {tube.name} --to {dead}", exit_code=2)
 
 
@@ -90,10 +105,10 @@ def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
     assert "schedule.cron: hour '61' is not a pattern of 0 to 23" in output
 
 
-def test_a_group_is_shown_started_and_cancelled(run, real_client, tube):
+def test_a_group_is_shown_started_and_cancelled(run, client, tube):
     name = f"group-{uuid.uuid4()}"
     run(f"group create {name} --end {tube.name} bind --abort {tube.name} stop --only-if-processed")
-    assert real_client.groups.get(name).end_task.spec.payload == b"bind"
+    assert client.groups.get(name).end_task.spec.payload == b"bind"
     run(f"put {tube.name} x --group {name}")
     assert "HELD" in run(f"group show {name}")
     assert "1" in run(f"stats {tube.name}")
@@ -105,3 +120,23 @@ def test_a_group_is_shown_started_and_cancelled(run, real_client, tube):
 def test_each_violation_is_one_line(run):
     output = run("put 'a b' x --ttl 5s", exit_code=2)
     assert output.count("not 1 to 128 characters") == 1
+
+
+def test_a_task_is_shown_with_its_last_failures(run, client, tube):
+    task_id = tube.put("a")
+    tube.take(wait=0).release(0, reason=ValueError("no such page"))
+    tube.take(wait=0).bury(reason="gave up")
+    found = tube.peek(task_id)
+    assert found.failed_attempts == 1
+    assert [(one.attempt, str(one)) for one in found.failures] == [
+        (1, "ValueError: no such page"),
+        (2, "gave up"),
+    ]
+    assert found.created <= found.failures[0].at <= found.failures[1].at == found.since
+    shown = run(f"task show {tube.name} {task_id}")
+    assert "attempts         2, 1 failed" in shown
+    assert "ValueError: no such page" in shown.splitlines()[-2]
+    (row,) = [line for line in run(f"stats {tube.name}").splitlines() if tube.name in line]
+    assert row.split()[6] == "1"
+    (message,) = json.loads(run(f"task show {tube.name} {task_id} -o json"))
+    assert message["failures"][0]["failure"]["type"] == "ValueError"

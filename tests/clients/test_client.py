@@ -13,6 +13,7 @@ import pytest
 
 from taskraft import AsyncClient, AsyncTakenTask, AsyncTube, Client, TakenTask, Tube, errors
 from taskraft.v1 import task_pb2
+from taskraft.v1.task_service_pb2 import Settlement
 
 READY = task_pb2.Task.READY
 DONE = task_pb2.Task.DONE
@@ -46,18 +47,20 @@ def test_a_task_is_put_taken_and_acknowledged(cluster, client):
     assert tube.take(wait=0) is None
 
 
-def test_every_way_to_settle(cluster, client):
+def test_a_task_can_be_settled_in_every_way(cluster, client):
     tube = client.tube("emails")
-    tube.put_many(["a", "b", "c", "d"])
-    one, two, three, four = tube.take_many(4, wait=0)
+    tube.put_many(["a", "b", "c", "d", "e"])
+    one, two, three, four, five = tube.take_many(5, wait=0)
     one.release("1s", reason=ValueError("no"))
     two.bury("why")
     three.reject("why")
     client.settle([four.token])
+    five.settle(Settlement(release=Settlement.Release()))
+    assert five.is_settled
     actions = [
         request.settlements[0].WhichOneof("action") for request in cluster.requests("SettleTasks")
     ]
-    assert actions == ["release", "bury", "reject", "ack"]
+    assert actions == ["release", "bury", "reject", "ack", "release"]
     failures = [tube.peek(task.id).failure for task in (one, two, four)]
     assert failures == ["ValueError: no", "why", ""]
     with pytest.raises(errors.LeaseStale):
@@ -315,3 +318,20 @@ def test_common_mistakes_raise_clear_errors(client):
         client.subscribe(emails)
     with pytest.raises(ValueError, match=r"fifottl, .* not 'lifo'"):
         client.create_tube("emails", "lifo")
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        ("hello", r"emails/1: the payload is not JSON \(text/plain; charset=utf-8, 5 bytes\): "),
+        (b"\xff\xfe\x00", r"emails/1: the payload is not JSON \(3 bytes\): "),
+    ],
+)
+def test_a_payload_that_is_not_json_is_named_with_its_task(blocking_client, payload, told):
+    tube = blocking_client.tube("emails")
+    tube.put(payload)
+    with pytest.raises(errors.PayloadNotJson, match=told) as raised:
+        tube.take(wait=0).json()
+    assert isinstance(raised.value, ValueError)
+    assert raised.value.metadata == {"tube": "emails", "task_id": "1"}
+    assert "text() or payload" in raised.value.advice

@@ -71,7 +71,9 @@ async def test_an_error_of_a_node_comes_before_failed_connections(three):
         for node in three.nodes[1:]
     )
     assert sorted(error.message.split("; ")[1:]) == dead
-    assert "start the nodes that are down" in error.advice
+    assert error.advice.startswith("The client gave up after ")
+    assert "The call has changed nothing. No leader was elected" in error.advice
+    assert traceback.format_exception_only(error)[-1] == f"hint: {error.advice}\n"
 
 
 async def test_an_unknown_outcome_comes_before_failed_connections(three):
@@ -81,3 +83,13 @@ async def test_an_unknown_outcome_comes_before_failed_connections(three):
     error = await refusal(three.target)
     assert isinstance(error, errors.DeadlinePassed)
     assert error.message.startswith(f"{three.nodes[0].address} did not answer in time")
+    assert "The change may have taken effect: read the state" in error.advice
+
+
+async def test_the_last_error_of_a_read_does_not_speak_of_changes(three):
+    three.refuse("GetTasks", "NO_LEADER", times=100)
+    async with AsyncClient(three.target, timeout="300ms") as client:
+        with pytest.raises(errors.NoLeader) as told:
+            await client.tube("emails").peek(1)
+    assert "changed" not in told.value.advice
+    assert "No leader was elected in that time" in told.value.advice

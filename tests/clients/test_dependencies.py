@@ -10,14 +10,23 @@ from taskraft import Batch, errors
 from taskraft._dependencies import references
 from taskraft.cli import main
 
-pytestmark = pytest.mark.cluster
+
+@pytest.fixture
+def client(taskraft):
+    return taskraft.client
 
 
 @pytest.fixture
-def other(real_client):
+def tube(client):
+    client.create_tube("work")
+    return client.tube("work")
+
+
+@pytest.fixture
+def other(client):
     name = f"tube-{uuid.uuid4()}"
-    real_client.create_tube(name, "fifottl")
-    return real_client.tube(name)
+    client.create_tube(name, "fifottl")
+    return client.tube(name)
 
 
 def test_a_dependency_is_named_by_task_string_or_id(tube, other):
@@ -40,11 +49,11 @@ def test_a_removed_task_is_refused_as_a_dependency(tube):
     assert refused.value.metadata["field"] == "depends_on[0]"
 
 
-def test_a_graph_and_a_chain_are_put_in_one_batch(real_client, tube, other):
+def test_a_graph_and_a_chain_are_put_in_one_batch(client, tube, other):
     parts = [tube.task(f"part {n}") for n in range(3)]
     whole = other.task("whole", depends_on=parts)
     batch = Batch().put(*parts).chain(whole, other.task("checked"), tube.task("sent"))
-    results = real_client.execute(batch)
+    results = client.execute(batch)
     assert [len(result.put.task_ids) for result in results] == [3, 2, 1]
     done = []
     while taken := (tube.take(wait=0) or other.take(wait=0)):
@@ -53,9 +62,9 @@ def test_a_graph_and_a_chain_are_put_in_one_batch(real_client, tube, other):
     assert done == ["part 0", "part 1", "part 2", "whole", "checked", "sent"]
 
 
-def test_a_failure_ends_the_chain_and_wakes_waiting_callers(real_client, tube):
+def test_a_failure_ends_the_chain_and_wakes_waiting_callers(client, tube):
     chain = Batch().chain(*(tube.task(name) for name in "abc"))
-    (put,) = real_client.execute(chain)
+    (put,) = client.execute(chain)
     first, second, third = put.put.task_ids
     runs = tube.put("d", depends_on=[first], on_dependency_failure="run")
     tube.delete(first)
@@ -66,21 +75,20 @@ def test_a_failure_ends_the_chain_and_wakes_waiting_callers(real_client, tube):
     assert ended[1].message.failure.message == f"{tube.name}/{second}: DEPENDENCY_FAILED"
 
 
-def test_a_planned_task_can_only_be_a_dependency_in_its_own_batch(real_client, tube):
+def test_a_planned_task_can_only_be_a_dependency_in_its_own_batch(client, tube):
     before = tube.task("a")
     after = tube.task("b", depends_on=[before])
     with pytest.raises(ValueError, match="does not put before it"):
         Batch().put(after, before)
     with pytest.raises(ValueError, match="in the same Batch"):
-        real_client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
+        client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
     with pytest.raises(TypeError, match="in the same Batch"):
         tube.put("c", depends_on=[before])
     with pytest.raises(ValueError, match=r"depends_on must be existing tasks.*, not 'emails'"):
         references(["emails"], "emails")
 
 
-def test_the_command_line_names_what_a_task_depends_on(node, tube, monkeypatch):
-    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
+def test_the_command_line_names_what_a_task_depends_on(tube):
     first = tube.put("a")
     line = f"put {tube.name} b --depends-on {tube.name}/{first} --on-dependency-failure run"
     result = CliRunner().invoke(main, shlex.split(line))

@@ -49,5 +49,5 @@ def test_a_duration_of_a_wrong_type_is_refused(nonsense):
         milliseconds(nonsense, "delay")
 
 
-def test_seconds_are_for_timers_of_this_process():
+def test_a_duration_can_be_converted_to_seconds_for_local_timers():
     assert seconds("250ms", "delay") == 0.25

@@ -25,6 +25,8 @@ def test_a_row_agrees_with_the_contract(reason):
     assert row.code in grpc.StatusCode.__members__
     assert row.meaning.endswith(".")
     assert row.advice.endswith(".")
+    assert row.is_retried or not row.final_advice
+    assert row.final_advice.endswith(".") or "Do nothing" not in row.advice
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -35,7 +37,7 @@ def test_every_reason_has_an_exception_of_its_own(reason):
     assert [row.exception for row in CATALOGUE.values()].count(type(error)) == 1
 
 
-def test_a_reason_of_a_newer_server_is_carried_by_the_root():
+def test_an_unknown_reason_of_a_newer_server_raises_the_base_exception():
     error = from_reason("SUN_TOO_HOT", "it is")
     assert type(error) is errors.TaskraftError
     assert error.reason == "SUN_TOO_HOT"

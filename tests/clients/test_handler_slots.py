@@ -85,7 +85,7 @@ async def test_a_handler_gets_its_slot_back_after_all_its_parts_have_stopped_wai
 
 
 async def free(slots):
-    """Return the number of free slots, and release them."""
+    """Count the free slots by taking all of them, and release them again."""
     taking = [asyncio.create_task(slots.take()) for _ in range(3)]
     await turns()
     taken = [await one for one in taking if one.done()]
@@ -99,8 +99,7 @@ async def free(slots):
 
 @pytest.fixture
 async def wanted_back():
-    """Return the only slot, released and taken by another handler, and the task that waits for
-    it."""
+    """Return the only slot, now held by another handler, and the task that waits for this slot."""
     slots = HandlerSlots(1)
     slot = await slots.take()
     slot.wait_started()
@@ -112,7 +111,7 @@ async def wanted_back():
 
 async def test_a_second_wait_before_the_slot_is_back_keeps_it_released(wanted_back):
     slots, slot, child, back = wanted_back
-    slot.wait_started()  # another part of the same handler
+    slot.wait_started()  # The second wait is in another part of the same handler.
     child.close()
     await back
     assert await free(slots) == 1

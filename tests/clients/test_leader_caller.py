@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from taskraft import AsyncClient, _leader_caller, errors
+from taskraft import AsyncClient, Batch, _leader_caller, errors
 from taskraft._leader_caller import pause_seconds
 from tests.far_port import FarPort
 from tests.turns import turns_until
@@ -41,6 +41,62 @@ async def test_each_call_has_a_request_id_of_its_own(cluster):
         await client.tube("emails").put("b")
     first, second = ids(cluster.requests("PutTasks"))
     assert first != second
+
+
+async def test_a_call_with_the_same_request_id_from_another_client_has_one_effect(cluster):
+    ids = []
+    for client_id in ("shop", "shop", "mail", ""):
+        async with AsyncClient(cluster.target, client_id=client_id) as client:
+            put = client.tube("emails").put("a", request_id="order-4711")
+            ids.append(await put)
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+
+
+async def test_puts_with_a_request_id_are_sent_in_messages_of_their_own(cluster):
+    async with AsyncClient(cluster.target) as client:
+        tube = client.tube("emails")
+        await asyncio.gather(*(tube.put("a", request_id=f"order-{number}") for number in range(3)))
+    requests = cluster.requests("PutTasks")
+    assert sorted(ids(requests)) == ["order-0", "order-1", "order-2"]
+    assert [len(request.tasks) for request in requests] == [1, 1, 1]
+
+
+async def test_the_client_id_is_in_each_request_that_has_a_request_id(cluster):
+    async with AsyncClient(cluster.target, client_id="shop") as client:
+        tube = client.tube("emails")
+        await tube.put("a")
+        await tube.put_atomic(["b", "c"], request_id="atomic")
+        async with await tube.take():
+            pass
+        async with client.subscribe("emails") as tasks:
+            await (await anext(tasks)).ack()
+    keyed = [request for _, _, request in cluster.calls if getattr(request, "request_id", "")]
+    unscoped = ("StreamMessage", "KeepSessions")
+    named = [
+        (name, request.client_id)
+        for name, _, request in cluster.calls
+        if name not in unscoped and getattr(request, "request_id", "")
+    ]
+    assert {name for name, _ in named} >= {"PutTasks", "TakeTasks", "SettleTasks"}
+    assert {client_id for _, client_id in named} == {"shop"}
+    assert "atomic" in ids(keyed)
+    assert [one.open.client_id for one in cluster.requests("StreamOpen")] == ["shop"]
+
+
+@pytest.mark.parametrize(("request_id", "error"), [("", ValueError), (7, TypeError)])
+async def test_a_request_id_that_cannot_identify_a_request_is_refused(cluster, request_id, error):
+    async with AsyncClient(cluster.target) as client:
+        tube = client.tube("emails")
+        for call in (
+            tube.put("a", request_id=request_id),
+            tube.put_atomic(["a"], request_id=request_id),
+            tube.put_and_wait("a", request_id=request_id),
+            client.execute(Batch().put(tube.task("a")), request_id=request_id),
+        ):
+            with pytest.raises(error, match="request_id"):
+                await call
+    assert cluster.requests("PutTasks") == []
 
 
 async def test_the_retry_delay_of_the_server_is_used(cluster):

@@ -1,10 +1,8 @@
-"""Leases with a TTR are renewed while their tasks are in hand; the test sets the clock."""
-
-from types import SimpleNamespace
+"""Leases with a TTR are renewed while a handler has their tasks; the test sets the clock."""
 
 import pytest
 
-from taskraft import _lease, _lease_renewer
+from taskraft import _lease, _network
 from taskraft._lease import Lease
 from taskraft._lease_renewer import LeaseRenewer
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -34,13 +32,13 @@ class Woken:
 @pytest.fixture
 def clock(monkeypatch):
     one = Clock()
-    monkeypatch.setattr(_lease, "time", SimpleNamespace(monotonic=one))
+    monkeypatch.setattr(_lease, "monotonic", one)
     return one
 
 
 @pytest.fixture
 def kept(clock, monkeypatch):
-    monkeypatch.setattr(_lease_renewer, "HeartbeatThread", Woken)
+    monkeypatch.setattr(_network, "HeartbeatThread", Woken)
     return LeaseRenewer(["a:1"], None, lambda callback: callback(), clock)
 
 
@@ -108,7 +106,7 @@ def test_the_thread_is_woken_only_for_an_earlier_due_time(kept, clock):
     assert kept._heartbeats.times == 2
 
 
-def test_the_next_touch_counts_from_the_sending_of_the_last(kept, clock):
+def test_the_next_touch_is_due_one_interval_after_the_last_was_sent(kept, clock):
     kept.add([lease(1)])
     clock.now += 10
     request = kept.request()

@@ -26,7 +26,7 @@ def test_a_failed_leader_is_dropped_and_the_other_nodes_are_tried():
 
 def test_hints_to_an_unreachable_node_are_ignored_for_a_while(monkeypatch):
     now = 100.0
-    monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
+    monkeypatch.setattr(_node_selector, "monotonic", lambda: now)
     selector = NodeSelector(["a:1"])
     selector.set_leader_hint("inside:1")
     selector.report_failure("inside:1", is_unreachable=True)
@@ -39,7 +39,7 @@ def test_hints_to_an_unreachable_node_are_ignored_for_a_while(monkeypatch):
 
 def test_an_unreachable_node_is_skipped_while_other_nodes_may_be_reachable(monkeypatch):
     now = 100.0
-    monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
+    monkeypatch.setattr(_node_selector, "monotonic", lambda: now)
     selector = NodeSelector(["a:1", "b:1", "c:1"])
     selector.report_failure("a:1", is_unreachable=True)
     selector.report_failure("b:1")

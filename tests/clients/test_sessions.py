@@ -2,10 +2,13 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from taskraft import AsyncClient, Client
+from taskraft._heartbeats import NEVER, HeartbeatThread
 from taskraft._sessions import SessionKeepAlive
 from taskraft.v1 import session_service_pb2
 from tests.turns import blocked_until
@@ -26,7 +29,8 @@ async def test_a_blocked_event_loop_does_not_lose_the_session(cluster):
     async with AsyncClient(cluster.target, session_ttr="150ms") as client:
         await client.tube("emails").put("a")
         await client.tube("emails").take(wait=0)
-        blocked_until(lambda: len(cluster.asked("KeepSessions")) >= 3)  # this blocks the loop
+        # This sleep blocks the event loop.
+        blocked_until(lambda: len(cluster.asked("KeepSessions")) >= 3)
         kept = [set(request.session_ids) for request in cluster.requests("KeepSessions")]
         assert kept[0]
         assert all(each == kept[0] for each in kept)
@@ -37,7 +41,7 @@ def test_heartbeats_are_sent_every_third_of_the_ttr(three, keep_alive):
     started = time.monotonic()
     keep_alive.add("s1", 300, lambda: None)
     blocked_until(lambda: len(three.asked("KeepSessions")) >= 3)
-    # Only a lower bound: how late a heartbeat is sent depends on the machine.
+    # The test checks only a minimum, because the delay of a heartbeat depends on the machine.
     assert time.monotonic() - started >= 0.25
 
 
@@ -59,7 +63,7 @@ def test_a_session_that_the_server_does_not_know_is_reported_once(three, keep_al
     assert "gone" not in three.requests("KeepSessions")[-1].session_ids
 
 
-def test_heartbeats_go_on_when_the_leader_is_killed(three, keep_alive):
+def test_heartbeats_continue_when_the_leader_is_killed(three, keep_alive):
     open_session(three, "s1")
     keep_alive.add("s1", 90, lambda: None)
     blocked_until(lambda: three.asked("KeepSessions"))
@@ -87,3 +91,67 @@ def test_the_thread_ends_with_the_client(cluster):
         client.tube("emails").take(wait=0)
         assert [each for each in threading.enumerate() if each.name == "taskraft-heartbeats"]
     assert not [each for each in threading.enumerate() if each.name == "taskraft-heartbeats"]
+
+
+class OneHeartbeat:
+    """Requests heartbeats until one is answered."""
+
+    def __init__(self):
+        self.is_answered = threading.Event()
+
+    def due(self):
+        return NEVER if self.is_answered.is_set() else 0.0
+
+    def request(self):
+        return b"beat"
+
+    def allowed_seconds(self):
+        return 10.0
+
+    def answered(self, _request, _response):
+        self.is_answered.set()
+
+    def unanswered(self, _request):
+        pass
+
+
+class Beat:
+    """A heartbeat in flight on a channel."""
+
+    def __init__(self, channel):
+        self.channel = channel
+
+    def result(self):
+        if self.channel.is_first:
+            raise grpc.RpcError
+        return b"answer"
+
+    def cancel(self):
+        return False
+
+    def initial_metadata(self):
+        return ()
+
+    trailing_metadata = initial_metadata
+
+
+def test_a_heartbeat_that_failed_is_repeated_on_a_new_channel(monkeypatch):
+    """A new channel resolves the name of the node, which may have another address now."""
+    opened = []
+
+    def open_channel(_address, **_fields):
+        channel = SimpleNamespace(is_first=not opened, close=lambda: None)
+        opened.append(channel)
+        return channel
+
+    monkeypatch.setattr(grpc, "insecure_channel", open_channel)
+    source = OneHeartbeat()
+
+    def method(channel):
+        return SimpleNamespace(future=lambda _request, timeout: Beat(channel))
+
+    thread = HeartbeatThread("beats", source, method, ["n1.test:7401"], None)
+    thread.wake()
+    source.is_answered.wait()
+    thread.close()
+    assert len(opened) == 2

@@ -55,7 +55,7 @@ async def test_the_server_never_has_more_credit_than_the_limit(cluster, client):
         assert messages[1].settlements, "credit travels with the settlements that free it"
 
 
-async def test_batches_are_settled_in_one_message_and_refusals_are_told(cluster, client):
+async def test_batches_are_settled_in_one_message_and_refusals_are_reported(cluster, client):
     await client.tube("emails").put_many(["a", "b", "c"])
     async with client.subscribe("emails") as tasks:
         batch = await tasks.next_batch()
@@ -210,7 +210,7 @@ async def test_the_stream_moves_from_a_killed_leader_to_the_new_one(three, clien
     assert three.states()[0] == DONE
 
 
-async def test_an_unanswered_settlement_is_resent_with_its_request_id(cluster, client):
+async def test_an_unanswered_settlement_is_resent_with_its_idempotency_key(cluster, client):
     await client.tube("emails").put("a")
     async with client.subscribe("emails") as tasks:
         task = await anext(tasks)
@@ -218,7 +218,8 @@ async def test_an_unanswered_settlement_is_resent_with_its_request_id(cluster, c
         await task.ack()
     sent = [message for message in cluster.requests("StreamMessage") if message.settlements]
     assert len(sent) == 2
-    assert sent[0].request_id == sent[1].request_id
+    assert sent[0].idempotency_key
+    assert sent[0].idempotency_key == sent[1].idempotency_key
     assert sent[0].settlements == sent[1].settlements
 
 
@@ -247,11 +248,12 @@ async def test_tasks_that_never_arrived_are_fetched_by_the_next_stream(cluster, 
         await tasks.ack(batch)
 
 
-async def test_an_existing_session_is_resumed_with_what_it_holds_and_left_open(cluster, client):
+async def test_an_existing_session_is_resumed_with_its_leases_and_left_open(cluster, client):
     await client.tube("emails").put("a")
     first = client.subscribe("emails")
     await anext(first)
-    first._is_own_session = False  # as if the process had died
+    # Closing leaves the session open, as the death of the process would.
+    first._is_own_session = False
     await first.close()
     async with client.subscribe("emails", session=first.session_id) as tasks:
         task = await anext(tasks)
@@ -289,8 +291,26 @@ async def test_expired_leases_free_their_credit(cluster, client, monkeypatch):
         assert task.is_lost
 
 
-async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_three, monkeypatch):
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+async def test_a_step_of_the_wall_time_ends_no_lease(cluster, client, monkeypatch, step_ms):
     monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
+    state = cluster.state
+    await client.tube("emails").put_many(["a"])
+    async with client.subscribe("emails", credit=2, ttr=30) as tasks:
+        task = await anext(tasks)
+        task.message.lease_until_ms = state.now_ms + 30_000
+        until_ms = task.message.lease_until_ms
+        await turns_until(lambda: tasks._buffer._wall_offset_ms == 0)
+        state.now_ms += step_ms
+        state.wall_offset_ms += step_ms
+        await turns_until(lambda: tasks._buffer._wall_offset_ms == step_ms)
+        assert not task.is_lost
+        assert task.lease_until_ms == until_ms + max(step_ms, 0)
+        await task.ack()
+
+
+async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_three, monkeypatch):
+    monkeypatch.setattr(_task_stream, "IDLE_HEARTBEAT_SECONDS", 0.01)
     three.is_silent = True
     async with client_of_three.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
@@ -301,7 +321,7 @@ async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_t
 
 
 async def test_an_idle_stream_sends_heartbeats(cluster, client, monkeypatch):
-    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "IDLE_HEARTBEAT_SECONDS", 0.01)
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
         await turns_until(
@@ -312,7 +332,24 @@ async def test_an_idle_stream_sends_heartbeats(cluster, client, monkeypatch):
     assert len(cluster.asked("Subscribe")) == 1
 
 
-async def test_a_final_refusal_ends_the_subscription_for_all_who_wait(cluster, client):
+async def test_a_subscription_with_a_lease_sends_heartbeats_more_often(
+    cluster, client, monkeypatch
+):
+    monkeypatch.setattr(_task_stream, "HEARTBEAT_SECONDS", 0.01)
+
+    def heartbeats():
+        return sum(message.heartbeat for message in cluster.requests("StreamMessage"))
+
+    async with client.subscribe("emails") as tasks:
+        waiting = asyncio.create_task(tasks.next_batch())
+        await turns_until(lambda: cluster.asked("Subscribe"))
+        assert not heartbeats()
+        await client.tube("emails").put("a")
+        await waiting
+        await turns_until(lambda: heartbeats() >= 3)
+
+
+async def test_a_final_refusal_ends_the_subscription_for_all_waiting_callers(cluster, client):
     await client.tube("emails").put("a")
     tasks = client.subscribe("emails")
     task = await anext(tasks)

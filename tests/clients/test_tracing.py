@@ -54,6 +54,14 @@ def chosen(span, *names):
     return {name: span.attributes.get(f"messaging.{name}") for name in names}
 
 
+def test_a_put_with_a_request_id_has_a_span_and_no_header(client, cluster, spans):
+    """The trace context would make the put of another process a different request."""
+    first = client.tube("emails").put("hello", request_id="order-4711")
+    assert client.tube("emails").put("hello", request_id="order-4711") == first
+    assert [span.name for span in spans()] == ["send emails"] * 2
+    assert not cluster.requests("PutTasks")[0].tasks[0].headers
+
+
 def test_a_task_is_traced_from_its_put_to_its_acknowledgement(client, spans):
     tube = client.tube("emails")
     task_id = tube.put("hello")

@@ -1,8 +1,11 @@
 """Waits, batches, groups and schedules with the client, on a real node."""
 
 import inspect
+import math
 import threading
 import uuid
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -15,12 +18,14 @@ from taskraft import (
     Client,
     Groups,
     Keys,
+    Retry,
     Schedules,
     Tube,
+    TubeDiffers,
     Where,
     errors,
 )
-from taskraft.v1 import group_service_pb2, schedule_service_pb2
+from taskraft.v1 import task_pb2, task_service_pb2
 
 pytestmark = pytest.mark.cluster
 
@@ -232,7 +237,7 @@ def test_a_batch_does_all_or_nothing(real_client, tube):
     assert orders.peek(waiting).priority == 3
 
 
-def test_every_operation_has_its_place_in_a_batch(real_client, tube):
+def test_every_operation_can_be_part_of_a_batch(real_client, tube):
     elsewhere = created(real_client)
     released, rejected, buried, gone, kicked, moved = tube.put_many([*"abcdef"])
     first, second = tube.take_many(2, wait=0)
@@ -257,7 +262,7 @@ def test_every_operation_has_its_place_in_a_batch(real_client, tube):
 def test_a_group_holds_its_tasks_and_ends_with_one_more(real_client, tube):
     books, name = created(real_client), f"book-{uuid.uuid4()}"
     group = real_client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
-    assert group.state == group_service_pb2.Group.HELD
+    assert group.state == "HELD"
     tube.put_many(["page 1", "page 2"], group=name)
     assert tube.take(wait=0) is None
     real_client.groups.start(name)
@@ -265,7 +270,7 @@ def test_a_group_holds_its_tasks_and_ends_with_one_more(real_client, tube):
         page.ack()
     assert books.take(wait="5s").text() == "bind"
     group = real_client.groups.get(name)
-    assert (group.state, group.processed) == (group_service_pb2.Group.ENDED, 2)
+    assert (group.state, group.processed) == ("ENDED", 2)
     with pytest.raises(errors.GroupExists):
         real_client.groups.create(name)
 
@@ -274,7 +279,7 @@ def test_a_cancelled_group_puts_its_abort_task(real_client, tube):
     name = f"group-{uuid.uuid4()}"
     real_client.groups.create(name, abort_task=tube.task("clean up"))
     tube.put("never", group=name)
-    assert real_client.groups.cancel(name, revoke=True).state == group_service_pb2.Group.CANCELLED
+    assert real_client.groups.cancel(name, revoke=True).state == "CANCELLED"
     assert tube.take(wait="5s").text() == "clean up"
     with pytest.raises(errors.GroupNotFound):
         real_client.groups.start("nobody")
@@ -292,11 +297,13 @@ def test_a_schedule_is_made_paused_listed_and_removed(real_client, tube):
         overlap="skip",
     )
     assert made.next_ms > 0
-    assert (made.jitter_ms, made.catch_up) == (60_000, schedule_service_pb2.Schedule.ONE)
-    assert made.overlap == schedule_service_pb2.Schedule.SKIP_OVERLAP
+    assert (made.jitter_ms, made.catch_up) == (60_000, "one")
+    assert made.overlap == "skip"
     assert (made.tube, made.spec.priority) == (tube.name, 5)
-    made.paused = True
-    assert real_client.schedules.update(made).next_ms == 0
+    assert made.next.minute == 30
+    assert real_client.schedules.update(replace(made, paused=True)).next is None
+    (again,) = [each for each in real_client.schedules.list() if each.name == name]
+    assert replace(again, paused=False, next_ms=made.next_ms) == made
     assert [each.name for each in real_client.schedules.list() if each.paused] == [name]
     real_client.schedules.delete(name)
     with pytest.raises(errors.ScheduleNotFound):
@@ -332,7 +339,7 @@ async def test_the_client_for_asyncio_does_the_same(node):
     ("blocking", "asynchronous"),
     [(Client, AsyncClient), (Tube, AsyncTube), (Groups, AsyncGroups), (Schedules, AsyncSchedules)],
 )
-def test_both_clients_offer_the_same(blocking, asynchronous):
+def test_both_clients_offer_the_same_methods(blocking, asynchronous):
     def offered(kind):
         return {
             name: [*inspect.signature(method).parameters]
@@ -341,3 +348,64 @@ def test_both_clients_offer_the_same(blocking, asynchronous):
         }
 
     assert offered(blocking) == offered(asynchronous)
+
+
+def test_a_wait_after_success_does_not_fail(real_client, tube):
+    task_id = tube.put("x")
+    tube.take(wait=0).ack()
+    (ended,) = tube.wait(task_id)
+    assert (str(ended), ended.outcome, ended.state) == (f"{tube.name}/{task_id}", "NOT_KEPT", "")
+    kept = created(real_client, on_ack="keep")
+    task_id = kept.put("x")
+    kept.take(wait=0).ack("done")
+    (ended,) = kept.wait(task_id)
+    assert (ended.outcome, ended.result) == ("PROCESSED", b"done")
+    with pytest.raises(errors.TaskNotFound):
+        tube.wait(99)
+
+
+def test_a_put_and_a_settlement_return_the_task_as_it_is_afterwards(real_client, tube):
+    task = tube.put_and_read({"n": 1}, delay="1h", key="k")
+    assert (task.id, task.state, task.json()) == (1, "DELAYED", {"n": 1})
+    assert task.visible_at - task.created == timedelta(hours=1)
+    again = tube.put_and_read({"n": 2}, key="k", on_conflict="return_existing")
+    assert (again.id, again.payload) == (task.id, b"")
+    with pytest.raises(errors.KeyTaken):
+        tube.put_and_read({"n": 2}, key="k")
+    tube.put_many(["a", "b"])
+    first, second = tube.take_many(2, wait=0)
+    reason = task_service_pb2.Settlement(
+        release=task_service_pb2.Settlement.Release(failure=task_pb2.Failure(type="Broken"))
+    )
+    (released,) = real_client.settle_and_read(first.token, reason)
+    assert (released.id, released.state, released.failed_attempts) == (first.id, "DELAYED", 1)
+    (gone,) = real_client.settle_and_read(second.token)
+    assert (gone.id, gone.state, gone.outcome) == (second.id, "", "PROCESSED")
+    with pytest.raises(errors.LeaseStale, match=f"token {first.token}: "):
+        real_client.settle_and_read(first.token)
+
+
+# ------------------------------------------------------------------------------------------- tubes
+
+
+def test_a_tube_that_exists_with_other_options_is_named_and_changed(real_client):
+    name = f"tube-{uuid.uuid4()}"
+    retry = Retry(attempts_max=3, backoff="1s")
+    wanted = {"ttr": "1m", "retry": retry}
+    real_client.create_tube(name, **wanted)
+    real_client.create_tube(name, if_not_exists=True, take_paused=False, ttl=math.inf, **wanted)
+    with pytest.warns(TubeDiffers, match="another ttr, retry;") as told:
+        real_client.create_tube(name, if_not_exists=True, ttr="2m", retry=Retry(attempts_max=3))
+    assert told[0].message.differences == ("ttr", "retry")
+    tube = real_client.ensure_tube(name, ttr="2m", on_ack="keep")
+    assert (tube.options.ttr_ms, tube.options.on_ack) == (120_000, "keep")
+    assert tube.options.retry.attempts_max == 3
+    assert real_client.ensure_tube(name, ttr="2m") == tube
+    assert real_client.ensure_tube(f"{name}-2", "fifo").kind == "fifo"
+    with pytest.warns(TubeDiffers, match="another kind"):
+        real_client.create_tube(name, "fifo", if_not_exists=True)
+    with pytest.raises(errors.TubeExists, match="another kind, profile"):
+        real_client.ensure_tube(name, "utube", profile="t15")
+    with pytest.raises(errors.InvalidField, match="fixed when the tube is created"):
+        real_client.ensure_tube(name, priority_order="higher_first")
+    assert real_client.list_tubes(name) == [tube]

@@ -1,7 +1,7 @@
 """Check arguments before they are sent; an error names the argument and its allowed values.
 
-The server checks what only it knows, such as limits and tube names. These functions check what
-cannot be encoded into a request.
+The server checks everything that only the server knows, such as limits and tube names. These
+functions check values that cannot be encoded into a request.
 """
 
 from __future__ import annotations

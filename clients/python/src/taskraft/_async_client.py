@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
-from taskraft import _change_feed, _settlement, errors
+from taskraft import _change_feed, _settlement, _snapshot, errors
 from taskraft._arguments import Texts, texts, wrong_type
 from taskraft._async_cluster_admin import AsyncClusterAdmin
 from taskraft._async_subscription import AsyncSubscription, SubscribeOptions
@@ -15,12 +15,15 @@ from taskraft._async_tube import AsyncTube
 from taskraft._async_tube_admin import AsyncTubeAdmin
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
 from taskraft._durations import Duration
+from taskraft._error_translation import raise_refused_items, refused_items
 from taskraft._groups import AsyncGroups
+from taskraft._leader_caller import new_request_id
 from taskraft._request_batcher import raise_refused
 from taskraft._schedules import AsyncSchedules
 from taskraft._take import TakeOptions, take_tasks
+from taskraft._task import Task
 from taskraft.credentials import AccessOptions, channel_credentials
-from taskraft.v1 import feed_service_pb2
+from taskraft.v1 import cluster_service_pb2, feed_service_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from taskraft._batch import Batch
     from taskraft._settlement import Settlement
     from taskraft._take import TubeSources
-    from taskraft.v1 import task_service_pb2
 
 
 class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
@@ -51,6 +53,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         timeout: Duration = TIMEOUT_DEFAULT,
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
+        client_id: str = "",
         credentials: grpc.ChannelCredentials | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
@@ -62,18 +65,23 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
             timeout: default time limit of each call, retries included.
             name: name of the sessions, shown to people; default: host name and process id.
             session_ttr: how long the leases survive after this process or its connection is lost.
+            client_id: stable name of the application, at most 128 bytes, such as "order-service".
+                The server keeps the request_ids of each client_id apart. Set it, equal in all
+                processes of the application, if you pass a `request_id` to a call. Default: empty;
+                then all clients of the same principal share their request_ids.
             credentials: gRPC credentials, instead of `access`.
             **access: certificates and token, see `AccessOptions`; default: TASKRAFT_CA and the
                 related variables.
 
         Raises:
-            CredentialsUnusable: the options do not fit together, or a file cannot be read.
+            CredentialsUnusable: the options contradict each other, or a file cannot be read.
         """
         self._connection = Connection(
             target,
             timeout=timeout,
             name=name,
             session_ttr=session_ttr,
+            client_id=client_id,
             credentials=credentials or channel_credentials(**access),
         )
         self.groups = AsyncGroups(self._connection)
@@ -152,20 +160,65 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
                 outcome.args = (f"token {token}: {outcome.message}",)
         raise_refused(outcomes)
 
+    async def settle_and_read(
+        self,
+        tokens: int | Iterable[int],
+        action: Settlement | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> list[Task]:
+        """Settle leases by their tokens, and return the tasks as they are afterwards, in order.
+
+        The tasks have no payload. A removed task has its tube and its id, and after an
+        acknowledgement the outcome PROCESSED. If an answer was lost and the call was repeated, the
+        task of a lease that had already ended is empty.
+
+        Args:
+            tokens: at most 1 000.
+            action: a `Settlement` without tokens; default: acknowledge.
+            timeout: time limit of the call, retries included.
+
+        Raises:
+            LeaseStale: the single lease has ended.
+            ItemsRefused: some of several leases have ended; the other leases are settled.
+        """
+        chosen = [tokens] if isinstance(tokens, int) else list(tokens)
+        if not all(isinstance(token, int) for token in chosen):
+            raise wrong_type("tokens", "an integer or several integers", tokens)
+        request = task_service_pb2.SettleTasksRequest(
+            request_id=new_request_id(), return_tasks=True
+        )
+        settlement = request.settlements.add()
+        settlement.CopyFrom(action or _settlement.PLAIN_ACK)
+        settlement.tokens[:] = chosen
+        response = await self._connection.call(
+            lambda node: node.tasks.SettleTasks, request, timeout=timeout
+        )
+        refused = refused_items(response.errors)
+        for item, error in refused.items():
+            error.args = (f"token {chosen[item]}: {error.message}",)
+        raise_refused_items(refused, len(chosen))
+        return [Task(message) for message in response.tasks]
+
     async def execute(
-        self, batch: Batch, *, timeout: Duration | None = None
+        self, batch: Batch, *, request_id: str | None = None, timeout: Duration | None = None
     ) -> list[task_service_pb2.BatchResult]:
         """Execute the operations of a batch atomically; return one result per operation.
 
         Tasks that the batch settles count as settled: leaving their `async with` block does
         nothing.
 
+        Args:
+            batch: the operations.
+            request_id: idempotency key chosen by the caller, see `AsyncTube.put`.
+            timeout: time limit of the call, retries included.
+
         Raises:
             TaskraftError: nothing was executed; the metadata `operation` and `item` name the failed
                 part.
         """
-        request = batch.request()
-        with self._traced(request, batch) as sent:
+        request = batch.request(request_id)
+        with self._traced(request, batch, joins_trace=request_id is None) as sent:
             response = await self._connection.call(
                 lambda node: node.tasks.ExecuteBatch, request, timeout=timeout
             )
@@ -176,12 +229,36 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         return list(response.results)
 
     def _traced(
-        self, request: task_service_pb2.ExecuteBatchRequest, batch: Batch
+        self, request: task_service_pb2.ExecuteBatchRequest, batch: Batch, *, joins_trace: bool
     ) -> AbstractContextManager[list[list[int]]]:
         """Trace a batch; yields one list per put, to which the caller adds the new task ids."""
         puts = [one.put for one in request.operations if one.HasField("put")]
         spans = self._connection.spans
-        return nullcontext([]) if spans is None else spans.batch(puts, batch.settled)
+        if spans is None:
+            return nullcontext([])
+        return spans.batch(puts, batch.settled, joins_trace=joins_trace)
+
+    # ---------------------------------------------------------------------- snapshots
+
+    def snapshot(
+        self, *, local: bool = False, snapshot_id: str = "", offset: int = 0
+    ) -> AsyncIterator[cluster_service_pb2.SaveSnapshotResponse]:
+        """Yield a snapshot of the cluster: a message with its header, then pieces of its content.
+
+        After a broken connection, the transfer continues on the same node.
+        `taskraft snapshot save` writes the messages to a file.
+
+        Args:
+            local: accept the state that the node has applied, which works without a majority.
+            snapshot_id: continue the snapshot of an earlier header.
+            offset: number of bytes of the content that the caller already has.
+
+        Raises:
+            SnapshotNotFound: no node keeps the snapshot any longer.
+        """
+        return _snapshot.read_snapshot(
+            self._connection, local=local, snapshot_id=snapshot_id, offset=offset
+        )
 
     # ---------------------------------------------------------------------- change feed
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from taskraft._async_selected_tasks import AsyncSelectedTasks
 from taskraft._durations import Duration, milliseconds
+from taskraft._retry import Position, position_of
 from taskraft._task_selection import TaskChanges, TaskSelection, Where, selector_of, update_of
-from taskraft._task_spec import Position, position_of
 from taskraft.v1 import task_service_pb2
 
 DEAD_LETTERS: Final = Where("origin:*")
@@ -67,7 +67,7 @@ class AsyncMoves(AsyncSelectedTasks):
         """Move dead letters back to the tubes that they came from; return the number moved.
 
         A moved task starts again with the default times of that tube and with its unique key. Tasks
-        that are not dead letters stay. Arguments and errors are those of `move`.
+        that are not dead letters are not moved. Arguments and errors are those of `move`.
         """
         request = task_service_pb2.MoveTasksRequest(
             tube=self.name, selector=selector_of(tasks), to_origin=True

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,16 +12,17 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft import errors
 from taskraft._async_waits import WAIT_SECONDS_MAX, AsyncWaits
+from taskraft._clock import monotonic
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._handler_slots import waiting_for_tasks
-from taskraft._leader_caller import new_request_id
+from taskraft._leader_caller import chosen_request_id
 from taskraft._payload import Payload
 from taskraft._planned_task import PlannedTask, plan_task
 from taskraft._put_messages import SPEC_BYTES, put_messages
+from taskraft._put_options import PutOptions, spec_of, spec_template
 from taskraft._request_batcher import raise_refused, single_outcome
 from taskraft._task import Task
-from taskraft._task_spec import PutOptions, spec_of, spec_template
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class AsyncPuts(AsyncWaits):
     """The methods of `AsyncTube` that put tasks."""
 
     async def put(
-        self, payload: Payload, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
+        self,
+        payload: Payload,
+        *,
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[PutOptions],
     ) -> int:
         """Put a task and return its id after a majority of the nodes has stored it durably.
 
@@ -45,23 +50,73 @@ class AsyncPuts(AsyncWaits):
 
         Args:
             payload: bytes are sent unchanged, a str as UTF-8, any other value as JSON.
+            request_id: idempotency key chosen by the caller, 1 to 64 bytes, such as "order-4711".
+                A put with the same principal, `client_id`, `request_id` and content has no second
+                effect for at least 10 minutes, also from another process, and returns the first
+                id. The put is sent in a separate message, and its task joins no trace. Default: a
+                random key for each call.
             timeout: time limit of the call, retries included; default: the client's timeout.
             **options: see `PutOptions`.
 
         Raises:
             KeyTaken: an unfinished task has the unique key.
+            RequestIdReused: an earlier request with this request_id had another content.
             TaskraftError: the put was refused or failed.
         """
         spec = spec_of(payload, spec_template(options, self.name) if options else None)
-        with self._traced_send([spec]) as task_ids:
-            outcomes = await self._submit([spec], timeout)
+        with self._traced_send([spec], joins_trace=request_id is None) as task_ids:
+            if request_id is None:
+                outcomes = await self._submit([spec], timeout)
+            else:
+                outcomes = await self._put_alone(spec, timeout, request_id)
             task_id = single_outcome(outcomes)
             task_ids.append(task_id)
             return task_id
 
+    async def put_and_read(
+        self,
+        payload: Payload,
+        *,
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[PutOptions],
+    ) -> Task:
+        """Put a task and return it as it is afterwards, with the defaults of the tube applied.
+
+        The call needs one round trip, and the permission to read the tube. The task of an
+        `on_conflict` policy other than "fail" may be an existing task. A repeated call with the
+        same request_id returns the task as it is then.
+
+        Args:
+            payload: as for `put`.
+            request_id: idempotency key chosen by the caller, see `put`.
+            timeout: time limit of the call, retries included.
+            **options: see `PutOptions`.
+
+        Returns:
+            The task; without its payload if it existed before.
+
+        Raises:
+            TaskraftError: the put was refused or failed.
+        """
+        spec = spec_of(payload, spec_template(options, self.name) if options else None)
+        request = task_service_pb2.PutTasksRequest(
+            request_id=chosen_request_id(request_id), tube=self.name, return_tasks=True
+        )
+        with self._traced_send([spec], joins_trace=request_id is None) as task_ids:
+            request.tasks.append(spec)
+            response = await self._connection.call(
+                lambda node: node.tasks.PutTasks, request, timeout=timeout
+            )
+            task_ids.append(single_outcome(put_outcomes(response)))
+        (message,) = response.tasks
+        if not response.existing:
+            message.spec.payload = spec.payload
+        return Task(message)
+
     async def put_many(
         self,
-        payloads: Iterable[Payload] | AsyncIterable[Payload],
+        payloads: Iterable[Payload | PlannedTask] | AsyncIterable[Payload | PlannedTask],
         *,
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
@@ -69,7 +124,8 @@ class AsyncPuts(AsyncWaits):
         """Put many tasks in order and return their ids; only a few messages are held in memory.
 
         Args:
-            payloads: consumed as fast as the server accepts the tasks.
+            payloads: consumed as fast as the server accepts the tasks. A planned task of this
+                tube (`Tube.task`) is put with its own options.
             timeout: time limit of each message, retries included.
             **options: options of all tasks, see `PutOptions`.
 
@@ -82,7 +138,7 @@ class AsyncPuts(AsyncWaits):
         outcomes: list[ItemOutcome[int]] = []
         in_flight: deque[asyncio.Task[list[ItemOutcome[int]]]] = deque()
         try:
-            async for specs in put_messages(payloads, shared):
+            async for specs in put_messages(self.name, payloads, shared):
                 in_flight.append(self._start_put(specs, timeout))
                 if len(in_flight) >= PUTS_IN_FLIGHT_MAX:
                     outcomes += await in_flight.popleft()
@@ -98,6 +154,7 @@ class AsyncPuts(AsyncWaits):
         payloads: Iterable[Payload],
         *,
         room_wait: Duration = 0,
+        request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
     ) -> list[int]:
@@ -106,18 +163,19 @@ class AsyncPuts(AsyncWaits):
         Args:
             payloads: at most 10 000.
             room_wait: maximum time to wait on the server for capacity in the tube; 0: do not wait.
+            request_id: idempotency key chosen by the caller, see `put`.
             timeout: time limit of the call beyond `room_wait`, retries included.
             **options: options of all tasks, see `PutOptions`.
         """
         shared = spec_template(options, self.name) if options else None
         specs = [spec_of(payload, shared) for payload in payloads]
         request = task_service_pb2.PutTasksRequest(
-            request_id=new_request_id(),
+            request_id=chosen_request_id(request_id),
             tube=self.name,
             atomic=True,
             room_wait_ms=milliseconds(room_wait, "room_wait"),
         )
-        with self._traced_send(specs) as task_ids:
+        with self._traced_send(specs, joins_trace=request_id is None) as task_ids:
             request.tasks.extend(specs)
             response = await self._connection.call(
                 lambda node: node.tasks.PutTasks,
@@ -133,6 +191,7 @@ class AsyncPuts(AsyncWaits):
         payload: Payload,
         *,
         wait: Duration | None = None,
+        request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
     ) -> Task:
@@ -144,6 +203,7 @@ class AsyncPuts(AsyncWaits):
             payload: as for `put`.
             wait: maximum wait; default: no limit. A wait of more than one minute continues like
                 `wait`.
+            request_id: idempotency key chosen by the caller, see `put`.
             timeout: time limit of the call beyond the wait, retries included.
             **options: see `PutOptions`.
 
@@ -151,18 +211,20 @@ class AsyncPuts(AsyncWaits):
             The task with its `outcome` and `result`. The outcome is TIMEOUT if the task has not
             ended in time.
         """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
+        wait_end = None if wait is None else monotonic() + seconds(wait, "wait")
         wait_seconds = (
             WAIT_SECONDS_MAX if wait is None else min(seconds(wait, "wait"), WAIT_SECONDS_MAX)
         )
         spec = spec_of(payload, spec_template(options, self.name) if options else None)
         request = task_service_pb2.PutTasksRequest(
-            request_id=new_request_id(),
+            request_id=chosen_request_id(request_id),
             tube=self.name,
             outcome_wait_ms=max(round(wait_seconds * 1_000), 1),
         )
         async with waiting_for_tasks():
-            return await self._put_and_wait_until(wait_end, request, spec, wait_seconds, timeout)
+            return await self._put_and_wait_until(
+                wait_end, request, spec, wait_seconds, timeout, joins_trace=request_id is None
+            )
 
     async def _put_and_wait_until(
         self,
@@ -171,8 +233,10 @@ class AsyncPuts(AsyncWaits):
         spec: task_pb2.TaskSpec,
         wait_seconds: float,
         timeout: Duration | None,
+        *,
+        joins_trace: bool,
     ) -> Task:
-        with self._traced_send([spec]) as task_ids:
+        with self._traced_send([spec], joins_trace=joins_trace) as task_ids:
             request.tasks.append(spec)
             response = await self._connection.call(
                 lambda node: node.tasks.PutTasks,
@@ -182,8 +246,8 @@ class AsyncPuts(AsyncWaits):
             )
             task_ids.append(single_outcome(put_outcomes(response)))
         task = Task(response.outcomes[0])
-        left = None if wait_end is None else max(wait_end - time.monotonic(), 0.0)
-        if task.outcome != "TIMEOUT" or left == 0.0:
+        left = None if wait_end is None else max(wait_end - monotonic(), 0.0)
+        if task.outcome not in ("", "TIMEOUT") or left == 0.0:
             return task
         (task,) = await self.wait(task.id, wait=left, timeout=timeout)
         return task
@@ -210,10 +274,23 @@ class AsyncPuts(AsyncWaits):
         deadline = connection.deadline(timeout)
         return await connection.puts(self.name).submit(specs, size_bytes, deadline)
 
-    def _traced_send(self, specs: Sequence[task_pb2.TaskSpec]) -> AbstractContextManager[list[int]]:
+    async def _put_alone(
+        self, spec: task_pb2.TaskSpec, timeout: Duration | None, request_id: str
+    ) -> list[ItemOutcome[int]]:
+        """Put a task in a separate message, because concurrent puts would change its content."""
+        connection = self._connection
+        connection.check_usable()
+        chosen = chosen_request_id(request_id)
+        return await connection.put(self.name, [spec], connection.deadline(timeout), chosen)
+
+    def _traced_send(
+        self, specs: Sequence[task_pb2.TaskSpec], *, joins_trace: bool = True
+    ) -> AbstractContextManager[list[int]]:
         """Trace a put; yields a list to which the caller adds the new task ids."""
         spans = self._connection.spans
-        return nullcontext([]) if spans is None else spans.send(self.name, specs)
+        if spans is None:
+            return nullcontext([])
+        return spans.send(self.name, specs, joins_trace=joins_trace)
 
 
 def _ids_or_refusal(outcomes: Sequence[ItemOutcome[int]]) -> list[int]:

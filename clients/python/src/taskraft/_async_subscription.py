@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Self
 
 from taskraft import _settlement, errors
 from taskraft._arguments import Texts, check_known, flag, text, texts
 from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._async_work import AsyncHandler, work
+from taskraft._clock import monotonic
 from taskraft._credit import Credit
-from taskraft._durations import Duration, milliseconds
+from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._message_fields import set_field, set_fields
 from taskraft._request_batcher import CLOSE_SECONDS_MAX
 from taskraft._sessions import close_session
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from taskraft._connection import Connection
     from taskraft._payload import Payload
+    from taskraft._settlement import Settlement
 
 log = logging.getLogger("taskraft")
 
@@ -57,8 +59,9 @@ class SubscribeOptions(TouchOptions, total=False):
     ttr: Duration
     """TTR of the leases, instead of the tasks' own TTR."""
     silence_max: Duration
-    """Maximum time for which a blocked event loop keeps the stream and its leases; default: no
-    maximum. The client sends a heartbeat at least every third of it."""
+    """Maximum time without a message from the client, for example while the event loop is blocked;
+    the server then ends the stream and its leases. Default: no maximum. The client sends a
+    heartbeat at least every third of this time."""
 
 
 class AsyncSubscription:
@@ -87,6 +90,7 @@ class AsyncSubscription:
             session_id=text("session", options.get("session", "")),
             session_ttr_ms=ttr_ms,
             session_name=connection.name,
+            client_id=connection.client_id,
             types=texts("types", options.get("types", ())),
         )
         set_fields(opening, ("priority_bound",), dict(options))
@@ -113,6 +117,17 @@ class AsyncSubscription:
     def credit(self) -> int:
         """Maximum number of unsettled tasks."""
         return self._buffer.credit.tasks_max
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a stream to the cluster is open; False before the first one."""
+        return self._buffer.stream.is_open
+
+    def withhold(self, tasks: int) -> None:
+        """Reduce the maximum number of unsettled tasks; a negative number restores it."""
+        self._buffer.credit.withheld += tasks
+        if tasks < 0:
+            self._buffer.stream.wake()
 
     async def narrow(
         self,
@@ -181,19 +196,28 @@ class AsyncSubscription:
             raise StopAsyncIteration
         return returned[0]
 
-    async def batches(self, tasks_max: int = 1_000) -> AsyncIterator[list[AsyncTakenTask]]:
-        """Yield non-empty lists of the tasks that have arrived.
+    async def batches(
+        self, tasks_max: int = 1_000, *, linger: Duration = 0
+    ) -> AsyncIterator[list[AsyncTakenTask]]:
+        """Yield non-empty lists of the tasks that have arrived; see `next_batch`.
 
         Acknowledging lists costs much less than acknowledging single tasks
         (bench/client_batches.py).
         """
-        while batch := await self.next_batch(tasks_max):
+        while batch := await self.next_batch(tasks_max, linger=linger):
             yield batch
 
-    async def next_batch(self, tasks_max: int = 1_000) -> list[AsyncTakenTask]:
-        """Wait for tasks and return them; an empty list means that the subscription has stopped."""
+    async def next_batch(
+        self, tasks_max: int = 1_000, *, linger: Duration = 0
+    ) -> list[AsyncTakenTask]:
+        """Wait for tasks and return them; an empty list means that the subscription has stopped.
+
+        Args:
+            tasks_max: maximum length of the list; the credit of the subscription limits it too.
+            linger: how long to wait for a full list after the first task; default: not at all.
+        """
         self._start()
-        return await self._buffer.next_batch(tasks_max)
+        return await self._buffer.next_batch(tasks_max, seconds(linger, "linger"))
 
     async def work(self, handler: AsyncHandler) -> None:
         """Run `handler` for each task, with up to `credit` handlers at once, until `stop`.
@@ -224,6 +248,24 @@ class AsyncSubscription:
         for task in tasks:
             task.is_settled = True
 
+    def processing(self, tasks: Sequence[AsyncTakenTask]) -> AbstractContextManager[None]:
+        """Return a context that renews the leases of several tasks, without settling."""
+        return self._buffer.settler.process_many(tasks)
+
+    async def settle(
+        self, tasks: Sequence[AsyncTakenTask], actions: Sequence[Settlement]
+    ) -> list[errors.TaskraftError | None]:
+        """Settle several tasks, each with its own action, in one call.
+
+        Returns:
+            The error of each refused settlement, in order; None for the others.
+        """
+        items = [(task.token, action) for task, action in zip(tasks, actions, strict=True)]
+        outcomes = await self._buffer.settler.settle_items(items, None)
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            task.is_settled = not isinstance(outcome, errors.TaskraftError)
+        return [one if isinstance(one, errors.TaskraftError) else None for one in outcomes]
+
     async def close(self) -> None:
         """Release unsettled tasks, and end the stream."""
         if self._is_closed:
@@ -241,7 +283,7 @@ class AsyncSubscription:
                 await self._close_session()
 
     async def _close_session(self) -> None:
-        deadline = time.monotonic() + CLOSE_SECONDS_MAX
+        deadline = monotonic() + CLOSE_SECONDS_MAX
         try:
             await close_session(self._connection.caller, self.session_id, deadline)
         except errors.TaskraftError as error:

@@ -106,6 +106,10 @@ class AsyncTakenTask(Task):
         """Reject the task: move it to the tube's dead-letter tube if it has one, else bury it."""
         await self._end(_settlement.reject(reason), timeout)
 
+    async def settle(self, action: Settlement, *, timeout: Duration | None = None) -> None:
+        """End the lease with any action except a touch, given as a `Settlement` without tokens."""
+        await self._end(action, timeout)
+
     async def touch(
         self,
         increment: Duration | None = None,
@@ -123,7 +127,7 @@ class AsyncTakenTask(Task):
         """True if someone has asked the holder to stop.
 
         The client learns of the request from the take, from each touch, and in a subscription also
-        from each heartbeat (every 5 s).
+        from each heartbeat, at most 5 s later.
         """
         return self.message.cancel_requested
 

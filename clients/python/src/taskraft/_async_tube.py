@@ -13,6 +13,7 @@ from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._durations import Duration
 from taskraft._leader_caller import new_request_id
 from taskraft._take import TakeOptions, take_tasks
+from taskraft._tube_statistics import TubeStatistics
 from taskraft.v1 import tube_service_pb2
 
 
@@ -81,7 +82,7 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         )
         return response.tasks
 
-    async def stats(self, *, timeout: Duration | None = None) -> tube_service_pb2.TubeStatistics:
+    async def stats(self, *, timeout: Duration | None = None) -> TubeStatistics:
         """Return the number of tasks per state, and the number of calls.
 
         Raises:
@@ -92,5 +93,5 @@ class AsyncTube(AsyncPuts, AsyncMoves):
             lambda node: node.tubes.GetStatistics, request, timeout=timeout
         )
         for statistics in response.tubes:
-            return statistics
+            return TubeStatistics.of(statistics)
         raise errors.TubeNotFound(f'the tube "{self.name}" does not exist')

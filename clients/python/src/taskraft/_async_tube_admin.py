@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Unpack
 
+from taskraft import errors
 from taskraft._arguments import Texts, flag, text, texts
 from taskraft._durations import Duration
 from taskraft._leader_caller import new_request_id
+from taskraft._tube_differences import OPTIONS_PATH, TubeDiffers, text_of_differences
+from taskraft._tube_info import TubeInfo
 from taskraft._tube_settings import Kind, TubeSettings, create_request, update_request
+from taskraft._tube_statistics import Statistics, TubeStatistics
 from taskraft.v1 import tube_service_pb2
 
 if TYPE_CHECKING:
@@ -31,14 +36,16 @@ class AsyncTubeAdmin:
         profile: str = "",
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
-    ) -> tube_service_pb2.Tube:
+    ) -> TubeInfo:
         """Create a tube and return its definition.
 
         Args:
             name: 1 to 128 letters, digits, "_", "-", "." and ":".
             kind: order and features of the tube, see docs/tubes.md.
             driver: name of an installed driver; only with the kind "custom".
-            if_not_exists: return the existing tube if the name is in use.
+            if_not_exists: return the existing tube if the name is in use. If a given option
+                differs from the option in force, the warning `TubeDiffers` names it;
+                `ensure_tube` changes it.
             profile: defaults of another queue system: "tarantool", "xqueue", "t15" or "rsqueue".
             timeout: time limit of the call, retries included.
             **settings: see `TubeSettings`.
@@ -57,7 +64,54 @@ class AsyncTubeAdmin:
         response = await self._connection.call(
             lambda node: node.tubes.CreateTube, request, timeout=timeout
         )
-        return response.tube
+        if response.differences:
+            warnings.warn(TubeDiffers(name, response.differences), stacklevel=2)
+        return TubeInfo.of(response.tube)
+
+    async def ensure_tube(
+        self,
+        name: str,
+        kind: Kind = "fifottl",
+        *,
+        driver: str = "",
+        profile: str = "",
+        timeout: Duration | None = None,
+        **settings: Unpack[TubeSettings],
+    ) -> TubeInfo:
+        """Create a tube, or bring the given options of an existing tube into force; return it.
+
+        Options that are not given stay as they are.
+
+        Args:
+            name: 1 to 128 letters, digits, "_", "-", "." and ":".
+            kind: order and features of the tube, see docs/tubes.md.
+            driver: name of an installed driver; only with the kind "custom".
+            profile: defaults of another queue system.
+            timeout: time limit of each of the two calls, retries included.
+            **settings: see `TubeSettings`.
+
+        Raises:
+            TubeExists: the tube has another kind, driver or profile, which are fixed at creation.
+            InvalidField: an option cannot be changed, or is out of range.
+            TubeBusy: an option can change only while the tube is empty.
+        """
+        request = create_request(
+            name, kind, driver=driver, if_not_exists=True, profile=profile, settings=settings
+        )
+        response = await self._connection.call(
+            lambda node: node.tubes.CreateTube, request, timeout=timeout
+        )
+        tube = TubeInfo.of(response.tube)
+        if not response.differences:
+            return tube
+        fixed = [path for path in response.differences if not path.startswith(OPTIONS_PATH)]
+        if fixed:
+            raise errors.TubeExists(
+                f"the tube {name!r} exists with another {text_of_differences(fixed)}",
+                metadata={"tube": name},
+                advice=f"Use the kind {tube.kind!r}, or drop the tube.",
+            )
+        return await self.update_tube(name, timeout=timeout, **settings)
 
     async def update_tube(
         self,
@@ -66,7 +120,7 @@ class AsyncTubeAdmin:
         reset: Texts = (),
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
-    ) -> tube_service_pb2.Tube:
+    ) -> TubeInfo:
         """Change options of a tube in use, all or none; return the new definition.
 
         Args:
@@ -83,7 +137,7 @@ class AsyncTubeAdmin:
         response = await self._connection.call(
             lambda node: node.tubes.UpdateTube, request, timeout=timeout
         )
-        return response.tube
+        return TubeInfo.of(response.tube)
 
     async def drop_tube(
         self, name: str, *, force: bool = False, timeout: Duration | None = None
@@ -113,11 +167,11 @@ class AsyncTubeAdmin:
 
     async def list_tubes(
         self, names: Texts = (), *, timeout: Duration | None = None
-    ) -> list[tube_service_pb2.Tube]:
+    ) -> list[TubeInfo]:
         """Return the tubes whose names match one of the patterns, or all tubes, by name."""
         request = tube_service_pb2.ListTubesRequest(names=texts("names", names))
         pages = self._connection.pages(lambda node: node.tubes.ListTubes, request, timeout=timeout)
-        return [tube async for page in pages for tube in page.tubes]
+        return [TubeInfo.of(tube) async for page in pages for tube in page.tubes]
 
     async def stats(
         self,
@@ -125,7 +179,7 @@ class AsyncTubeAdmin:
         *,
         transitions: bool = False,
         timeout: Duration | None = None,
-    ) -> tube_service_pb2.GetStatisticsResponse:
+    ) -> Statistics:
         """Return the number of tasks per state for each tube, and the totals.
 
         Args:
@@ -136,12 +190,15 @@ class AsyncTubeAdmin:
         request = tube_service_pb2.GetStatisticsRequest(
             tubes=texts("tubes", tubes), transitions=flag("transitions", transitions)
         )
-        counts: list[tube_service_pb2.TubeStatistics] = []
+        counts: list[TubeStatistics] = []
         async for page in self._connection.pages(
             lambda node: node.tubes.GetStatistics, request, timeout=timeout
         ):
-            counts += page.tubes
+            counts += map(TubeStatistics.of, page.tubes)
             last = page
-        del last.tubes[:]
-        last.tubes.extend(counts)
-        return last
+        return Statistics(
+            tubes=tuple(counts),
+            total=TubeStatistics.of(last.total),
+            now_ms=last.now_ms,
+            revision=last.revision,
+        )

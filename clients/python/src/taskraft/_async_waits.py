@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import text
+from taskraft._clock import monotonic
 from taskraft._durations import Duration, seconds
 from taskraft._error_translation import raise_refused_items, refused_items
 from taskraft._handler_slots import waiting_for_tasks
@@ -42,8 +42,9 @@ class AsyncWaits:
     ) -> list[Task]:
         """Wait until tasks have ended or are BURIED; return them in their state at that time.
 
-        A wait of more than one minute consists of several calls. A task that ends between two calls
-        and is not kept (`on_ack`) is reported as not found. A handler that calls this method
+        The outcome of a task that has ended before the call is known while the task is kept
+        (`on_ack`); otherwise it is NOT_KEPT. The same holds for a task that ends between two of the
+        calls of which a wait of more than one minute consists. A handler that calls this method
         releases its concurrency slot during the wait.
 
         Args:
@@ -57,15 +58,16 @@ class AsyncWaits:
             The tasks in order. A task that has not ended in time has the `outcome` TIMEOUT.
 
         Raises:
-            TaskNotFound: the only task does not exist or was removed.
-            ItemsRefused: some of several tasks do not exist or were removed.
+            TaskNotFound: the only task never existed, or no task has its key.
+            ItemsRefused: this holds for some of several tasks.
         """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
+        wait_end = None if wait is None else monotonic() + seconds(wait, "wait")
         selector = selector_of(tasks)
         request = task_service_pb2.WaitTasksRequest(
             tube=self.name,
             selector=selector,
             any=any or progress,
+            ended_without_record=True,
             until=(
                 task_service_pb2.WaitTasksRequest.PROGRESS
                 if progress
@@ -101,7 +103,7 @@ class AsyncWaits:
         wait_end: float | None,
         timeout: Duration | None,
     ) -> list[task_pb2.Task]:
-        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - monotonic(), 0.0)
         wait_seconds = min(left, WAIT_SECONDS_MAX)
         request.wait_ms = round(wait_seconds * 1_000)
         response = await self._connection.call(
@@ -125,4 +127,4 @@ def _is_enough(found: list[task_pb2.Task], request: task_service_pb2.WaitTasksRe
 
 
 def _is_over(wait_end: float | None) -> bool:
-    return wait_end is not None and time.monotonic() >= wait_end
+    return wait_end is not None and monotonic() >= wait_end

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 from taskraft import _settlement
 from taskraft._arguments import text
 from taskraft._durations import Duration, milliseconds
-from taskraft._leader_caller import new_request_id
+from taskraft._leader_caller import chosen_request_id
 from taskraft._task import Task
 from taskraft._task_selection import NamedTasks, TaskChanges, selector_of, update_of
 from taskraft.v1 import task_service_pb2 as pb
@@ -89,7 +89,7 @@ class Batch:
         retain: Duration | None = None,
     ) -> Self:
         """Acknowledge a leased task, given as a `Task` or by its token."""
-        return self._settle(task, _settlement.ack(result, keep=keep, retain=retain))
+        return self.settle(task, _settlement.ack(result, keep=keep, retain=retain))
 
     def release(
         self,
@@ -98,13 +98,14 @@ class Batch:
         **options: Unpack[ReleaseOptions],
     ) -> Self:
         """Release a leased task; see `ReleaseOptions`."""
-        return self._settle(task, _settlement.release(delay, **options))
+        return self.settle(task, _settlement.release(delay, **options))
 
     def reject(self, task: Task | int, reason: Reason = "") -> Self:
         """Reject a leased task: move it to the dead-letter tube if there is one, else bury it."""
-        return self._settle(task, _settlement.reject(reason))
+        return self.settle(task, _settlement.reject(reason))
 
-    def _settle(self, task: Task | int, action: Settlement) -> Self:
+    def settle(self, task: Task | int, action: Settlement) -> Self:
+        """Settle a leased task with any action."""
         settlement = pb.Settlement()
         settlement.CopyFrom(action)
         settlement.tokens.append(task.token if isinstance(task, Task) else task)
@@ -170,9 +171,11 @@ class Batch:
         )
         return self
 
-    def request(self) -> pb.ExecuteBatchRequest:
-        """Return the request for this batch, with a new request_id."""
-        return pb.ExecuteBatchRequest(request_id=new_request_id(), operations=self._operations)
+    def request(self, request_id: str | None = None) -> pb.ExecuteBatchRequest:
+        """Return the request for this batch; None: with a new request_id."""
+        return pb.ExecuteBatchRequest(
+            request_id=chosen_request_id(request_id), operations=self._operations
+        )
 
     def done(self) -> None:
         """Mark the tasks that the batch has settled."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from taskraft import _fork, errors, tracing
+from taskraft import _fork, _network, errors, tracing
+from taskraft._arguments import text
+from taskraft._clock import monotonic
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._error_translation import refused_items
 from taskraft._leader_caller import LeaderCaller, new_request_id
@@ -25,7 +26,7 @@ from taskraft._settlement import SettleItem, TouchedLease, outcomes_of, settleme
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     import grpc
 
@@ -77,16 +78,21 @@ class Connection:
         timeout: Duration = TIMEOUT_DEFAULT,
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
+        client_id: str = "",
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         addresses = addresses_from(target)
         self.name: Final = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.client_id: Final = text("client_id", client_id)
         self.timeout_seconds: Final = seconds(timeout, "timeout")
         self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
-        self.nodes: Final = NodePool(NodeSelector(addresses), credentials)
-        self.caller: Final = LeaderCaller(self.nodes)
-        self.keep_alive: Final = SessionKeepAlive(addresses, credentials)
-        self.lease_renewer: Final = LeaseRenewer(addresses, credentials, self._call_soon)
+        network = self._network = _network.current()
+        self.nodes: Final = NodePool(NodeSelector(addresses), credentials, network.open_channel)
+        self.caller: Final = LeaderCaller(self.nodes, self.client_id)
+        self.keep_alive: Final = SessionKeepAlive(addresses, credentials, network)
+        self.lease_renewer: Final = LeaseRenewer(
+            addresses, credentials, self._call_soon, network=network
+        )
         self.take_session: Final = TakeSession(
             self.caller,
             self.keep_alive,
@@ -108,7 +114,7 @@ class Connection:
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
         """Return the deadline of a call that starts now, by `time.monotonic`."""
         allowed = self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
-        return time.monotonic() + allowed + wait_seconds
+        return monotonic() + allowed + wait_seconds
 
     def check_usable(self) -> None:
         """Check that the client can be used on the current event loop.
@@ -122,7 +128,7 @@ class Connection:
             raise errors.ClientClosed("the client is closed")
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            _fork.client_connected()
+            self._network.client_connected()
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError(
@@ -183,17 +189,16 @@ class Connection:
             async def send(
                 specs: list[task_pb2.TaskSpec], deadline: float
             ) -> list[ItemOutcome[int]]:
-                return await self._put(tube, specs, deadline)
+                return await self.put(tube, specs, deadline, new_request_id())
 
             batcher = self._puts[tube] = RequestBatcher(send)
         return batcher
 
-    async def _put(
-        self, tube: str, specs: list[task_pb2.TaskSpec], deadline: float
+    async def put(
+        self, tube: str, specs: Sequence[task_pb2.TaskSpec], deadline: float, request_id: str
     ) -> list[ItemOutcome[int]]:
-        request = task_service_pb2.PutTasksRequest(
-            request_id=new_request_id(), tube=tube, tasks=specs
-        )
+        """Put tasks in one message; return one outcome per task."""
+        request = task_service_pb2.PutTasksRequest(request_id=request_id, tube=tube, tasks=specs)
         response = await self.caller.call(
             lambda node: node.tasks.PutTasks, request, deadline=deadline
         )
@@ -242,7 +247,7 @@ class Connection:
             self.keep_alive.close()
             self.lease_renewer.close()
             await self.nodes.close()
-            _fork.client_disconnected()
+            self._network.client_disconnected()
 
 
 def put_outcomes(response: task_service_pb2.PutTasksResponse) -> list[ItemOutcome[int]]:

@@ -1,7 +1,7 @@
 """Translate gRPC's connection errors into an error message with advice.
 
-Known causes have a message of their own. For other causes, the message contains the informative
-part of gRPC's text.
+Each known cause has its own message. For other causes, the message contains the informative part of
+gRPC's text.
 """
 
 from __future__ import annotations

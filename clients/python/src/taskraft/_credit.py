@@ -39,6 +39,8 @@ class Credit(Generic[Held]):
         """
         self.tasks_max: Final = whole_number("credit", tasks_max, 1, CREDIT_TASKS_MAX)
         """Maximum number of unsettled tasks."""
+        self.withheld = 0
+        """Number of tasks by which the limit is reduced for the moment."""
         self._bytes_max = whole_number("credit_bytes", bytes_max, 0, CREDIT_BYTES_MAX)
         self._granted_tasks = 0
         self._granted_bytes = 0
@@ -95,12 +97,19 @@ class Credit(Generic[Held]):
                 self._settling.add(token)
 
     def settled(self, tokens: Sequence[int]) -> None:
-        """Note that the settlements of tasks were answered, with any result."""
+        """Record that the settlements of tasks were answered, with any result."""
         self._settling.difference_update(tokens)
 
     def is_known(self, token: int) -> bool:
         """Return whether a lease is held or being settled."""
         return token in self.held or token in self._settling
+
+    def postpone(self, by_ms: int) -> None:
+        """Move the ends of the held leases, because the wall time was set ahead by `by_ms`."""
+        for task in self.held.values():
+            if task.message.lease_until_ms:
+                task.message.lease_until_ms += by_ms
+                task.message.since_ms += by_ms
 
     def expired(self, now_ms: int) -> list[Held]:
         """Remove and return the tasks whose leases expired before `now_ms`."""
@@ -128,12 +137,14 @@ class Credit(Generic[Held]):
 
         Args:
             is_convenient: a message is sent anyway. Otherwise a grant gets its own message only
-                when half of the limit is open, or when a handler waits for other tasks.
+                when half of the limit, less the withheld tasks, is open, or when a handler waits
+                for other tasks.
         """
-        tasks = self.tasks_max - len(self.held) + len(self._waiting_handlers) - self._granted_tasks
+        allowed = self.tasks_max - self.withheld
+        tasks = allowed - len(self.held) + len(self._waiting_handlers) - self._granted_tasks
         held_bytes = self._held_bytes - self._waiting_bytes
         size_bytes = max(self._bytes_max - held_bytes - self._granted_bytes, 0)
-        least_tasks = 1 if is_convenient or self._waiting_handlers else (self.tasks_max + 1) // 2
+        least_tasks = 1 if is_convenient or self._waiting_handlers else (max(allowed, 1) + 1) // 2
         least_bytes = (self._bytes_max + 1) // 2
         if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
             return None

@@ -16,7 +16,7 @@ _is_forked = False
 
 
 def client_connected() -> None:
-    """Note that a client is about to open its first channel.
+    """Record that a client is about to open its first channel.
 
     Raises:
         ClientForked: this process was forked while clients were connected.
@@ -27,7 +27,7 @@ def client_connected() -> None:
 
 
 def client_disconnected() -> None:
-    """Note that a client has closed its channels."""
+    """Record that a client has closed its channels."""
     global _connected  # noqa: PLW0603 - state of the process
     if not _is_forked:
         _connected -= 1

@@ -4,18 +4,82 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import flag, text
 from taskraft._blocking_facade import blocking
+from taskraft._contract_values import converted, value_of
+from taskraft._error_translation import from_item
+from taskraft._instants import instant_of
 from taskraft._leader_caller import new_request_id
 from taskraft._planned_task import PlannedTask, check_planned_task
 from taskraft.v1 import group_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from taskraft import errors
     from taskraft._blocking_portal import BlockingPortal
     from taskraft._connection import Connection
     from taskraft._durations import Duration
+
+
+_STATES: Final = {number: name for name, number in pb.Group.State.items() if number}
+
+
+def _planned(task: pb.GroupTask) -> PlannedTask:
+    return PlannedTask(task.tube, task.spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of tasks as the server describes it."""
+
+    name: str
+    """Name of the group."""
+    state: str = field(metadata=converted(lambda number: _STATES.get(number, "")))
+    """HELD, STARTED, ENDED or CANCELLED; a cancelled group has ended once `open` is 0."""
+    open: int
+    """Number of tasks that have neither ended nor been buried."""
+    processed: int
+    """Number of acknowledged tasks."""
+    failed: int
+    """Number of tasks that failed, expired or are buried."""
+    cancelled: int
+    """Number of deleted and cancelled tasks."""
+    end_task: PlannedTask | None = field(default=None, metadata=converted(_planned))
+    """Task to put when all tasks have ended."""
+    abort_task: PlannedTask | None = field(default=None, metadata=converted(_planned))
+    """Task to put instead if the group was cancelled, or if a task failed and
+    `only_if_processed` is set."""
+    only_if_processed: bool
+    """True: the end task is put only if every task was acknowledged."""
+    created_ms: int
+    """Time of the creation, in ms since the Unix epoch."""
+    ended_ms: int
+    """Time at which the last task ended; 0: the group has not ended."""
+    last_task_id: int
+    """Id of the end task or the abort task; 0: none was put."""
+    last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
+    """Why the end task or the abort task could not be put."""
+    message: pb.Group = field(repr=False, compare=False)
+    """The group as the server returned it, as a message."""
+
+    @classmethod
+    def of(cls, message: pb.Group) -> Group:
+        """Return the group of a message."""
+        return value_of(cls, message)
+
+    @property
+    def created(self) -> datetime | None:
+        """Time of the creation."""
+        return instant_of(self.created_ms)
+
+    @property
+    def ended(self) -> datetime | None:
+        """Time at which the last task ended; None: the group has not ended."""
+        return instant_of(self.ended_ms)
 
 
 class AsyncGroups:
@@ -36,7 +100,7 @@ class AsyncGroups:
         abort_task: PlannedTask | None = None,
         only_if_processed: bool = False,
         timeout: Duration | None = None,
-    ) -> pb.Group:
+    ) -> Group:
         """Create a group and return it.
 
         Args:
@@ -60,9 +124,9 @@ class AsyncGroups:
         response = await self._connection.call(
             lambda node: node.groups.CreateGroup, request, timeout=timeout
         )
-        return response.group
+        return Group.of(response.group)
 
-    async def start(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
+    async def start(self, name: str, *, timeout: Duration | None = None) -> Group:
         """Start a group: its HELD tasks can become READY; an empty group ends at once.
 
         Raises:
@@ -72,11 +136,11 @@ class AsyncGroups:
         response = await self._connection.call(
             lambda node: node.groups.StartGroup, request, timeout=timeout
         )
-        return response.group
+        return Group.of(response.group)
 
     async def cancel(
         self, name: str, *, revoke: bool = False, timeout: Duration | None = None
-    ) -> pb.Group:
+    ) -> Group:
         """Remove the tasks of a group that have no holder, and ask the other holders to stop.
 
         Args:
@@ -93,9 +157,9 @@ class AsyncGroups:
         response = await self._connection.call(
             lambda node: node.groups.CancelGroup, request, timeout=timeout
         )
-        return response.group
+        return Group.of(response.group)
 
-    async def get(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
+    async def get(self, name: str, *, timeout: Duration | None = None) -> Group:
         """Return a group with its counts; an ended group is kept for one day.
 
         Raises:
@@ -106,7 +170,7 @@ class AsyncGroups:
             pb.GetGroupRequest(name=text("name", name)),
             timeout=timeout,
         )
-        return response.group
+        return Group.of(response.group)
 
 
 class Groups:

@@ -58,6 +58,32 @@ async def waiting_for_tasks() -> AsyncIterator[None]:
             await hook.wait_ended()
 
 
+class _RemoteWaitHook:
+    """A hook of a handler in a thread whose client runs on another event loop than the worker."""
+
+    def __init__(self, hook: WaitHook, loop: asyncio.AbstractEventLoop) -> None:
+        self._hook = hook
+        self._loop = loop
+
+    def wait_started(self) -> None:
+        """Call the hook on the event loop of the worker."""
+        self._loop.call_soon_threadsafe(self._hook.wait_started)
+
+    async def wait_ended(self) -> None:
+        """Call the hook on the event loop of the worker, and wait for it."""
+        ending = self._ended()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ending, self._loop))
+
+    async def _ended(self) -> None:
+        await self._hook.wait_ended()
+
+
+def bind_wait_hooks() -> None:
+    """Let the hooks of the current context be called from other event loops and threads."""
+    loop = asyncio.get_running_loop()
+    _wait_hooks.set(tuple(_RemoteWaitHook(hook, loop) for hook in _wait_hooks.get()))
+
+
 class HandlerSlots:
     """A fixed number of slots, assigned in FIFO order."""
 
@@ -88,7 +114,7 @@ class HandlerSlot:
         self._release()
 
     async def wait_ended(self) -> None:
-        """Return after the slot is held again, or while another part of the handler still waits."""
+        """Take the slot again, unless another part of the handler still waits."""
         self._waiting -= 1
         if not self._is_wanted():
             return

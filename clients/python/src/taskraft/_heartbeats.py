@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import grpc
 
+from taskraft._clock import monotonic
 from taskraft._node_pool import CHANNEL_OPTIONS
 from taskraft._node_selector import LEADER_KEY, NodeSelector
 
@@ -146,7 +146,7 @@ class HeartbeatThread(Generic[Request, Response]):
         """Return True when the next heartbeat is due, False after `close`."""
         with self._changed:
             while not self._is_closed:
-                pause = self._source.due() - time.monotonic()
+                pause = self._source.due() - monotonic()
                 if pause <= 0:
                     return True
                 self._changed.wait(min(pause, threading.TIMEOUT_MAX))
@@ -167,6 +167,9 @@ class HeartbeatThread(Generic[Request, Response]):
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 log.debug("heartbeat at %s failed: %s", address, error)
                 self._selector.report_failure(address, is_unreachable=True)
+                # A new channel resolves the name of the node at once. gRPC pauses for up to 120 s
+                # after a failed resolution, longer than a session lives without heartbeats.
+                channels.pop(address).close()
                 continue
             self._selector.report_answer(address)
             leader = dict(call.initial_metadata() or ()) | dict(call.trailing_metadata() or ())

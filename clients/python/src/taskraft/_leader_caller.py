@@ -11,17 +11,20 @@ import asyncio
 import logging
 import os
 import random
-import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import grpc
 
 from taskraft import catalogue, errors
+from taskraft._arguments import text, wrong_value
+from taskraft._clock import monotonic
 from taskraft._error_translation import from_rpc_error, metadata_of
+from taskraft._final_error import final_error
 from taskraft._node_selector import LEADER_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from taskraft._node_pool import NodePool, NodeStubs
 
@@ -31,9 +34,7 @@ ATTEMPT_SECONDS_MAX: Final = 5.0
 """Maximum time for a node to answer a call that does not wait, in seconds; then the next node is
 tried."""
 WAIT_MARGIN_SECONDS: Final = 1.0
-"""Additional time for a call that waits on the server, beyond its wait."""
-REPORTED_FAILURES_MAX: Final = 5
-"""Maximum number of different failures that one error message lists."""
+"""Time that a call may take in addition to its wait on the server."""
 BACKOFF_SECONDS: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 0.5
 """Maximum pause between attempts, in seconds. An election takes less time; a longer pause would
@@ -58,11 +59,31 @@ def new_request_id() -> str:
     return os.urandom(16).hex()
 
 
-class LeaderCaller:
-    """Calls methods on the node that leads."""
+def chosen_request_id(request_id: str | None) -> str:
+    """Return the request_id that the caller chose, or a new one for None.
 
-    def __init__(self, nodes: NodePool) -> None:
+    Raises:
+        TypeError: the request_id is not a string.
+        ValueError: the request_id is empty, so a repeated call would have a second effect.
+    """
+    if request_id is None:
+        return new_request_id()
+    if not text("request_id", request_id):
+        raise wrong_value("request_id", "a string of 1 to 64 bytes", request_id)
+    return request_id
+
+
+class LeaderCaller:
+    """Calls methods on the node that leads.
+
+    Args:
+        nodes: the nodes of the cluster.
+        client_id: set in each request that has this field.
+    """
+
+    def __init__(self, nodes: NodePool, client_id: str = "") -> None:
         self._nodes = nodes
+        self._client_id = client_id
 
     async def call(
         self,
@@ -76,20 +97,36 @@ class LeaderCaller:
 
         Args:
             method: picks the method from the stubs of a node.
-            request: sent unchanged with every attempt.
+            request: gets the client_id; then sent unchanged with every attempt.
             deadline: time to give up, by `time.monotonic`.
             wait_seconds: time that the request asks the server to wait before it answers.
 
         Raises:
-            TaskraftError: the last failure, if it is not retryable or the deadline has passed.
+            TaskraftError: a failure that is not retryable, or after the deadline the final error.
         """
+        if self._client_id and hasattr(request, "client_id"):
+            request.client_id = self._client_id
+        with self._nodes.long_call() if wait_seconds else nullcontext(0) as channel:
+            return await self._repeat(method, request, deadline, wait_seconds, channel)
+
+    async def _repeat(
+        self,
+        method: Callable[[NodeStubs], AsyncUnaryMethod[Request, Response]],
+        request: Request,
+        deadline: float,
+        wait_seconds: float,
+        channel: int,
+    ) -> Response:
+        """Call nodes until one answers; `channel` is the number of the channels to use."""
         attempts = 0
+        started = monotonic()
         failures: dict[str, errors.TaskraftError] = {}
+        is_change = hasattr(request, "request_id")
         while True:
-            remaining = deadline - time.monotonic()
+            remaining = deadline - monotonic()
             if remaining <= 0:
-                raise _outcome(failures)
-            node = self._nodes.next_node()
+                raise final_error(failures, attempts, monotonic() - started, is_change=is_change)
+            node = self._nodes.next_node(channel)
             allowed = min(
                 remaining,
                 wait_seconds + (WAIT_MARGIN_SECONDS if wait_seconds else ATTEMPT_SECONDS_MAX),
@@ -110,8 +147,8 @@ class LeaderCaller:
             pause = pause_seconds(error, attempts, len(self._nodes.selector.addresses))
             if pause is None:
                 raise error
-            if time.monotonic() + pause >= deadline:
-                raise _outcome(failures)
+            if monotonic() + pause >= deadline:
+                raise final_error(failures, attempts, monotonic() - started, is_change=is_change)
             log.debug("attempt %d at %s failed: %s", attempts, node.address, error)
             await asyncio.sleep(pause)
 
@@ -132,36 +169,6 @@ class LeaderCaller:
         leader = metadata.get(LEADER_KEY) if metadata else None
         if isinstance(leader, str):
             self._nodes.selector.set_leader_hint(leader)
-
-
-def _outcome(failures: Mapping[str, errors.TaskraftError]) -> errors.TaskraftError:
-    """Return the error to raise when the deadline has passed, from all failures by message.
-
-    A failure that leaves the outcome open has priority, then an error that a node sent, then a
-    failed connection. The messages of the other failures are appended.
-    """
-    if not failures:
-        return errors.DeadlinePassed("the deadline passed before the call was sent")
-    ranked = sorted(failures.values(), key=_rank)
-    chosen = ranked[0]
-    others = [error.message for error in ranked[1:REPORTED_FAILURES_MAX]]
-    if others:
-        chosen.args = (f"{chosen.message}; {'; '.join(others)}",)
-    return chosen
-
-
-def _rank(error: errors.TaskraftError) -> int:
-    match error:
-        case errors.CommitUnknown() | errors.DeadlinePassed():
-            return 0
-        case errors.Unavailable(is_sent=True):
-            return 1
-        case errors.Unavailable(advice=errors.Unavailable.advice):
-            return 4  # connection refused, possibly at only one of the host's addresses
-        case errors.Unavailable():
-            return 3
-        case _:
-            return 2
 
 
 def pause_seconds(error: errors.TaskraftError, attempts: int, nodes: int) -> float | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft import errors
+from taskraft._clock import monotonic
 from taskraft._error_translation import name_task
 from taskraft._heartbeats import HEARTBEATS_PER_TTR, NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from taskraft.v1 import task_pb2, task_service_pb2
 
 PAUSE_SECONDS_MIN: Final = 0.05
@@ -28,6 +30,7 @@ class Lease:
         "is_in_block",
         "is_lost",
         "message",
+        "on_cancel_request",
         "started",
         "touch_until",
     )
@@ -42,7 +45,7 @@ class Lease:
             touch_seconds_max: maximum time for which the lease is renewed, in seconds.
             is_fresh: True if the lease has just started.
         """
-        now = time.monotonic()
+        now = monotonic()
         self.message: Final = message
         self.started: Final = now if is_fresh else 0.0
         """Approximate start of the lease by `time.monotonic`; 0 if unknown."""
@@ -52,6 +55,8 @@ class Lease:
         """True while the block of the task runs."""
         self.is_lost = False
         """True if the lease is known to have ended."""
+        self.on_cancel_request: Callable[[], None] | None = None
+        """Called once when the client learns that someone has asked the holder to stop."""
         self._handler: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._is_interrupted = False
@@ -72,7 +77,15 @@ class Lease:
     def touched(self, lease: task_service_pb2.TouchedLease) -> None:
         """Store the new deadline after a touch."""
         self.message.lease_until_ms = lease.lease_until_ms
-        self.message.cancel_requested = lease.cancel_requested
+        if lease.cancel_requested:
+            self.cancel_requested()
+
+    def cancel_requested(self) -> None:
+        """Note that someone has asked the holder to stop."""
+        self.message.cancel_requested = True
+        called, self.on_cancel_request = self.on_cancel_request, None
+        if called is not None:
+            called()
 
     def lost(self) -> None:
         """Mark the lease as ended, and cancel the handler, whose work is no longer useful."""

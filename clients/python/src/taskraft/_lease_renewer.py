@@ -1,6 +1,6 @@
-"""Renew the leases of tasks in hand from a background thread.
+"""Renew the leases of tasks in progress from a background thread.
 
-A lease with a TTR expires after the TTR even if its holder is alive. While a task is in hand, a
+A lease with a TTR expires after the TTR even if its holder is alive. While a task is in progress, a
 native thread therefore touches its lease every third of the TTR, with many leases in one message.
 The TTR then bounds how long the task of a crashed holder stays TAKEN; it does not limit how long
 the work may take. The option `touch_max` bounds the total time for which a lease is renewed.
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taskraft import errors
+from taskraft._clock import monotonic
 from taskraft._error_translation import refused_items
-from taskraft._heartbeats import NEVER, RETRY_SECONDS, HeartbeatThread
+from taskraft._heartbeats import NEVER, RETRY_SECONDS
 from taskraft._leader_caller import ATTEMPT_SECONDS_MAX, new_request_id
+from taskraft._network import GRPC, Network
 from taskraft._request_batcher import MESSAGE_ITEMS_MAX
 from taskraft.v1 import task_service_pb2, task_service_pb2_grpc
 
@@ -50,7 +51,8 @@ class LeaseRenewer:
         addresses: Sequence[str],
         credentials: grpc.ChannelCredentials | None,
         call_soon: Callable[[Callable[[], None]], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
+        network: Network = GRPC,
     ) -> None:
         """Store how to reach the cluster.
 
@@ -59,10 +61,9 @@ class LeaseRenewer:
             credentials: credentials for the channels; None: no TLS.
             call_soon: runs a function on the client's event loop.
             clock: returns the time in seconds.
+            network: sends the touches.
         """
-        self._heartbeats: HeartbeatThread[
-            task_service_pb2.SettleTasksRequest, task_service_pb2.SettleTasksResponse
-        ] = HeartbeatThread(
+        self._heartbeats = network.heartbeats(
             "taskraft-touches",
             self,
             lambda channel: task_service_pb2_grpc.TaskServiceStub(channel).SettleTasks,
@@ -93,7 +94,7 @@ class LeaseRenewer:
             self._heartbeats.wake()
 
     def discard(self, tokens: Iterable[int]) -> None:
-        """Stop renewing leases, because their tasks are settled or no longer in hand."""
+        """Stop renewing leases, because their tasks are settled or no longer in progress."""
         if not self._renewed:
             return
         with self._changing:
@@ -183,7 +184,7 @@ class LeaseRenewer:
     def _update_leases(
         self, over: Sequence[int], touched: Sequence[task_service_pb2.TouchedLease]
     ) -> None:
-        """Update the leases that are still in hand; runs on the event loop."""
+        """Update the leases that are still renewed; runs on the event loop."""
         for lease in touched:
             kept = self._renewed.get(lease.token)
             if kept is not None:

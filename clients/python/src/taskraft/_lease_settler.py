@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from taskraft import errors
+from taskraft._clock import monotonic
 from taskraft._durations import Duration, seconds
 from taskraft._error_translation import name_task
 from taskraft._handler_slots import WaitHook, wait_hook_set
@@ -29,7 +29,7 @@ SETTLEMENT_BYTES: Final = 16
 
 
 class SettlementSender(Protocol):
-    """Sends settlements: as calls of their own, or on the stream of a subscription."""
+    """Sends settlements, either as separate calls or on the stream of a subscription."""
 
     async def __call__(
         self, items: Sequence[SettleItem], size_bytes: int, deadline: float
@@ -89,6 +89,20 @@ class LeaseSettler:
             task.lease.is_in_block = False
             self.stop_renewal([task])
 
+    @contextmanager
+    def process_many(self, tasks: Sequence[AsyncTakenTask]) -> Iterator[None]:
+        """Trace the processing of tasks that are processed together, and renew their leases."""
+        for task in tasks:
+            task.lease.is_in_block = True
+        self.start_renewal(tasks)
+        try:
+            with nullcontext() if self._spans is None else self._spans.process_many(tasks):
+                yield
+        finally:
+            for task in tasks:
+                task.lease.is_in_block = False
+            self.stop_renewal(tasks)
+
     async def settle(
         self, tasks: Sequence[AsyncTakenTask], action: Settlement, timeout: Duration | None
     ) -> None:
@@ -122,7 +136,7 @@ class LeaseSettler:
         """Send settlements in as few messages as the limits allow; return one outcome per item."""
         self._renewer.discard(token for token, action in items if not action.HasField("touch"))
         allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
-        deadline = time.monotonic() + allowed
+        deadline = monotonic() + allowed
         outcomes: list[ItemOutcome[TouchedLease | None]] = []
         for start in range(0, len(items), MESSAGE_ITEMS_MAX):
             part = items[start : start + MESSAGE_ITEMS_MAX]

@@ -2,16 +2,17 @@
 
 A leader hint can be outdated, or name an address that is not reachable from this client. After a
 failure, the selector drops the hint and continues with the next node of the target. It ignores
-hints to an unreachable node for `UNREACHABLE_SECONDS`; the followers forward calls meanwhile.
+hints to an unreachable node for `UNREACHABLE_SECONDS`; during this time, followers forward the
+calls.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import wrong_type, wrong_value
+from taskraft._clock import monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ class NodeSelector:
     def next_address(self) -> str:
         """Return the address of the node to call next.
 
-        Without a known leader, a node that was unreachable `UNREACHABLE_SECONDS` ago or less is
+        Without a known leader, a node that was unreachable in the last `UNREACHABLE_SECONDS` is
         chosen only if all nodes were.
         """
         if self._leader is not None:
@@ -82,7 +83,7 @@ class NodeSelector:
         return next((each for each in in_turn if self._may_be_reachable(each)), in_turn[0])
 
     def _may_be_reachable(self, address: str) -> bool:
-        return time.monotonic() >= self._unreachable_until.get(address, 0.0)
+        return monotonic() >= self._unreachable_until.get(address, 0.0)
 
     def set_leader_hint(self, address: str) -> None:
         """Store the address of the leader; an empty address is ignored."""
@@ -93,13 +94,13 @@ class NodeSelector:
             self._leader = address
 
     def report_answer(self, address: str) -> None:
-        """Note that a node has answered, so it is reachable."""
+        """Record that a node has answered and is therefore reachable."""
         self._unreachable_until.pop(address, None)
 
     def report_failure(self, address: str, *, is_unreachable: bool = False) -> None:
         """Drop the leader hint if it names `address`, and continue with the next node."""
         if is_unreachable:
-            self._unreachable_until[address] = time.monotonic() + UNREACHABLE_SECONDS
+            self._unreachable_until[address] = monotonic() + UNREACHABLE_SECONDS
         if self._leader == address:
             self._leader = None
         if self.addresses[self._turn % len(self.addresses)] == address:

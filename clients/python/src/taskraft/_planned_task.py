@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from taskraft._arguments import wrong_type
-from taskraft._task_spec import spec_of, spec_template
+from taskraft._put_options import spec_of, spec_template
 
 if TYPE_CHECKING:
     from taskraft._payload import Payload
-    from taskraft._task_spec import PutOptions
+    from taskraft._put_options import PutOptions
     from taskraft.v1 import task_pb2
 
 
@@ -24,6 +24,11 @@ class PlannedTask:
     """The task as a message, without `after`."""
     after: tuple[PlannedTask, ...] = field(default=(), repr=False)
     """Planned tasks that this task depends on."""
+
+    @property
+    def payload(self) -> bytes:
+        """Payload as bytes."""
+        return self.spec.payload
 
     def alone(self) -> task_pb2.TaskSpec:
         """Return the message of a task that is put on its own.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import wrong_type
 from taskraft._payload import Payload
+from taskraft._planned_task import PlannedTask
+from taskraft._put_options import spec_of
 from taskraft._request_batcher import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX
-from taskraft._task_spec import spec_of
 
 if TYPE_CHECKING:
     from taskraft.v1 import task_pb2
@@ -20,17 +21,32 @@ SPEC_BYTES: Final = 16
 class _SpecPacker:
     """Collects tasks until a message is full."""
 
-    def __init__(self, shared: task_pb2.TaskSpec | None) -> None:
+    def __init__(self, tube: str, shared: task_pb2.TaskSpec | None) -> None:
+        self._tube = tube
         self._shared = shared
         self._specs: list[task_pb2.TaskSpec] = []
         self._size_bytes = 0
 
-    def add(self, payload: Payload) -> bool:
+    def add(self, payload: Payload | PlannedTask) -> bool:
         """Add a task; return whether the message is full."""
-        spec = spec_of(payload, self._shared)
+        if isinstance(payload, PlannedTask):
+            spec = self._planned(payload)
+        else:
+            spec = spec_of(payload, self._shared)
         self._specs.append(spec)
         self._size_bytes += len(spec.payload) + SPEC_BYTES
         return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
+
+    def _planned(self, task: PlannedTask) -> task_pb2.TaskSpec:
+        if self._shared is not None:
+            raise TypeError(
+                "options of put_many do not apply to planned tasks, which have their own"
+            )
+        if task.tube != self._tube:
+            raise ValueError(
+                f"a task that is planned for {task.tube} cannot be put in {self._tube}"
+            )
+        return task.alone()
 
     def take(self) -> list[task_pb2.TaskSpec]:
         """Return the collected tasks, and start a new message."""
@@ -39,18 +55,22 @@ class _SpecPacker:
 
 
 async def put_messages(
-    payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
+    tube: str,
+    payloads: Iterable[Payload | PlannedTask] | AsyncIterable[Payload | PlannedTask],
+    shared: task_pb2.TaskSpec | None,
 ) -> AsyncIterator[list[task_pb2.TaskSpec]]:
     """Yield lists of task messages, each as large as one put message may be.
 
     Raises:
-        TypeError: `payloads` is a single payload, such as a str or a mapping.
+        TypeError: `payloads` is a single payload, such as a str or a mapping; or a planned task
+            comes with options.
+        ValueError: a planned task is for another tube, or depends on planned tasks.
     """
     if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
         raise wrong_type("payloads", "several payloads (`put` takes a single one)", payloads)
     if not isinstance(payloads, Iterable | AsyncIterable):
         raise wrong_type("payloads", "an iterable of payloads", payloads)
-    packer = _SpecPacker(shared)
+    packer = _SpecPacker(tube, shared)
     if isinstance(payloads, AsyncIterable):
         async for payload in payloads:
             if packer.add(payload):

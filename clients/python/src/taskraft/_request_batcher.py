@@ -1,19 +1,20 @@
 """Combine the items of concurrent calls into messages, with one message in flight at a time.
 
 While a message is in flight, new items wait and form the next message together. A single caller is
-not delayed: the first message is sent in the same turn of the event loop, after all callers of that
-turn have added their items. Items keep their order, because only one message is in flight.
+not delayed: the first message is sent in the same iteration of the event loop, after all callers of
+this iteration have added their items. Items keep their order, because only one message is in
+flight.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from taskraft import errors
+from taskraft._clock import monotonic
 from taskraft._error_translation import raise_refused_items
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class RequestBatcher(Generic[Item, Result]):
         """
         assert 0 < len(items) <= MESSAGE_ITEMS_MAX
         try:
-            async with asyncio.timeout(deadline - time.monotonic() + FAILURE_REPORT_SECONDS):
+            async with asyncio.timeout(deadline - monotonic() + FAILURE_REPORT_SECONDS):
                 while self._waiting_items + len(items) > WAITING_ITEMS_MAX:
                     self._room.clear()
                     await self._room.wait()

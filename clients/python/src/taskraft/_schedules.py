@@ -4,19 +4,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
-from taskraft._arguments import check_known, choice, flag, text
+from taskraft._arguments import check_known, choice, flag, text, wrong_type
 from taskraft._blocking_facade import blocking
+from taskraft._contract_values import choice_name, converted, value_of
 from taskraft._durations import Duration, milliseconds
+from taskraft._error_translation import from_item
+from taskraft._instants import instant_of
 from taskraft._leader_caller import new_request_id
 from taskraft._message_fields import choices_of
 from taskraft._planned_task import PlannedTask, check_planned_task
 from taskraft.v1 import schedule_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from taskraft import errors
     from taskraft._blocking_portal import BlockingPortal
     from taskraft._connection import Connection
+    from taskraft.v1 import task_pb2
+
+CatchUp: TypeAlias = Literal["skip", "one", "all"]
+Overlap: TypeAlias = Literal["allow", "skip", "cancel_before"]
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -26,9 +37,9 @@ class ScheduleOptions(TypedDict, total=False):
     """Name of a time zone, for example "Europe/Vienna"; default UTC."""
     jitter: Duration
     """Maximum additional delay of each task; the delay is derived from a hash of name and time."""
-    catch_up: Literal["skip", "one", "all"]
+    catch_up: CatchUp
     """Tasks to put for missed times: none (default), one for all missed times, or one for each."""
-    overlap: Literal["allow", "skip", "cancel_before"]
+    overlap: Overlap
     """What happens if the previous task has not ended: put another task (default), put none, or
     cancel the previous task and put another."""
     paused: bool
@@ -41,6 +52,69 @@ _OVERLAPS: Final = {
     "skip": pb.Schedule.SKIP_OVERLAP,
     "cancel_before": pb.Schedule.CANCEL_BEFORE,
 }
+
+
+_OVERLAP_NAMES: Final = {number: name for name, number in _OVERLAPS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A schedule as the server describes it.
+
+    `dataclasses.replace` makes a changed copy for `Schedules.update`.
+    """
+
+    name: str
+    """Name of the schedule."""
+    cron: str
+    """Minute, hour, day of month, month, day of week, as in crontab(5)."""
+    time_zone: str
+    """Name of the time zone; empty: UTC."""
+    jitter_ms: int
+    """Maximum additional delay of each task."""
+    catch_up: CatchUp = field(metadata=choice_name(pb.Schedule.CatchUp))
+    """Tasks to put for missed times."""
+    overlap: Overlap = field(metadata=converted(lambda number: _OVERLAP_NAMES.get(number, "allow")))
+    """What happens if the previous task has not ended."""
+    tube: str
+    """Name of the tube."""
+    spec: task_pb2.TaskSpec | None = field(default=None, metadata=converted(lambda spec: spec))
+    """The task as a message; None if the caller may not read the tube."""
+    paused: bool
+    """True: the schedule puts no tasks."""
+    next_ms: int
+    """Next time, in ms since the Unix epoch; 0: there is none, or the schedule is paused."""
+    last_ms: int
+    """Last time for which a task was put; 0: none."""
+    last_task_id: int
+    """Id of the last task; 0: none."""
+    left_out: int
+    """Number of times without a task, because the put was refused or the previous task had not
+    ended."""
+    last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
+    """Why the last put was refused; None: it was not."""
+    message: pb.Schedule = field(repr=False, compare=False)
+    """The schedule as the server returned it, as a message."""
+
+    @classmethod
+    def of(cls, message: pb.Schedule) -> Schedule:
+        """Return the schedule of a message."""
+        return value_of(cls, message)
+
+    @property
+    def task(self) -> PlannedTask | None:
+        """The task to put; None if the caller may not read the tube."""
+        return None if self.spec is None else PlannedTask(self.tube, self.spec)
+
+    @property
+    def next(self) -> datetime | None:
+        """Next time; None: there is none, or the schedule is paused."""
+        return instant_of(self.next_ms)
+
+    @property
+    def last(self) -> datetime | None:
+        """Last time for which a task was put; None: no task was put."""
+        return instant_of(self.last_ms)
 
 
 class AsyncSchedules:
@@ -57,7 +131,7 @@ class AsyncSchedules:
         *,
         timeout: Duration | None = None,
         **options: Unpack[ScheduleOptions],
-    ) -> pb.Schedule:
+    ) -> Schedule:
         """Create a schedule and return it with its next time.
 
         Args:
@@ -71,29 +145,35 @@ class AsyncSchedules:
             ScheduleExists: a schedule with this name exists.
             InvalidField: the cron expression or the time zone is not valid.
         """
-        schedule = _schedule(name, cron, task, options)
+        schedule = schedule_message(name, cron, task, options)
         request = pb.CreateScheduleRequest(request_id=new_request_id(), schedule=schedule)
         response = await self._connection.call(
             lambda node: node.schedules.CreateSchedule, request, timeout=timeout
         )
-        return response.schedule
+        return Schedule.of(response.schedule)
 
-    async def update(
-        self, schedule: pb.Schedule, *, timeout: Duration | None = None
-    ) -> pb.Schedule:
-        """Replace a schedule by a changed one, for example a paused one; return it.
+    async def update(self, schedule: Schedule, *, timeout: Duration | None = None) -> Schedule:
+        """Replace a schedule by a changed schedule, for example to pause it; return it.
+
+        Args:
+            schedule: a changed copy, for example `replace(schedule, paused=True)`.
+            timeout: time limit of the call, retries included.
 
         Raises:
             ScheduleNotFound: no schedule has this name.
         """
-        request = pb.UpdateScheduleRequest(request_id=new_request_id(), schedule=schedule)
+        if not isinstance(schedule, Schedule):
+            raise wrong_type("schedule", "a Schedule, as list() returns it", schedule)
+        request = pb.UpdateScheduleRequest(
+            request_id=new_request_id(), schedule=_message_of(schedule)
+        )
         response = await self._connection.call(
             lambda node: node.schedules.UpdateSchedule, request, timeout=timeout
         )
-        return response.schedule
+        return Schedule.of(response.schedule)
 
     async def delete(self, name: str, *, timeout: Duration | None = None) -> None:
-        """Remove a schedule; tasks that it has already put stay.
+        """Remove a schedule; tasks that it has already put are kept.
 
         Raises:
             ScheduleNotFound: no schedule has this name.
@@ -103,12 +183,12 @@ class AsyncSchedules:
             lambda node: node.schedules.DeleteSchedule, request, timeout=timeout
         )
 
-    async def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
-        """Return all schedules by name, with their next time and the result of the last."""
+    async def list(self, *, timeout: Duration | None = None) -> list[Schedule]:
+        """Return all schedules by name, with the next time and the result of the last put."""
         pages = self._connection.pages(
             lambda node: node.schedules.ListSchedules, pb.ListSchedulesRequest(), timeout=timeout
         )
-        return [schedule async for page in pages for schedule in page.schedules]
+        return [Schedule.of(found) async for page in pages for found in page.schedules]
 
 
 class Schedules:
@@ -124,7 +204,15 @@ class Schedules:
     list = blocking(AsyncSchedules.list)
 
 
-def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions) -> pb.Schedule:
+def schedule_message(
+    name: str, cron: str, task: PlannedTask, options: ScheduleOptions
+) -> pb.Schedule:
+    """Return the message of a schedule.
+
+    Raises:
+        TypeError: a value has a wrong type, or an option is unknown.
+        ValueError: a value is out of range.
+    """
     check_known(options, ScheduleOptions, "a schedule has no option")
     return pb.Schedule(
         name=text("name", name),
@@ -141,3 +229,25 @@ def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions)
         spec=task.alone(),
         paused=flag("paused", options.get("paused", False)),
     )
+
+
+def _message_of(schedule: Schedule) -> pb.Schedule:
+    """Return a schedule as a message, without the fields that the server sets.
+
+    Raises:
+        TypeError: a field has a wrong type.
+        ValueError: a field has an invalid value, or the task is missing.
+    """
+    task = schedule.task
+    if task is None:
+        raise ValueError(
+            f"the task of the schedule {schedule.name!r} is not readable; set tube and spec"
+        )
+    options: ScheduleOptions = {
+        "time_zone": schedule.time_zone,
+        "jitter": schedule.jitter_ms / 1_000,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        "paused": schedule.paused,
+    }
+    return schedule_message(schedule.name, schedule.cron, task, options)

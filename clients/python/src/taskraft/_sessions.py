@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from taskraft._heartbeats import HEARTBEATS_PER_TTR, NEVER, RETRY_SECONDS, HeartbeatThread
+from taskraft._clock import monotonic
+from taskraft._heartbeats import HEARTBEATS_PER_TTR, NEVER, RETRY_SECONDS
 from taskraft._leader_caller import ATTEMPT_SECONDS_MAX, new_request_id
+from taskraft._network import GRPC, Network
 from taskraft.v1 import session_service_pb2, session_service_pb2_grpc
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ class SessionKeepAlive:
     """Sends heartbeats for the sessions of one client, every third of the shortest session TTR."""
 
     def __init__(
-        self, addresses: Sequence[str], credentials: grpc.ChannelCredentials | None
+        self,
+        addresses: Sequence[str],
+        credentials: grpc.ChannelCredentials | None,
+        network: Network = GRPC,
     ) -> None:
-        self._heartbeats: HeartbeatThread[
-            session_service_pb2.KeepSessionsRequest, session_service_pb2.KeepSessionsResponse
-        ] = HeartbeatThread(
+        self._heartbeats = network.heartbeats(
             "taskraft-heartbeats",
             self,
             lambda channel: session_service_pb2_grpc.SessionServiceStub(channel).KeepSessions,
@@ -62,7 +64,7 @@ class SessionKeepAlive:
         assert len(self._sessions) < SESSIONS_MAX
         with self._changing:
             self._sessions[session_id] = _KeptSession(ttr_ms / 1_000, lost)
-            self._due = min(self._due, time.monotonic() + self._ttr_seconds() / HEARTBEATS_PER_TTR)
+            self._due = min(self._due, monotonic() + self._ttr_seconds() / HEARTBEATS_PER_TTR)
         self._heartbeats.wake()
 
     def remove(self, session_id: str) -> None:
@@ -122,7 +124,7 @@ class SessionKeepAlive:
     def _wait(self, seconds_max: float) -> None:
         with self._changing:
             pause = min(self._ttr_seconds() / HEARTBEATS_PER_TTR, seconds_max)
-            self._due = time.monotonic() + pause
+            self._due = monotonic() + pause
 
 
 class TakeSession:
@@ -181,7 +183,7 @@ class TakeSession:
         )
 
     def lost(self, session_id: str) -> None:
-        """Note that a session has ended, so that the next take opens a new one."""
+        """Record that a session has ended, so that the next take opens a new session."""
         if self._session_id == session_id:
             self._keep_alive.remove(session_id)
             self._session_id = ""

@@ -9,8 +9,8 @@ from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import refused_items
 from taskraft._message_fields import choices_of
 from taskraft._payload import Payload, encode
+from taskraft._retry import Position, position_of
 from taskraft._task_selection import TaskChanges, update_of
-from taskraft._task_spec import Position, position_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ReleaseOptions(TypedDict, total=False):
     move_to: str
     """Name of another tube, to which the task is moved."""
     changes: TaskChanges
-    """Further changes of the task, without a delay."""
+    """Further changes of the task; they must not contain a delay."""
 
 
 def ack(

@@ -67,7 +67,12 @@ class ClientSpans:
 
     @contextmanager
     def send(
-        self, tube: str, specs: Sequence[task_pb2.TaskSpec], parent: Context | None = None
+        self,
+        tube: str,
+        specs: Sequence[task_pb2.TaskSpec],
+        parent: Context | None = None,
+        *,
+        joins_trace: bool = True,
     ) -> Iterator[list[int]]:
         """Trace a put, and write its context into the headers of tasks that have none.
 
@@ -75,6 +80,8 @@ class ClientSpans:
             tube: name of the tube.
             specs: tasks to put.
             parent: parent of the span; default: the current span.
+            joins_trace: False: the headers stay as they are, so that another process can send an
+                identical put.
 
         Yields:
             A list to which the caller adds the new task ids; a single id becomes an attribute.
@@ -86,7 +93,8 @@ class ClientSpans:
             attributes[BATCH_COUNT] = len(specs)
         with self._span(f"send {tube}", SpanKind.PRODUCER, attributes, parent=parent) as span:
             carrier: dict[str, str] = {}
-            W3C.inject(carrier)
+            if joins_trace:
+                W3C.inject(carrier)
             for spec in specs:
                 if TRACEPARENT not in spec.headers:
                     for name, value in carrier.items():
@@ -134,6 +142,15 @@ class ClientSpans:
             yield
 
     @contextmanager
+    def process_many(self, tasks: Sequence[Task]) -> Iterator[None]:
+        """Trace the processing of tasks of one tube together, linked to their puts."""
+        tube = tasks[0].tube
+        attributes = self._attributes(tube, "process", "process") | {BATCH_COUNT: len(tasks)}
+        links = [link for task in tasks[:LINKS_MAX] for link in _links(task.message)]
+        with self._span(f"process {tube}", SpanKind.CONSUMER, attributes, links):
+            yield
+
+    @contextmanager
     def settle(
         self, operation: str, tasks: Sequence[Task], parent: Context | None = None
     ) -> Iterator[None]:
@@ -155,13 +172,18 @@ class ClientSpans:
 
     @contextmanager
     def batch(
-        self, puts: Iterable[task_service_pb2.PutTasksRequest], settled: Iterable[tuple[str, Task]]
+        self,
+        puts: Iterable[task_service_pb2.PutTasksRequest],
+        settled: Iterable[tuple[str, Task]],
+        *,
+        joins_trace: bool = True,
     ) -> Iterator[list[list[int]]]:
         """Trace a batch with one span per put and one per settled lease, as siblings.
 
         Args:
             puts: puts of the batch.
             settled: action and task of each settlement.
+            joins_trace: as for `send`.
 
         Yields:
             One list per put, to which the caller adds the new task ids.
@@ -169,7 +191,8 @@ class ClientSpans:
         here = otel_context.get_current()
         with ExitStack() as stack:
             task_ids = [
-                stack.enter_context(self.send(each.tube, each.tasks, here)) for each in puts
+                stack.enter_context(self.send(each.tube, each.tasks, here, joins_trace=joins_trace))
+                for each in puts
             ]
             for operation, task in settled:
                 stack.enter_context(self.settle(operation, [task], here))

@@ -1,16 +1,17 @@
 """Send settlements on the stream of a subscription until they are answered.
 
-A settlement without an answer is sent again on the next stream with the same request_id, so it has
-no second effect.
+A settlement without an answer is sent again on the next stream with the same idempotency_key, so it
+has no second effect. The request_id only serves to match an answer with its message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
 from taskraft import errors
+from taskraft._clock import monotonic
 from taskraft._error_translation import from_item
 from taskraft._leader_caller import new_request_id, pause_seconds
 from taskraft._settlement import outcomes_of, settlements_of
@@ -32,6 +33,7 @@ class StreamSettlements:
     def __init__(self, wake: Callable[[], None]) -> None:
         """Store the function that makes the stream send unsent messages."""
         self._wake = wake
+        self._numbers = itertools.count(1)
         self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[Settled]]] = {}
         self._unsent: list[SubscribeRequest] = []
         self._over: errors.TaskraftError | None = None
@@ -45,7 +47,11 @@ class StreamSettlements:
             DeadlinePassed: no answer arrived before the deadline.
             TaskraftError: the whole message was refused, or the subscription has failed.
         """
-        request = SubscribeRequest(request_id=new_request_id(), settlements=settlements_of(items))
+        request = SubscribeRequest(
+            request_id=str(next(self._numbers)),
+            idempotency_key=new_request_id(),
+            settlements=settlements_of(items),
+        )
         attempts = 0
         while True:
             settled = await self._answer_to(request, deadline)
@@ -54,7 +60,7 @@ class StreamSettlements:
             attempts += 1
             error = from_item(settled.error)
             pause = pause_seconds(error, attempts, nodes=1)
-            if pause is None or time.monotonic() + pause >= deadline:
+            if pause is None or monotonic() + pause >= deadline:
                 raise error
             await asyncio.sleep(pause)
 
@@ -66,11 +72,14 @@ class StreamSettlements:
         self._unsent.append(request)
         self._wake()
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(deadline - monotonic()):
                 return await answer
         except TimeoutError:
             raise errors.DeadlinePassed(
-                "the settlements were not confirmed before the deadline; they may still take effect"
+                "the settlements were not confirmed before the deadline; "
+                "they may still take effect",
+                advice="Settle the tasks again. LeaseStale then means that the first settlement "
+                "took effect, or that the lease has ended.",
             ) from None
         finally:
             self._unanswered.pop(request.request_id, None)

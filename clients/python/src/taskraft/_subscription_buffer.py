@@ -7,10 +7,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from taskraft import _settlement, errors
 from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._clock import monotonic
 from taskraft._credit import Credit
 from taskraft._lease import Lease
 from taskraft._request_batcher import CLOSE_SECONDS_MAX, RequestBatcher
@@ -47,7 +49,7 @@ class _CreditWaitHook:
 
 
 class SubscriptionBuffer:
-    """Received tasks of one subscription: waiting in the buffer, in hand, or lost."""
+    """Received tasks of one subscription: waiting in the buffer, in progress, or lost."""
 
     def __init__(
         self,
@@ -86,22 +88,36 @@ class SubscriptionBuffer:
         self.is_stopped = False
         """True after `stop`."""
         self._is_closed = False
+        self._wall_offset_ms: int | None = None
+        """Wall time of the cluster minus cluster time at the last heartbeat; None before."""
 
-    async def next_batch(self, tasks_max: int) -> list[AsyncTakenTask]:
+    async def next_batch(self, tasks_max: int, linger_seconds: float) -> list[AsyncTakenTask]:
         """Wait for tasks and return them; an empty list means that the subscription has stopped.
 
-        The leases of earlier tasks are renewed further only while their blocks run.
+        After the first task, wait up to `linger_seconds` until `tasks_max` tasks have arrived.
+
+        From this call on, the lease of a task that was returned earlier is renewed only while the
+        ``with`` block of the task runs.
         """
         returned, self._returned = self._returned, []
         self.settler.stop_renewal(task for task in returned if not task.lease.is_in_block)
-        while not (self._ready or self.is_stopped or self._is_closed):
+        await self._arrived(1)
+        if linger_seconds and len(self._ready) < tasks_max:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(linger_seconds):
+                    await self._arrived(tasks_max)
+            await self._arrived(1)  # leases may have ended in the meantime
+        batch = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
+        self._returned += batch
+        return batch
+
+    async def _arrived(self, tasks: int) -> None:
+        """Wait until tasks are ready, or the subscription has stopped."""
+        while len(self._ready) < tasks and not (self.is_stopped or self._is_closed):
             if self.error is not None:
                 raise self.error
             self._changed.clear()
             await self._changed.wait()
-        batch = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
-        self._returned += batch
-        return batch
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask]) -> None:
         """Ask for no more tasks, and release the tasks that no handler has started."""
@@ -154,12 +170,17 @@ class SubscriptionBuffer:
         if self.is_stopped:  # the tasks were sent before the server knew of the stop
             self._release_unstarted()
 
+    @property
+    def holds_lease(self) -> bool:
+        """Whether the subscription holds a lease."""
+        return bool(self.credit.held)
+
     def cancelled(self, tokens: Sequence[int]) -> None:
         """Mark tasks whose holders were asked to stop."""
         for token in tokens:
             task = self.credit.held.get(token)
             if task is not None:
-                task.message.cancel_requested = True
+                task.lease.cancel_requested()
 
     async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
         """Compare the session's leases with the buffer, and fetch tasks that never arrived."""
@@ -170,12 +191,20 @@ class SubscriptionBuffer:
         if unknown:
             await self._recover(unknown)
 
-    def clock(self, now_ms: int) -> None:
-        """Remove tasks whose leases have expired at the cluster time `now_ms`."""
+    def clock(self, now_ms: int, wall_offset_ms: int) -> None:
+        """Remove tasks whose leases have expired at the wall time `now_ms`.
+
+        A forward correction of the wall time moves the expiry of the leases that are held. A
+        backward correction moves none, because a lease that arrives after it would then seem
+        expired.
+        """
+        if self._wall_offset_ms is not None and wall_offset_ms > self._wall_offset_ms:
+            self.credit.postpone(wall_offset_ms - self._wall_offset_ms)
+        self._wall_offset_ms = wall_offset_ms
         self._lost(self.credit.expired(now_ms))
 
     def failed(self, error: errors.TaskraftError) -> None:
-        """Note that the subscription has failed."""
+        """Record that the subscription has failed."""
         self.error = error
         self._changed.set()
 
@@ -210,7 +239,7 @@ class SubscriptionBuffer:
 
     async def _recover(self, messages: Sequence[task_pb2.Task]) -> None:
         """Fetch tasks that the session holds and this client never received; else release them."""
-        deadline = time.monotonic() + RECOVER_SECONDS_MAX
+        deadline = monotonic() + RECOVER_SECONDS_MAX
         by_tube: dict[str, dict[int, task_pb2.Task]] = {}
         for message in messages[:TASKS_PER_GET]:
             by_tube.setdefault(message.tube, {})[message.id] = message

@@ -54,6 +54,7 @@ class Client:
         timeout: Duration = TIMEOUT_DEFAULT,
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
+        client_id: str = "",
         credentials: grpc.ChannelCredentials | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
@@ -63,6 +64,7 @@ class Client:
             timeout=timeout,
             name=name,
             session_ttr=session_ttr,
+            client_id=client_id,
             credentials=credentials,
             **access,
         )
@@ -119,11 +121,13 @@ class Client:
         return [TakenTask(task, self._portal) for task in taken]
 
     settle = blocking(AsyncClient.settle)
+    settle_and_read = blocking(AsyncClient.settle_and_read)
     execute = blocking(AsyncClient.execute)
 
     # ----------------------------------------------------------------------------- tubes
 
     create_tube = blocking(AsyncClient.create_tube)
+    ensure_tube = blocking(AsyncClient.ensure_tube)
     update_tube = blocking(AsyncClient.update_tube)
     drop_tube = blocking(AsyncClient.drop_tube)
     truncate_tube = blocking(AsyncClient.truncate_tube)
@@ -141,3 +145,4 @@ class Client:
     transfer_leadership = blocking(AsyncClient.transfer_leadership)
     server_info = blocking(AsyncClient.server_info)
     changes = iterating(AsyncClient.changes)
+    snapshot = iterating(AsyncClient.snapshot)

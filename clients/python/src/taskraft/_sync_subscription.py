@@ -71,14 +71,19 @@ class Subscription:
             if not task.is_lost:
                 return task
 
-    def batches(self, tasks_max: int = 1_000) -> Iterator[list[TakenTask]]:
-        """Yield non-empty lists of the tasks that have arrived."""
-        while batch := self.next_batch(tasks_max):
+    def batches(self, tasks_max: int = 1_000, *, linger: Duration = 0) -> Iterator[list[TakenTask]]:
+        """Yield non-empty lists of the tasks that have arrived; see `next_batch`."""
+        while batch := self.next_batch(tasks_max, linger=linger):
             yield batch
 
-    def next_batch(self, tasks_max: int = 1_000) -> list[TakenTask]:
-        """Wait for tasks and return them; an empty list means that the subscription has stopped."""
-        taken = self._portal.run(self._inner.next_batch(tasks_max))
+    def next_batch(self, tasks_max: int = 1_000, *, linger: Duration = 0) -> list[TakenTask]:
+        """Wait for tasks and return them; an empty list means that the subscription has stopped.
+
+        Args:
+            tasks_max: maximum length of the list; the credit of the subscription limits it too.
+            linger: how long to wait for a full list after the first task; default: not at all.
+        """
+        taken = self._portal.run(self._inner.next_batch(tasks_max, linger=linger))
         return [TakenTask(task, self._portal) for task in taken]
 
     def work(self, handler: Handler) -> None:

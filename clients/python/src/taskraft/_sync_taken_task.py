@@ -56,7 +56,7 @@ class TakenTask(Task):
 
     @property
     def is_lost(self) -> bool:
-        """True if the client knows that the lease has ended; the result of the work is useless."""
+        """True if the client knows that the lease has ended; stop the work on the task."""
         return self._inner.is_lost
 
     @property
@@ -64,7 +64,7 @@ class TakenTask(Task):
         """True if someone has asked the holder to stop.
 
         The client learns of the request from the take, from each touch, and in a subscription also
-        from each heartbeat (every 5 s).
+        from each heartbeat, at most 5 s later.
         """
         return self._inner.is_cancel_requested
 
@@ -72,6 +72,7 @@ class TakenTask(Task):
     release = blocking(AsyncTakenTask.release)
     bury = blocking(AsyncTakenTask.bury)
     reject = blocking(AsyncTakenTask.reject)
+    settle = blocking(AsyncTakenTask.settle)
     touch = blocking(AsyncTakenTask.touch)
 
     def process(self) -> AbstractContextManager[None]:

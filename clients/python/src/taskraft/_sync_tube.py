@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from taskraft._durations import Duration
     from taskraft._payload import Payload
     from taskraft._planned_task import PlannedTask
-    from taskraft._task_spec import PutOptions
+    from taskraft._put_options import PutOptions
 
 
 class Tube:
@@ -33,6 +33,7 @@ class Tube:
         return f"<{type(self).__name__} {self.name}>"
 
     put = blocking(AsyncTube.put)
+    put_and_read = blocking(AsyncTube.put_and_read)
     put_many = blocking(AsyncTube.put_many)
     put_atomic = blocking(AsyncTube.put_atomic)
     put_and_wait = blocking(AsyncTube.put_and_wait)

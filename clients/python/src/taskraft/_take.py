@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 from taskraft import errors
 from taskraft._arguments import Texts, check_known, flag, text, texts
 from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._clock import monotonic
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._leader_caller import new_request_id
 from taskraft._lease import Lease
@@ -34,7 +35,7 @@ class TouchOptions(TypedDict, total=False):
     """Options of automatic lease renewal."""
 
     touch_max: Duration
-    """Maximum time for which the lease of a task in hand is renewed; 0: no renewal. Default: no
+    """Maximum time for which the lease of a task in progress is renewed; 0: no renewal. Default: no
     limit."""
 
 
@@ -90,13 +91,13 @@ async def take_tasks(
     check_known(options, TakeOptions, "take has no option")
     longest = touch_seconds_max(options)
     connection.check_usable()
-    wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
+    wait_end = None if wait is None else monotonic() + seconds(wait, "wait")
     while True:
-        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - monotonic(), 0.0)
         wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
         request = _take_request(sources, tasks_max, wait_seconds, options)
         tasks = await _take_once(connection, request, wait_seconds, timeout, options)
-        if tasks or (wait_end is not None and time.monotonic() >= wait_end):
+        if tasks or (wait_end is not None and monotonic() >= wait_end):
             return [
                 AsyncTakenTask(
                     message, connection.settler, Lease(message, touch_seconds_max=longest)
@@ -142,7 +143,7 @@ async def _take_once(
                 wait_seconds=wait_seconds,
             )
         except errors.SessionNotFound:
-            if not request.session_id or time.monotonic() >= deadline:
+            if not request.session_id or monotonic() >= deadline:
                 raise
             connection.take_session.lost(request.session_id)
             continue

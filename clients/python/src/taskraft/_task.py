@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from taskraft import errors
+from taskraft._instants import instant_of
+from taskraft._retry import Retry
 from taskraft.v1 import task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 STATES: Final[Mapping[int, str]] = {
     number: name for name, number in task_pb2.Task.State.items() if number
@@ -19,8 +24,40 @@ OUTCOMES: Final[Mapping[int, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """A failure that ended an attempt of a task, or that came with a burial."""
+
+    attempt: int
+    """Number of the attempt."""
+    at_ms: int
+    """Time of the failure."""
+    type: str
+    """Class of the failure, for example the name of an exception."""
+    message: str
+    """The first 512 bytes of the message."""
+    is_fatal: bool
+    """True: no further attempt was made."""
+
+    @property
+    def at(self) -> datetime | None:
+        """Time of the failure."""
+        return instant_of(self.at_ms)
+
+    def __str__(self) -> str:
+        return _text_of(self.type, self.message)
+
+
+def _text_of(failure_type: str, message: str) -> str:
+    return ": ".join(part for part in (failure_type, message) if part)
+
+
 class Task:
-    """A task in its state when it was read or taken; times are ms of the cluster's clock."""
+    """A task in its state when it was read or taken.
+
+    Times are those of the cluster's clock. Each time has two attributes: `created_ms` is in ms
+    since the Unix epoch and 0 if there is no such time, `created` is a datetime in UTC or None.
+    """
 
     __slots__ = ("message",)
 
@@ -71,9 +108,17 @@ class Task:
         """Return the payload as a JSON value.
 
         Raises:
-            ValueError: the payload is not JSON.
+            PayloadNotJson: the payload is not JSON; also a ValueError.
         """
-        return json.loads(self.message.spec.payload)
+        payload = self.message.spec.payload
+        try:
+            return json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            kind = f"{self.content_type}, " if self.content_type else ""
+            raise errors.PayloadNotJson(
+                f"{self}: the payload is not JSON ({kind}{len(payload)} bytes): {error}",
+                metadata={"tube": self.tube, "task_id": str(self.id)},
+            ) from error
 
     @property
     def state(self) -> str:
@@ -101,9 +146,45 @@ class Task:
         return self.message.created_ms
 
     @property
+    def created(self) -> datetime | None:
+        """Time of the put."""
+        return instant_of(self.message.created_ms)
+
+    @property
+    def since(self) -> datetime | None:
+        """Time at which the task entered its state."""
+        return instant_of(self.message.since_ms)
+
+    @property
+    def visible_at(self) -> datetime | None:
+        """Time at which a DELAYED task becomes READY; None if the task is not DELAYED."""
+        return instant_of(self.message.visible_at_ms)
+
+    @property
+    def expire_at(self) -> datetime | None:
+        """Time at which the TTL ends; None if the task has no TTL."""
+        return instant_of(self.message.expire_at_ms)
+
+    @property
+    def retain_until(self) -> datetime | None:
+        """Time at which a finished task is removed; None if there is no such time."""
+        return instant_of(self.message.retain_until_ms)
+
+    @property
     def lease_until_ms(self) -> int:
         """Deadline of the lease; 0 if the lease lasts as long as its session."""
         return self.message.lease_until_ms
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """Deadline of the lease; None if the lease lasts as long as its session."""
+        return instant_of(self.message.lease_until_ms)
+
+    @property
+    def retry(self) -> Retry | None:
+        """Retry policy of the task; None: the policy of its tube."""
+        spec = self.message.spec
+        return Retry.of(spec.retry) if spec.HasField("retry") else None
 
     @property
     def result(self) -> bytes:
@@ -113,14 +194,33 @@ class Task:
     @property
     def failure(self) -> str:
         """Failure of the last attempt, like "TimeoutError: no answer"; empty if it did not fail."""
-        failure = self.message.failure
-        return ": ".join(part for part in (failure.type, failure.message) if part)
+        return _text_of(self.message.failure.type, self.message.failure.message)
+
+    @property
+    def failures(self) -> list[AttemptFailure]:
+        """The last failures of attempts, oldest first, at most 5."""
+        return [
+            AttemptFailure(
+                one.attempt,
+                one.at_ms,
+                one.failure.type,
+                one.failure.message,
+                one.failure.fatal,
+            )
+            for one in self.message.failures
+        ]
+
+    @property
+    def failed_attempts(self) -> int:
+        """Number of failed attempts since the put, or since a kick, a restart or a move."""
+        return self.message.failed_attempts
 
     @property
     def outcome(self) -> str:
         """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED or DEPENDENCY_FAILED; empty if not ended.
 
-        TIMEOUT: the task had not ended at the end of a wait.
+        TIMEOUT: the task had not ended at the end of a wait. NOT_KEPT: the task had ended before a
+        wait and is not kept, so how it ended is unknown.
         """
         return OUTCOMES.get(self.message.outcome, "")
 

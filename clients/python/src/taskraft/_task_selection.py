@@ -10,7 +10,7 @@ from taskraft._arguments import check_known, texts, wrong_type, wrong_value
 from taskraft._durations import Duration, set_durations
 from taskraft._message_fields import set_fields
 from taskraft._payload import Payload, encode
-from taskraft._task_spec import Headers, header_items
+from taskraft._put_options import Headers, header_items
 from taskraft.v1 import task_pb2
 
 if TYPE_CHECKING:

@@ -32,9 +32,12 @@ log = logging.getLogger("taskraft")
 OPEN_SECONDS_MAX: Final = 5.0
 """Maximum time for a node to open the stream, in seconds; then the next node is tried."""
 HEARTBEAT_SECONDS: Final = 5.0
-"""Interval of heartbeats, in seconds."""
+"""Interval of heartbeats while the subscription holds leases, in seconds."""
+IDLE_HEARTBEAT_SECONDS: Final = 900.0
+"""Interval of heartbeats while the subscription holds no lease, in seconds. Meanwhile, keepalive
+pings test the connection."""
 HEARTBEATS_PER_SILENCE: Final = 3
-"""Number of heartbeats in the maximum time of silence; all but one may be late."""
+"""Number of heartbeats in the maximum silence, so that a late heartbeat does not end the stream."""
 UNANSWERED_HEARTBEATS_MAX: Final = 3
 """Number of unanswered heartbeats after which the connection counts as broken. A blocked event loop
 does not count as silence: heartbeats are counted when they are sent."""
@@ -59,8 +62,13 @@ class StreamListener(Protocol):
         """Process the start of a stream: it has no credit; `held` are the session's leases."""
         ...
 
-    def clock(self, now_ms: int) -> None:
-        """Process the time of the cluster."""
+    @property
+    def holds_lease(self) -> bool:
+        """Whether the subscription holds a lease."""
+        ...
+
+    def clock(self, now_ms: int, wall_offset_ms: int) -> None:
+        """Process the wall time of the cluster, and its difference from cluster time."""
         ...
 
     def cancelled(self, tokens: Sequence[int]) -> None:
@@ -91,18 +99,18 @@ class TaskStream:
         """
         self._nodes = nodes
         self._opening = opening
-        self._heartbeat_seconds = HEARTBEAT_SECONDS
-        if opening.silence_ms_max:
-            per_heartbeat = opening.silence_ms_max / 1_000 / HEARTBEATS_PER_SILENCE
-            self._heartbeat_seconds = min(HEARTBEAT_SECONDS, per_heartbeat)
         self._listener = listener
         self._filter: SubscribeRequest.Filter | None = None
         self._new_filter: SubscribeRequest.Filter | None = None
         self._wake = asyncio.Event()
         self._settlements = StreamSettlements(self.wake)
+        self._heartbeat_at = 0.0
+        """Time of the event loop at which the last heartbeat was sent or received."""
         self._unanswered_heartbeats = 0
         self._failures = 0
         self._over: errors.TaskraftError | None = None
+        self.is_open = False
+        """True while a stream to a node is open."""
 
     @property
     def session_id(self) -> str:
@@ -129,7 +137,8 @@ class TaskStream:
         while self._over is None:
             address = self._nodes.selector.next_address()
             try:
-                await self._run_stream(address)
+                with self._nodes.long_call() as channel:
+                    await self._run_stream(address, channel)
                 error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
             except grpc.aio.AioRpcError as raised:
                 error = _stream_error(raised, address)
@@ -161,9 +170,9 @@ class TaskStream:
         self._settlements.fail(error)
         self._listener.failed(error)
 
-    async def _run_stream(self, address: str) -> None:
-        """Run one stream until it ends."""
-        call = self._nodes.at(address).tasks.Subscribe()
+    async def _run_stream(self, address: str, channel: int) -> None:
+        """Run one stream until it ends; `channel` is the number of the channel to use."""
+        call = self._nodes.at(address, channel).tasks.Subscribe()
         try:
             await self._open(call, address)
             log.debug("subscribed at %s, session %s...", address, self.session_id[:8])
@@ -181,6 +190,7 @@ class TaskStream:
                 if isinstance(end, Exception):
                     raise end
         finally:
+            self.is_open = False
             call.cancel()
 
     async def _open(self, call: Stream, address: str) -> None:
@@ -200,6 +210,7 @@ class TaskStream:
         assert response.HasField("opened"), "the first answer opens the stream"
         self._opening.session_id = response.opened.session_id
         self._failures = self._unanswered_heartbeats = 0
+        self.is_open = True
         await self._listener.opened(self.session_id, response.opened.held)
         self._settlements.resend()
         self._process(response)
@@ -213,13 +224,19 @@ class TaskStream:
             self._process(response)
 
     def _process(self, response: SubscribeResponse) -> None:
+        if response.HasField("heartbeat"):  # before the tasks, whose leases use its clock
+            heartbeat = response.heartbeat
+            self._nodes.selector.set_leader_hint(heartbeat.leader)
+            self._listener.clock(heartbeat.now_ms, heartbeat.wall_offset_ms)
+            if not self._opening.silence_ms_max:
+                self._heartbeat_at = asyncio.get_running_loop().time()
         if response.tasks:
+            if not self._listener.holds_lease:
+                self._wake.set()  # the interval of heartbeats is shorter from now on
             self._listener.received(response.tasks)
         for settled in response.settled:
             self._settlements.answered(settled)
         if response.HasField("heartbeat"):
-            self._nodes.selector.set_leader_hint(response.heartbeat.leader)
-            self._listener.clock(response.heartbeat.now_ms)
             self._listener.cancelled(response.heartbeat.cancel_tokens)
         if response.HasField("go_away"):
             self._go_away(response.go_away)
@@ -233,17 +250,17 @@ class TaskStream:
         raise error
 
     async def _write(self, call: Stream) -> None:
-        """Send messages when there are any, and a heartbeat after each interval."""
+        """Send messages when there are any, and a heartbeat after each interval without one."""
         loop = asyncio.get_running_loop()
-        heartbeat_due = loop.time() + self._heartbeat_seconds
+        self._heartbeat_at = loop.time()
         while True:
-            wait = loop.call_at(heartbeat_due, self._wake.set)
+            wait = loop.call_at(self._heartbeat_at + self._heartbeat_seconds, self.wake)
             await self._wake.wait()
             wait.cancel()
             self._wake.clear()
-            is_heartbeat = loop.time() >= heartbeat_due
+            is_heartbeat = loop.time() >= self._heartbeat_at + self._heartbeat_seconds
             if is_heartbeat:
-                heartbeat_due = loop.time() + self._heartbeat_seconds
+                self._heartbeat_at = loop.time()
                 if self._unanswered_heartbeats >= UNANSWERED_HEARTBEATS_MAX:
                     raise errors.Unavailable("the server has not answered three heartbeats")
                 self._unanswered_heartbeats += 1
@@ -253,8 +270,17 @@ class TaskStream:
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     return  # the stream has ended; the reader gets the status
 
+    @property
+    def _heartbeat_seconds(self) -> float:
+        """Return the interval of heartbeats at this moment."""
+        silence_ms_max = self._opening.silence_ms_max
+        interval = HEARTBEAT_SECONDS if self._listener.holds_lease else IDLE_HEARTBEAT_SECONDS
+        if not silence_ms_max:
+            return interval
+        return min(interval, silence_ms_max / 1_000 / HEARTBEATS_PER_SILENCE)
+
     def _next_messages(self, *, is_heartbeat: bool) -> list[SubscribeRequest]:
-        """Return the messages to send; credit, filter and heartbeat go with the first one."""
+        """Return the messages to send; the first message has credit, filter and heartbeat."""
         messages = self._settlements.take_unsent()
         grant = self._listener.grant(is_convenient=bool(messages))
         new_filter, self._new_filter = self._new_filter, None

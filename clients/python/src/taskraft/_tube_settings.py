@@ -11,7 +11,7 @@ from taskraft._arguments import Texts, check_known, choice, flag, text, texts, w
 from taskraft._durations import Duration, set_durations
 from taskraft._leader_caller import new_request_id
 from taskraft._message_fields import choices_of, set_choices, set_fields
-from taskraft._task_spec import Retry, policy_of
+from taskraft._retry import Retry, policy_of
 from taskraft.v1 import tube_service_pb2
 
 Kind: TypeAlias = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom"]

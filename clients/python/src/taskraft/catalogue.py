@@ -31,6 +31,8 @@ class ErrorReason:
     """Advice for people."""
     is_retried: bool = False
     """True: the client retries the call with the same request_id until the deadline of the call."""
+    final_advice: str = ""
+    """Advice if the client has given up; empty: the advice."""
     reason: str = field(init=False)
     """Stable name for programs."""
     code: str = field(init=False)
@@ -86,6 +88,11 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "on_ack).",
         ),
         ErrorReason(
+            errors.SnapshotNotFound,
+            "The node does not keep this snapshot any longer.",
+            "Save a new snapshot.",
+        ),
+        ErrorReason(
             errors.TubeExists,
             "A tube with this name already exists.",
             "Use the existing tube, or set if_not_exists to accept a tube with other options.",
@@ -99,9 +106,11 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ),
         ErrorReason(
             errors.RequestIdReused,
-            "This request_id was already used with a different request.",
+            "This request_id was already used with a different request, by the same principal with "
+            "the same client_id.",
             "Create a new request_id (for example a UUID) for each new request. Reuse a request_id "
-            "only to retry the same request.",
+            "only to retry the same request. If the ids are counted or natural keys, set a "
+            "client_id that no other application uses.",
         ),
         ErrorReason(
             errors.MemberExists,
@@ -153,6 +162,20 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "time.",
         ),
         ErrorReason(
+            errors.TubeQuarantined,
+            "The driver of this custom tube failed while an entry was applied. Since then the tube "
+            "accepts no tasks and leases none out. Metadata `driver` is the driver.",
+            "Create a tube with another driver and move the tasks to it, or truncate or drop this "
+            "tube; the logs of the nodes contain the exception of the driver.",
+        ),
+        ErrorReason(
+            errors.DriverFailed,
+            "The driver of this custom tube raised an exception for a task of this put, or returned"
+            " an invalid value. Nothing was put. Metadata `item` is the position of the task.",
+            "Change the task, or install a corrected driver under a new name and move the tasks to "
+            "a tube with the new driver.",
+        ),
+        ErrorReason(
             errors.MemberNeeded,
             "This membership change would leave the cluster without a working majority of voters.",
             "Check `taskraft cluster status`. Restart the nodes that are down, or add members, "
@@ -169,6 +192,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "The request exceeds a rate limit.",
             "Send fewer requests. RetryInfo says how long to wait.",
             is_retried=True,
+            final_advice="The limit was exceeded all the time. Send fewer requests, or call again "
+            "later with a longer timeout.",
         ),
         ErrorReason(
             errors.LimitReached,
@@ -181,6 +206,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "The node has reached its maximum number of pending requests.",
             "Send fewer and larger requests. The client waits as long as RetryInfo says.",
             is_retried=True,
+            final_advice="The node was overloaded all the time. Send fewer and larger requests, or "
+            "call again later with a longer timeout.",
         ),
         ErrorReason(
             errors.DiskLow,
@@ -209,6 +236,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "The node is shutting down.",
             "Do nothing: the client retries on another node.",
             is_retried=True,
+            final_advice="No other node took the call over. Check `taskraft cluster status`, and "
+            "add the addresses of all nodes to the target.",
         ),
         ErrorReason(
             errors.NoLeader,
@@ -217,6 +246,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "Wait a second. If the error persists, check `taskraft cluster status` and start the "
             "nodes that are down.",
             is_retried=True,
+            final_advice="No leader was elected in that time. Check `taskraft cluster status` and "
+            "start the nodes that are down.",
         ),
         ErrorReason(
             errors.NotLeader,
@@ -224,6 +255,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "the address of the leader.",
             "Do nothing: the client retries on the leader.",
             is_retried=True,
+            final_advice="The nodes and this client do not reach the leader. Check the network, "
+            "and compare `taskraft cluster status` of each node.",
         ),
         ErrorReason(
             errors.CommitUnknown,
@@ -231,6 +264,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "deadline passed, before the request was confirmed.",
             "Retry with the same request_id. A retry has no second effect.",
             is_retried=True,
+            final_advice="No majority of the nodes confirmed the call. Check `taskraft cluster "
+            "status` and start the nodes that are down.",
         ),
         ErrorReason(
             errors.NodeBehind,
@@ -243,6 +278,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "An earlier membership change is not finished.",
             "Retry in a moment.",
             is_retried=True,
+            final_advice="The earlier change is stuck. `taskraft cluster status` shows its member; "
+            "start the node of the member, or remove the member.",
         ),
         ErrorReason(
             errors.ClientSilent,
@@ -250,6 +287,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "Do nothing: the client subscribes again. If the error persists, the process hangs or "
             "its event loop is blocked.",
             is_retried=True,
+            final_advice="Look for a call that blocks the event loop for longer than "
+            "`silence_max`.",
         ),
         ErrorReason(
             errors.CursorTrimmed,

@@ -29,13 +29,13 @@ class AccessOptions(TypedDict, total=False):
     key: str | Path
     """PEM file with the private key of the client's certificate."""
     token: str
-    """The token itself. A token is never sent over a connection without TLS."""
+    """The token. The client never sends a token over a connection without TLS."""
     token_file: str | Path
     """File that contains only the token. The client reads it again when it changes."""
 
 
 class CredentialsUnusable(ValueError):
-    """The options do not fit together, or a file cannot be used; the message says which."""
+    """The options contradict each other, or a file cannot be used; see the message."""
 
 
 class TokenFile:

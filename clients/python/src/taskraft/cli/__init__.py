@@ -11,8 +11,9 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from taskraft.cli.options import SuggestingGroup, examples
+from taskraft.cli.options import SuggestingGroup, examples, root_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,14 +54,25 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": LazyCommand("cluster", "cluster", "Show the cluster; change settings and members."),
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
+    "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
+    "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
     "token": LazyCommand("token", "token", "Generate a token for a principal."),
     "explain": LazyCommand("explain", "explain", "Explain an error reason."),
 }
 PLUGIN_COMMANDS: Final[Mapping[str, PluginCommand]] = {
     "serve": PluginCommand("taskraft-server", "Run a node."),
     "dev": PluginCommand("taskraft-server", "Run a development cluster."),
+    "snapshot": PluginCommand("taskraft-server", "Save, verify and restore snapshots."),
     "pipeline": PluginCommand("taskraft-pipeline", "Export the change feed and report with Spark."),
 }
+OWN_CLUSTER: Final[Mapping[str, str]] = {
+    "worker": "the app chooses the cluster",
+    "app": "the app chooses the cluster",
+    "serve": "the node has settings of its own",
+    "dev": "the command starts a cluster of its own",
+    "pipeline": "give the option after the command",
+}
+"""Commands that ignore options of the root group, with the reason."""
 
 
 class RootGroup(SuggestingGroup):
@@ -88,6 +100,20 @@ class RootGroup(SuggestingGroup):
             )
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; refuse options before a command that would ignore them."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name in OWN_CLUSTER:
+            for option in self.params:
+                source = ctx.get_parameter_source(option.name or "")
+                if source is ParameterSource.COMMANDLINE:
+                    ctx.fail(
+                        f"{option.opts[-1]} cannot stand before '{name}'; {OWN_CLUSTER[name]}."
+                    )
+        return name, command, rest
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -103,10 +129,10 @@ class RootGroup(SuggestingGroup):
             raise
         except click.ClickException:
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # click turns Ctrl-C at a prompt into Abort
             from taskraft.cli import failures
 
-            click.echo(err=True)  # below the ^C of a terminal
+            click.echo(err=True)  # start a new line after the ^C that a terminal shows
             ctx.exit(failures.INTERRUPTED)
         except Exception as error:
             from taskraft.cli import failures
@@ -138,10 +164,12 @@ def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> 
     callback=_show_version,
     help="Show the version.",
 )
+@root_options
 def main() -> None:
     """Put, take and manage the tasks of a taskraft cluster.
 
     The address of the cluster is --target, else the variable TASKRAFT_TARGET, else 127.0.0.1:7401.
+    The options of the cluster may stand before or after the command.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout, 130
     Ctrl-C

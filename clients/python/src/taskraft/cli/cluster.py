@@ -6,7 +6,7 @@ import click
 
 from taskraft.cli.options import (
     DURATION,
-    SuggestingGroup,
+    ExtensibleGroup,
     cluster_options,
     connect,
     examples,
@@ -14,7 +14,11 @@ from taskraft.cli.options import (
 )
 
 
-@click.group(cls=SuggestingGroup, epilog=examples("taskraft cluster status"))
+@click.group(
+    cls=ExtensibleGroup,
+    entry_points="taskraft.commands.cluster",
+    epilog=examples("taskraft cluster status"),
+)
 def cluster() -> None:
     """Show the cluster; change settings and members."""
 
@@ -23,7 +27,10 @@ def cluster() -> None:
 @output_option
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
-    """Show the members, the leader, and the members' log progress."""
+    """Show the members with their log progress and clocks.
+
+    CLOCK is the wall clock of a member minus the wall clocks of a majority of the voters.
+    """
     from taskraft.cli.output import write, write_table
     from taskraft.v1.cluster_service_pb2 import Member, NodeState
 
@@ -48,9 +55,12 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
                 match if leader_sees else "?",
                 max(state.state.last_index - match, 0) if leader_sees else "?",
                 "yes" if member.leader or member.active else "no" if leader_sees else "?",
+                f"{member.wall_deviation_ms:+d} ms"
+                if member.HasField("wall_deviation_ms")
+                else "?",
             )
         )
-    write_table(("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE"), rows)
+    write_table(("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE", "CLOCK"), rows)
     voters = sum(member.suffrage == Member.VOTER for member in state.members)
     phase = NodeState.Phase.Name(state.state.phase)
     led = (
@@ -60,6 +70,8 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         else f"no leader: {voters // 2 + 1} of {voters} voters must be up"
     )
     click.echo(f"\n{led}; answered by {state.node} ({phase}, version {state.version})")
+    if state.clock_problem:
+        click.echo(f"clock problem of {state.node}: {state.clock_problem}")
 
 
 @cluster.command(

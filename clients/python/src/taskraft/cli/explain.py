@@ -34,6 +34,8 @@ def explain(*, reason: str | None, output: str) -> None:
     click.echo(f"  what      {row.meaning}")
     click.echo(f"  do        {row.advice}")
     click.echo(f"  client    {'retries by itself' if row.is_retried else 'raises'}")
+    if row.final_advice:
+        click.echo(f"  at last   {row.final_advice}")
     click.echo(f"  Python    taskraft.errors.{row.exception.__name__}")
     click.echo(f"  exit code {EXIT_CODES.get(row.code, FAILED)}")
 
@@ -58,4 +60,5 @@ def _value(row: catalogue.ErrorReason) -> dict[str, str | bool]:
         "meaning": row.meaning,
         "advice": row.advice,
         "is_retried": row.is_retried,
+        "final_advice": row.final_advice,
     }

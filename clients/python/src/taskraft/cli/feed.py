@@ -6,7 +6,15 @@ from itertools import islice
 
 import click
 
-from taskraft.cli.options import FORMATS, SuggestingGroup, cluster_options, connect, examples
+from taskraft.cli.options import (
+    FORMATS,
+    OUTPUT_HELP,
+    SuggestingGroup,
+    check_tubes,
+    cluster_options,
+    connect,
+    examples,
+)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft feed tail emails"))
@@ -34,7 +42,7 @@ def feed() -> None:
     type=click.Choice(FORMATS),
     default="jsonl",
     show_default=True,
-    help="Output format; JSON uses the field names of the API.",
+    help=OUTPUT_HELP,
 )
 @cluster_options
 def tail(
@@ -47,11 +55,16 @@ def tail(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Print one line per task transition, as it happens."""
-    from taskraft.cli.output import to_json, write
+    """Print one line for each task transition, until interrupted.
+
+    With TUBE, only transitions in these tubes. Each must exist; the feed knows no patterns.
+    """
+    from taskraft.cli.output import show_instant, to_json, write
     from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:
+        if tubes:
+            check_tubes(tubes, (each.name for each in client.list_tubes(tubes)))
         changes = client.changes(tubes, from_start=from_start, follow=follow)
         events = islice(changes, limit)
         if output == "json":
@@ -64,6 +77,6 @@ def tail(
             kind = feed_service_pb2.ChangeEvent.Kind.Name(event.kind)
             state = task_pb2.Task.State.Name(event.to_state) if event.to_state else "-"
             click.echo(
-                f"{event.at_ms}  {event.tube}/{event.task_id}  {kind:<16} {state:<8} "
-                f"attempt {event.attempt}  {event.reason}".rstrip()
+                f"{show_instant(event.at_ms):<20}  {event.tube}/{event.task_id}  "
+                f"{kind:<16} {state:<8} attempt {event.attempt}  {event.reason}".rstrip()
             )

@@ -9,7 +9,7 @@ import click
 from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
 
 if TYPE_CHECKING:
-    from taskraft.v1 import group_service_pb2
+    from taskraft import Group
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft group show book-1"))
@@ -97,23 +97,22 @@ def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout:
     _show(cancelled, output)
 
 
-def _show(found: group_service_pb2.Group, output: str) -> None:
+def _show(found: Group, output: str) -> None:
     from taskraft.cli.output import write, write_table
-    from taskraft.v1 import group_service_pb2 as pb
 
-    if write([found], output):
+    if write([found.message], output):
         return
     write_table(
         ("NAME", "STATE", "OPEN", "PROCESSED", "FAILED", "CANCELLED", "ERROR"),
         [
             (
                 found.name,
-                pb.Group.State.Name(found.state),
+                found.state,
                 found.open,
                 found.processed,
                 found.failed,
                 found.cancelled,
-                found.last_error.message,
+                found.last_error.message if found.last_error else "",
             )
         ],
     )

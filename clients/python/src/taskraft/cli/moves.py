@@ -10,7 +10,7 @@ from taskraft.cli.options import DURATION, cluster_options, connect, examples, o
 from taskraft.cli.tasks import print_count, selection_from, task
 
 if TYPE_CHECKING:
-    from taskraft._task_spec import Position
+    from taskraft._retry import Position
 
 __all__ = ["task"]
 

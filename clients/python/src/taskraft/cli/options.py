@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, ParamSpec
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from taskraft._durations import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from taskraft import Client
 
 Params = ParamSpec("Params")
 
 FORMATS: Final = ("table", "json", "jsonl")
+OUTPUT_HELP: Final = (
+    "Output format. JSON uses the field names of the API; ids, tokens, revisions, priorities, "
+    "sequence numbers and log positions are strings, other numbers are numbers."
+)
 _ACCESS: Final = "taskraft.access."
 """Prefix of the context keys that hold the paths of credential files."""
+_ACCESS_FILES: Final = (
+    ("token-file", "token_file", "File with the token; alternative: TASKRAFT_TOKEN."),
+    ("cert-key", "key", "Private key of the certificate, PEM."),
+    ("cert", "cert", "Client certificate, PEM."),
+    ("ca", "ca", "CAs of the nodes' certificates, PEM."),
+)
+"""Options for credentials files: flag, name of the credential, help."""
+_CLIENT_ID: Final = "taskraft.client_id"
+"""Context key of the client_id."""
+_ROOT: Final = "taskraft.root."
+"""Prefix of the context keys that hold the options given before the command."""
 
 
 class DurationType(click.ParamType[float]):
@@ -39,6 +57,22 @@ class DurationType(click.ParamType[float]):
 DURATION: Final = DurationType()
 
 
+class SizeType(click.ParamType[int]):
+    """A size such as 500MiB, 2GiB or 64KiB; a plain number means bytes."""
+
+    name = "size"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the size in bytes."""
+        found = re.fullmatch(r"(\d+) ?(|KiB|MiB|GiB)", str(value))
+        if found is None:
+            self.fail(f"a size must look like 500MiB, 2GiB or 4096, not {value!r}", param, ctx)
+        return int(found[1]) << ("", "KiB", "MiB", "GiB").index(found[2]) * 10
+
+
+SIZE: Final = SizeType()
+
+
 class SuggestingGroup(click.Group):
     """A group that suggests similar commands for a mistyped name."""
 
@@ -55,21 +89,86 @@ class SuggestingGroup(click.Group):
             ctx.fail(f"{error.message} Did you mean {' or '.join(similar)}?")
 
 
+class ExtensibleGroup(SuggestingGroup):
+    """A group to which other distributions add commands through an entry-point group.
+
+    Args:
+        entry_points: name of the entry-point group.
+        options: see `click.Group`.
+    """
+
+    def __init__(self, *, entry_points: str, **options: Any) -> None:  # noqa: ANN401 - passed on to click
+        super().__init__(**options)
+        self._entry_points = entry_points
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the own commands and of those of other distributions."""
+        others = entry_points(group=self._entry_points)
+        return sorted({*super().list_commands(ctx), *(entry.name for entry in others)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return an own command, or load one of another distribution."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for entry in entry_points(group=self._entry_points, name=cmd_name):
+            loaded = entry.load()
+            assert isinstance(loaded, click.Command), f"{entry.value} is no click command"
+            return loaded
+        return None
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error; end the command with status 1 if the answer is no.
+
+    Raises:
+        click.ClickException: the answer is no.
+    """
+    if not click.confirm(question, err=True):
+        raise click.ClickException("nothing was changed")
+
+
 def examples(*lines: str) -> str:
     """Return the examples section of a command's help; a test parses each line."""
     title = "Example" if len(lines) == 1 else "Examples"
     return "\n".join(("\b", f"{title}:", *(f"  {line}" for line in lines)))
 
 
+def root_options(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the options of `cluster_options` to the root group, for all of its commands.
+
+    An option of the command overrides the root's; the root's overrides the environment.
+    """
+
+    def keep(ctx: click.Context, option: click.Parameter, value: object) -> None:
+        if value is not None:
+            ctx.meta[f"{_ROOT}{option.name}"] = value
+
+    command = _access_files(command)
+    for option in (
+        click.option(
+            "--timeout",
+            type=DURATION,
+            expose_value=False,
+            callback=keep,
+            help="Time limit of the call, retries included.  [default: 10s]",
+        ),
+        click.option(
+            "-t",
+            "--target",
+            expose_value=False,
+            callback=keep,
+            help="Addresses of nodes, host:port,host:port.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
     """Add the options for the target, the timeout and the credentials."""
+    command = _access_files(command)
     for option in (
-        _access_option(
-            "token-file", "token_file", "File with the token; alternative: TASKRAFT_TOKEN."
-        ),
-        _access_option("cert-key", "key", "Private key of the certificate, PEM."),
-        _access_option("cert", "cert", "Client certificate, PEM."),
-        _access_option("ca", "ca", "CAs of the nodes' certificates, PEM."),
         click.option(
             "--timeout",
             type=DURATION,
@@ -88,6 +187,13 @@ def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
     return command
 
 
+def _access_files(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the options for the credentials files."""
+    for flag, name, text in _ACCESS_FILES:
+        command = _access_option(flag, name, text)(command)
+    return command
+
+
 def _access_option(
     flag: str, name: str, text: str
 ) -> Callable[[Callable[Params, None]], Callable[Params, None]]:
@@ -96,8 +202,9 @@ def _access_option(
     There is no option for a token itself, because other users can read command lines.
     """
 
-    def register(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
-        if path is not None:
+    def register(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
+        is_given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if path is not None and (is_given or _ACCESS + name not in ctx.meta):
             ctx.meta[_ACCESS + name] = path
 
     return click.option(
@@ -118,7 +225,35 @@ def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="Output format; JSON uses the field names of the API.",
+        help=OUTPUT_HELP,
+    )(command)
+
+
+def check_tubes(names: Iterable[str], found: Iterable[str]) -> None:
+    """Raise an error for the first name without a tube.
+
+    Raises:
+        TubeNotFound: a tube does not exist.
+    """
+    from taskraft import errors
+
+    for name in sorted(set(names).difference(found)):
+        raise errors.TubeNotFound(f'the tube "{name}" does not exist')
+
+
+def client_id_option(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the option for the scope of a request id; `connect` reads its value."""
+
+    def register(ctx: click.Context, _option: click.Parameter, client_id: str) -> None:
+        ctx.meta[_CLIENT_ID] = client_id
+
+    return click.option(
+        "--client-id",
+        default="",
+        expose_value=False,
+        callback=register,
+        help="Name of the application that chose the request id; keeps its request ids apart from "
+        "those of other applications.",
     )(command)
 
 
@@ -128,7 +263,12 @@ def connect(target: str | None, timeout: float) -> Client:
     from taskraft.credentials import CredentialsUnusable, channel_credentials
 
     tracing.configure_from_environment("taskraft-cli")
-    meta = click.get_current_context().meta
+    context = click.get_current_context()
+    meta = context.meta
+    if context.get_parameter_source("target") is not ParameterSource.COMMANDLINE:
+        target = meta.get(f"{_ROOT}target", target)
+    if context.get_parameter_source("timeout") is not ParameterSource.COMMANDLINE:
+        timeout = meta.get(f"{_ROOT}timeout", timeout)
     files = {name: meta.get(_ACCESS + name, "") for name in ("ca", "cert", "key", "token_file")}
     try:
         credentials = channel_credentials(
@@ -136,4 +276,10 @@ def connect(target: str | None, timeout: float) -> Client:
         )
     except CredentialsUnusable as error:
         raise click.UsageError(str(error)) from error
-    return Client(target, timeout=timeout, name="taskraft-cli", credentials=credentials)
+    return Client(
+        target,
+        timeout=timeout,
+        name="taskraft-cli",
+        client_id=meta.get(_CLIENT_ID, ""),
+        credentials=credentials,
+    )

@@ -5,25 +5,68 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from google.protobuf.message import Message
+
+    from taskraft import Retry
 
 PIPE_COLUMNS = 10_000
 """Table width if the output is not a terminal, so that no cell is cut off."""
 
+STRING_FIELDS: Final = frozenset(
+    (
+        # Ids of tasks, lease tokens and revisions.
+        *("id", "ids", "task_id", "task_ids", "last_task_id", "after_id", "continue_after_id"),
+        *("token", "tokens", "cancel_tokens", "revision"),
+        # Sequence numbers of events, and positions in the log.
+        *("seq", "from_seq", "to_seq", "low_seq", "high_seq", "next_seq"),
+        *("index", "first_index", "last_index", "applied_index", "commit_index", "durable_index"),
+        *("match_index", "term", "quarantined_at"),
+        # Priorities: an application may use nanoseconds since 1970, which exceed 2^53.
+        *("priority", "priority_min", "priority_max", "priority_bound"),
+    )
+)
+"""64-bit fields that are strings in JSON, because many JSON parsers round integers above 2^53.
 
-def to_value(message: Message) -> dict[str, object]:
+Other 64-bit fields are counts, sizes in bytes and times in ms. They are numbers in JSON.
+"""
+_BITS_64: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+
+
+def to_value(message: Message) -> dict[str, Any]:
     """Return the JSON form of a message, with the API's field names and with zero values."""
-    return json_format.MessageToDict(
+    value = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    return _with_numbers(value, message.DESCRIPTOR.fields_by_name)
+
+
+def _with_numbers(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of a message with numbers; `fields` has the descriptors by name."""
+    return {
+        name: content if name in STRING_FIELDS else _field_value(content, fields[name])
+        for name, content in value.items()
+    }
+
+
+def _field_value(content: Any, field: FieldDescriptor) -> Any:  # noqa: ANN401 - any JSON value
+    kind = field.message_type
+    if isinstance(content, list):
+        return [_field_value(each, field) for each in content]
+    if kind is not None and kind.GetOptions().map_entry:
+        values = kind.fields_by_name["value"]
+        return {key: _field_value(each, values) for key, each in content.items()}
+    if isinstance(content, dict) and kind is not None:
+        return _with_numbers(content, kind.fields_by_name)
+    return int(content) if field.cpp_type in _BITS_64 else content
 
 
 def to_json(message: Message) -> str:
@@ -100,6 +143,15 @@ def show_duration(duration_ms: int) -> str:
             rest = seconds % size // smaller
             return f"{seconds // size}{unit}" + (f"{rest}{smaller_unit}" if rest else "")
     return f"{seconds}s"
+
+
+def show_retry(policy: Retry) -> str:
+    """Return the maximum of failed attempts and the range of the back-off, for people."""
+    attempts = f"{policy.attempts_max} attempts" if policy.attempts_max else "no limit"
+    if not policy.backoff_ms:
+        return f"{attempts}, at once"
+    least, most = show_duration(policy.backoff_ms), show_duration(policy.backoff_ms_max)
+    return f"{attempts}, {least} to {most}"
 
 
 def show_instant(at_ms: int) -> str:

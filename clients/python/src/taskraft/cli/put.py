@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    DURATION,
+    client_id_option,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +31,7 @@ TEXT = "text/plain; charset=utf-8"
         'taskraft put emails \'{"to": "a@b.c"}\' --delay 10s --priority 5',
         "taskraft put emails - < emails.ndjson",
         "taskraft put invoices 'order 7' --depends-on orders/7",
+        "taskraft put orders 'order 7' --client-id shop --request-id order-7",
     )
 )
 @click.argument("tube")
@@ -60,6 +68,11 @@ TEXT = "text/plain; charset=utf-8"
     "--position", type=click.Choice(("front", "back")), help="Before or behind all READY tasks."
 )
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Header of the task.")
+@click.option(
+    "--request-id",
+    help='Idempotency key, for example "order-4711": the same command puts one task.',
+)
+@client_id_option
 @output_option
 @cluster_options
 def put(
@@ -70,6 +83,7 @@ def put(
     target: str | None,
     timeout: float,
     header: tuple[str, ...],
+    request_id: str | None,
     **given: object,
 ) -> None:
     """Put a task into TUBE.
@@ -79,13 +93,15 @@ def put(
     """
     options = _options(header, given)
     if payload == "-":
+        if request_id is not None:
+            raise click.UsageError("--request-id needs one PAYLOAD; lines become many messages.")
         options.setdefault("content_type", JSON)
         _put_lines(tube, options, output, target, timeout)
         return
     content = _content(payload)
     options["content_type"] = _content_type(content)
     with connect(target, timeout) as client:
-        task_id = client.tube(tube).put(content, **options)
+        task_id = client.tube(tube).put(content, request_id=request_id, **options)
     _show(tube, [task_id], output, options)
 
 

@@ -18,7 +18,7 @@ from taskraft.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft.v1 import schedule_service_pb2
+    from taskraft import Schedule
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft schedule list"))
@@ -46,7 +46,7 @@ def schedule() -> None:
     type=click.Choice(("skip", "one", "all")),
     default="skip",
     show_default=True,
-    help="How many tasks to put for missed times.",
+    help="Missed due times for which tasks are put.",
 )
 @click.option(
     "--overlap",
@@ -131,23 +131,22 @@ def delete(*, name: str, output: str, target: str | None, timeout: float) -> Non
         click.echo(f"{name}  deleted")
 
 
-def _set_paused(
-    name: str, target: str | None, timeout: float, *, is_paused: bool
-) -> schedule_service_pb2.Schedule:
+def _set_paused(name: str, target: str | None, timeout: float, *, is_paused: bool) -> Schedule:
+    from dataclasses import replace
+
     from taskraft import errors
 
     with connect(target, timeout) as client:
         for found in client.schedules.list():
             if found.name == name:
-                found.paused = is_paused
-                return client.schedules.update(found)
+                return client.schedules.update(replace(found, paused=is_paused))
     raise errors.ScheduleNotFound(f'the schedule "{name}" does not exist')
 
 
-def _show(schedules: Sequence[schedule_service_pb2.Schedule], output: str) -> None:
+def _show(schedules: Sequence[Schedule], output: str) -> None:
     from taskraft.cli.output import show_instant, write, write_table
 
-    if write(schedules, output):
+    if write([each.message for each in schedules], output):
         return
     write_table(
         ("NAME", "CRON", "ZONE", "TUBE", "NEXT", "LAST", "LEFT OUT", "ERROR"),
@@ -160,7 +159,7 @@ def _show(schedules: Sequence[schedule_service_pb2.Schedule], output: str) -> No
                 "paused" if each.paused else show_instant(each.next_ms),
                 show_instant(each.last_ms),
                 each.left_out,
-                each.last_error.message,
+                each.last_error.message if each.last_error else "",
             )
             for each in schedules
         ),

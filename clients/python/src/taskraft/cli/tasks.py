@@ -85,7 +85,7 @@ def peek(
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft task list emails"))
 def task() -> None:
-    """List, await, restart, move and cancel tasks."""
+    """List, show, await, restart, move and cancel tasks."""
 
 
 @task.command(
@@ -117,6 +117,22 @@ def list_tasks(
     with connect(target, timeout) as client:
         tasks = list(islice(client.tube(tube).list(where, order_by=order_by), limit))
     _show(tasks, output)
+
+
+@task.command(epilog=examples("taskraft task show emails 17"))
+@click.argument("tube")
+@click.argument("task_id", metavar="ID", type=int)
+@output_option
+@cluster_options
+def show(*, tube: str, task_id: int, output: str, target: str | None, timeout: float) -> None:
+    """Show one task of TUBE with its last failures."""
+    from taskraft.cli.output import write
+    from taskraft.cli.task_details import print_details
+
+    with connect(target, timeout) as client:
+        found = client.tube(tube).peek(task_id)
+    if not write([found.message], output):
+        print_details(found)
 
 
 @task.command(epilog=examples("taskraft task wait sums 17 18 --wait 1m -o jsonl"))

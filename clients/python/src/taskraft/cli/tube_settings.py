@@ -49,10 +49,12 @@ _OPTIONS: Final = (
         help="Maximum takes at once from a sub-queue.",
     ),
     click.option(
-        "--attempts-max", type=click.IntRange(1), help="Maximum number of takes of a task."
+        "--attempts-max",
+        type=click.IntRange(0),
+        help="Maximum number of failed attempts of a task; 0: no limit.",
     ),
     click.option(
-        "--backoff", type=DURATION, help="Delay before the second attempt; it then doubles."
+        "--backoff", type=DURATION, help="Delay after the first failed attempt; it then doubles."
     ),
     click.option(
         "--exhausted",

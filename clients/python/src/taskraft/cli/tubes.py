@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    SuggestingGroup,
+    check_tubes,
+    cluster_options,
+    confirm,
+    connect,
+    examples,
+    output_option,
+)
 from taskraft.cli.tube_settings import settings_of, settings_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft import Client
+    from taskraft import Client, TubeInfo
     from taskraft._tube_settings import Kind
-    from taskraft.v1 import tube_service_pb2
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 
@@ -46,14 +54,18 @@ def tube() -> None:
     type=click.Choice(("replicated", "temporary")),
     help="Where tasks are stored; temporary: only in the leader's memory.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Accept an existing tube.")
+@click.option("--if-not-exists", is_flag=True, help="Accept an existing tube as it is.")
+@click.option(
+    "--ensure", is_flag=True, help="Bring the given options of an existing tube into force."
+)
 @output_option
 @cluster_options
-def create(
+def create(  # noqa: PLR0913 - one argument for each option
     *,
     name: str,
     kind: Kind,
     if_not_exists: bool,
+    ensure: bool,
     profile: str,
     output: str,
     target: str | None,
@@ -61,16 +73,22 @@ def create(
     **given: object,
 ) -> None:
     """Create the tube NAME."""
-    driver = str(given.pop("driver"))
-    with connect(target, timeout) as client:
-        created = client.create_tube(
-            name,
-            kind,
-            driver=driver,
-            if_not_exists=if_not_exists,
-            profile=profile,
-            **settings_of(given),
-        )
+    driver, settings = str(given.pop("driver")), settings_of(given)
+    with connect(target, timeout) as client, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if ensure:
+            created = client.ensure_tube(name, kind, driver=driver, profile=profile, **settings)
+        else:
+            created = client.create_tube(
+                name,
+                kind,
+                driver=driver,
+                if_not_exists=if_not_exists,
+                profile=profile,
+                **settings,
+            )
+    for warning in told:
+        click.echo(f"warning: {warning.message}", err=True)
     _show([created], output)
 
 
@@ -182,7 +200,7 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("The input is not a terminal; give --yes to confirm.")
     tasks = client.tube(name).stats().tasks.total
-    click.confirm(f"{what} {name} with {tasks} tasks?", abort=True, err=True)
+    confirm(f"{what} {name} with {tasks} tasks?")
 
 
 @click.command(epilog=examples("taskraft stats emails"))
@@ -190,16 +208,16 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 @output_option
 @cluster_options
 def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
-    """Count the tasks of tubes per state."""
-    from taskraft import errors
-    from taskraft.cli.output import show_duration, write, write_table
+    """Count the tasks of tubes per state; FAILED counts failed attempts."""
+    from taskraft.cli.output import show_duration, show_retry, write, write_table
 
     with connect(target, timeout) as client:
         answer = client.stats(tubes)
-    missing = set(tubes) - {each.tube for each in answer.tubes}
-    for name in sorted(name for name in missing if "*" not in name):
-        raise errors.TubeNotFound(f'the tube "{name}" does not exist')
-    if write(list(answer.tubes), output):
+        shown = [each.tube for each in answer.tubes]
+        listed = client.list_tubes(tubes) if shown and output == "table" else []
+        retries = {each.name: show_retry(each.options.retry) for each in listed}
+    check_tubes((name for name in tubes if "*" not in name), shown)
+    if write([each.message for each in answer.tubes], output):
         return
     write_table(
         (
@@ -209,10 +227,13 @@ def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: f
             "HELD",
             "TAKEN",
             "BURIED",
+            "FAILED",
             "DONE",
+            "ZOMBIE",
             "TOTAL",
             "OLDEST",
             "WAITING",
+            "RETRY",
         ),
         (
             (
@@ -222,38 +243,41 @@ def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: f
                 each.tasks.held,
                 each.tasks.taken,
                 each.tasks.buried,
-                each.tasks.done + each.tasks.zombie,
+                each.calls.fail,
+                each.tasks.done,
+                each.tasks.zombie,
                 each.tasks.total,
                 show_duration(max(answer.now_ms - each.oldest_ready_ms, 0))
                 if each.oldest_ready_ms
                 else "-",
                 each.waiting,
+                retries.get(each.tube, "-"),
             )
             for each in answer.tubes
         ),
     )
 
 
-def _show(tubes: Sequence[tube_service_pb2.Tube], output: str) -> None:
-    from taskraft.cli.output import show_duration, write, write_table
-    from taskraft.v1 import tube_service_pb2 as pb
+def _show(tubes: Sequence[TubeInfo], output: str) -> None:
+    from taskraft.cli.output import show_duration, show_retry, write, write_table
 
-    if write(tubes, output):
+    if write([each.message for each in tubes], output):
         return
 
-    def limit(value_ms: int, *, is_set: bool) -> str:
-        return show_duration(value_ms) if is_set else "-"
+    def limit(value_ms: int | None) -> str:
+        return "-" if value_ms is None else show_duration(value_ms)
 
     write_table(
-        ("NAME", "KIND", "PRIORITY", "DELAY", "TTL", "TTR"),
+        ("NAME", "KIND", "PRIORITY", "DELAY", "TTL", "TTR", "RETRY"),
         (
             (
                 each.name,
-                pb.Tube.Kind.Name(each.kind),
+                each.kind.upper(),
                 each.options.priority,
-                limit(each.options.delay_ms, is_set=bool(each.options.delay_ms)),
-                limit(each.options.ttl_ms, is_set=each.options.HasField("ttl_ms")),
-                limit(each.options.ttr_ms, is_set=each.options.HasField("ttr_ms")),
+                limit(each.options.delay_ms or None),
+                limit(each.options.ttl_ms),
+                limit(each.options.ttr_ms),
+                show_retry(each.options.retry),
             )
             for each in tubes
         ),

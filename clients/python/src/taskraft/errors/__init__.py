@@ -12,9 +12,10 @@
     ├── LimitError           LimitReached, DiskLow
     ├── AccessError          NoCredentials, NotAllowed
     ├── CursorTrimmed, NotSupported, InternalError
-    └── of the client        DeadlinePassed, ItemsRefused, ClientClosed, ClientForked
+    └── of the client        DeadlinePassed, ItemsRefused, ClientClosed, ClientForked,
+                             PayloadNotJson
 
-`taskraft.catalogue` has the meaning and the advice for each. Neither module imports gRPC.
+`taskraft.catalogue` has the meaning of each error, and advice. Neither module imports gRPC.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from taskraft.errors._client import (
     ClientForked,
     DeadlinePassed,
     ItemsRefused,
+    PayloadNotJson,
 )
 from taskraft.errors._conflicts import (
     ConflictError,
+    DriverFailed,
     DriverMissing,
     FeedMismatch,
     GroupExists,
@@ -39,6 +42,7 @@ from taskraft.errors._conflicts import (
     ScheduleExists,
     TubeBusy,
     TubeExists,
+    TubeQuarantined,
     WrongState,
 )
 from taskraft.errors._not_found import (
@@ -48,6 +52,7 @@ from taskraft.errors._not_found import (
     NotFoundError,
     ScheduleNotFound,
     SessionNotFound,
+    SnapshotNotFound,
     TaskNotFound,
     TubeNotFound,
 )
@@ -97,6 +102,7 @@ __all__ = [
     "DependencyNotFound",
     "DiskLow",
     "Draining",
+    "DriverFailed",
     "DriverMissing",
     "FeedMismatch",
     "GroupExists",
@@ -122,6 +128,7 @@ __all__ = [
     "NotLeader",
     "NotSupported",
     "Overloaded",
+    "PayloadNotJson",
     "PayloadTooLarge",
     "RateLimited",
     "RequestIdReused",
@@ -129,6 +136,7 @@ __all__ = [
     "ScheduleExists",
     "ScheduleNotFound",
     "SessionNotFound",
+    "SnapshotNotFound",
     "TaskNotFound",
     "TaskraftError",
     "TubeBusy",
@@ -136,6 +144,7 @@ __all__ = [
     "TubeFull",
     "TubeNotFound",
     "TubePaused",
+    "TubeQuarantined",
     "Unavailable",
     "Violation",
     "WrongState",

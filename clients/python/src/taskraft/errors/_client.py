@@ -39,6 +39,17 @@ class DeadlinePassed(TaskraftError):
     )
 
 
+class PayloadNotJson(TaskraftError, ValueError):
+    """The payload of a task is not JSON; the message names the task."""
+
+    reason = "PAYLOAD_NOT_JSON"
+    code = "INVALID_ARGUMENT"
+    advice = (
+        "Read the payload with text() or payload. A put sends a str and bytes unchanged, and any "
+        "other value as JSON."
+    )
+
+
 class ItemsRefused(TaskraftError):
     """Some items of a list were refused; all other items succeeded.
 

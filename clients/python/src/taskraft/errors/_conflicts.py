@@ -106,6 +106,18 @@ class DriverMissing(ConflictError):
     reason = "DRIVER_MISSING"
 
 
+class TubeQuarantined(ConflictError):
+    """The driver of this custom tube failed, so the tube neither accepts nor leases out tasks."""
+
+    reason = "TUBE_QUARANTINED"
+
+
+class DriverFailed(ConflictError):
+    """The driver of this custom tube failed for a task of this put; nothing was put."""
+
+    reason = "DRIVER_FAILED"
+
+
 class FeedMismatch(ConflictError):
     """The position belongs to another change feed."""
 

@@ -51,3 +51,9 @@ class DependencyNotFound(NotFoundError):
     """The new task depends on a task that does not exist or was removed."""
 
     reason = "DEPENDENCY_NOT_FOUND"
+
+
+class SnapshotNotFound(NotFoundError):
+    """The node does not keep this snapshot of the cluster any longer."""
+
+    reason = "SNAPSHOT_NOT_FOUND"

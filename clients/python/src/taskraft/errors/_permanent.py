@@ -19,7 +19,7 @@ class Violation:
 
 
 class InvalidError(TaskraftError):
-    """The request itself is wrong."""
+    """The request itself is invalid."""
 
     code = "INVALID_ARGUMENT"
 
@@ -56,7 +56,7 @@ class DiskLow(LimitError):
 
 
 class CursorTrimmed(TaskraftError):
-    """Retention has removed the events at this position; metadata ``low`` is the oldest left."""
+    """Retention has removed the events at this position; ``low`` is the oldest position left."""
 
     reason = "CURSOR_TRIMMED"
     code = "OUT_OF_RANGE"

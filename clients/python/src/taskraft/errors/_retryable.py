@@ -60,7 +60,7 @@ class MembersChanging(RetryableError):
 
 
 class ClientSilent(RetryableError):
-    """The client sent no message on its stream for the chosen maximum time."""
+    """The client sent no message on its stream for the maximum time that it had set."""
 
     reason = "CLIENT_SILENT"
 

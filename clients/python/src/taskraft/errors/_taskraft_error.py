@@ -41,6 +41,13 @@ class TaskraftError(Exception):
         if self.advice:
             self.add_note(f"hint: {self.advice}")
 
+    def set_advice(self, advice: str) -> None:
+        """Replace the advice, also in tracebacks."""
+        old = f"hint: {self.advice}"
+        self.advice = advice
+        self.__notes__ = [note for note in getattr(self, "__notes__", ()) if note != old]
+        self.add_note(f"hint: {advice}")
+
     @property
     def message(self) -> str:
         """Description of the error, for people."""

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 from taskraft.v1 import tube_service_pb2 as taskraft_dot_v1_dot_tube__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/cluster_service.proto\x12\x0btaskraft.v1\x1a\x1etaskraft/v1/tube_service.proto\"\x16\n\x14GetServerInfoRequest\"\xd4\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12>\n\x06limits\x18\x03 \x03(\x0b\x32..taskraft.v1.GetServerInfoResponse.LimitsEntry\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x1b\n\x13service_config_json\x18\x05 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x18\n\x16GetClusterStateRequest\"\xfc\x01\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12.\n\x08suffrage\x18\x04 \x01(\x0e\x32\x1c.taskraft.v1.Member.Suffrage\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x07 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x0e\n\x06joined\x18\t \x01(\x08\"<\n\x08Suffrage\x12\x18\n\x14SUFFRAGE_UNSPECIFIED\x10\x00\x12\t\n\x05VOTER\x10\x01\x12\x0b\n\x07LEARNER\x10\x02\"\x90\x02\n\tNodeState\x12+\n\x05phase\x18\x01 \x01(\x0e\x32\x1c.taskraft.v1.NodeState.Phase\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x15\n\rapplied_index\x18\x04 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x03\x12\x12\n\nlast_index\x18\x06 \x01(\x03\x12\x15\n\rdurable_index\x18\x07 \x01(\x03\"[\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x08\n\x04INIT\x10\x01\x12\x0b\n\x07STARTUP\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\n\n\x06\x45NDING\x10\x04\x12\x0b\n\x07WAITING\x10\x05\"\xd1\x01\n\x17GetClusterStateResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.NodeState\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12$\n\x07members\x18\x06 \x03(\x0b\x32\x13.taskraft.v1.Member\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\"\x85\x01\n\x10\x41\x64\x64MemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x12\n\ncluster_id\x18\x06 \x01(\t\"8\n\x11\x41\x64\x64MemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"8\n\x14PromoteMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"<\n\x15PromoteMemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"7\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x16\n\x14RemoveMemberResponse\"=\n\x19TransferLeadershipRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\",\n\x1aTransferLeadershipResponse\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\x99\x03\n\x0f\x43lusterSettings\x12\x1e\n\x11\x66\x61ilover_grace_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11\x61uto_create_tubes\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x35\n\x10\x61uto_create_kind\x18\x03 \x01(\x0e\x32\x16.taskraft.v1.Tube.KindH\x02\x88\x01\x01\x12\x1e\n\x11\x66\x65\x65\x64_retention_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1b\n\x0e\x66\x65\x65\x64_bytes_max\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12 \n\x13\x61uto_create_profile\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x1b\n\x0esession_ttr_ms\x18\x07 \x01(\x03H\x06\x88\x01\x01\x42\x14\n\x12_failover_grace_msB\x14\n\x12_auto_create_tubesB\x13\n\x11_auto_create_kindB\x14\n\x12_feed_retention_msB\x11\n\x0f_feed_bytes_maxB\x16\n\x14_auto_create_profileB\x11\n\x0f_session_ttr_ms\"V\n\x10\x43onfigureRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12.\n\x08settings\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\"U\n\x11\x43onfigureResponse\x12.\n\x08settings\x18\x01 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x10\n\x08revision\x18\x02 \x01(\x03\x32\xf2\x04\n\x0e\x43lusterService\x12V\n\rGetServerInfo\x12!.taskraft.v1.GetServerInfoRequest\x1a\".taskraft.v1.GetServerInfoResponse\x12\\\n\x0fGetClusterState\x12#.taskraft.v1.GetClusterStateRequest\x1a$.taskraft.v1.GetClusterStateResponse\x12J\n\tAddMember\x12\x1d.taskraft.v1.AddMemberRequest\x1a\x1e.taskraft.v1.AddMemberResponse\x12V\n\rPromoteMember\x12!.taskraft.v1.PromoteMemberRequest\x1a\".taskraft.v1.PromoteMemberResponse\x12S\n\x0cRemoveMember\x12 .taskraft.v1.RemoveMemberRequest\x1a!.taskraft.v1.RemoveMemberResponse\x12\x65\n\x12TransferLeadership\x12&.taskraft.v1.TransferLeadershipRequest\x1a\'.taskraft.v1.TransferLeadershipResponse\x12J\n\tConfigure\x12\x1d.taskraft.v1.ConfigureRequest\x1a\x1e.taskraft.v1.ConfigureResponseB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/cluster_service.proto\x12\x0btaskraft.v1\x1a\x16taskraft/v1/task.proto\x1a\x1etaskraft/v1/tube_service.proto\"\x16\n\x14GetServerInfoRequest\"\xd4\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12>\n\x06limits\x18\x03 \x03(\x0b\x32..taskraft.v1.GetServerInfoResponse.LimitsEntry\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x1b\n\x13service_config_json\x18\x05 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x18\n\x16GetClusterStateRequest\"\xb2\x02\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12.\n\x08suffrage\x18\x04 \x01(\x0e\x32\x1c.taskraft.v1.Member.Suffrage\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x07 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x0e\n\x06joined\x18\t \x01(\x08\x12\x1e\n\x11wall_deviation_ms\x18\n \x01(\x03H\x00\x88\x01\x01\"<\n\x08Suffrage\x12\x18\n\x14SUFFRAGE_UNSPECIFIED\x10\x00\x12\t\n\x05VOTER\x10\x01\x12\x0b\n\x07LEARNER\x10\x02\x42\x14\n\x12_wall_deviation_ms\"\x90\x02\n\tNodeState\x12+\n\x05phase\x18\x01 \x01(\x0e\x32\x1c.taskraft.v1.NodeState.Phase\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x15\n\rapplied_index\x18\x04 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x03\x12\x12\n\nlast_index\x18\x06 \x01(\x03\x12\x15\n\rdurable_index\x18\x07 \x01(\x03\"[\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x08\n\x04INIT\x10\x01\x12\x0b\n\x07STARTUP\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\n\n\x06\x45NDING\x10\x04\x12\x0b\n\x07WAITING\x10\x05\"\x8e\x02\n\x17GetClusterStateResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.NodeState\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12$\n\x07members\x18\x06 \x03(\x0b\x32\x13.taskraft.v1.Member\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x16\n\x0ewall_offset_ms\x18\t \x01(\x03\x12\x15\n\rclock_problem\x18\n \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\x0b \x01(\x05\"\x98\x01\n\x10\x41\x64\x64MemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x12\n\ncluster_id\x18\x06 \x01(\t\x12\x11\n\tclient_id\x18\x07 \x01(\t\"8\n\x11\x41\x64\x64MemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"K\n\x14PromoteMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"<\n\x15PromoteMemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"J\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"\x16\n\x14RemoveMemberResponse\"P\n\x19TransferLeadershipRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\",\n\x1aTransferLeadershipResponse\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\x99\x03\n\x0f\x43lusterSettings\x12\x1e\n\x11\x66\x61ilover_grace_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11\x61uto_create_tubes\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x35\n\x10\x61uto_create_kind\x18\x03 \x01(\x0e\x32\x16.taskraft.v1.Tube.KindH\x02\x88\x01\x01\x12\x1e\n\x11\x66\x65\x65\x64_retention_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1b\n\x0e\x66\x65\x65\x64_bytes_max\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12 \n\x13\x61uto_create_profile\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x1b\n\x0esession_ttr_ms\x18\x07 \x01(\x03H\x06\x88\x01\x01\x42\x14\n\x12_failover_grace_msB\x14\n\x12_auto_create_tubesB\x13\n\x11_auto_create_kindB\x14\n\x12_feed_retention_msB\x11\n\x0f_feed_bytes_maxB\x16\n\x14_auto_create_profileB\x11\n\x0f_session_ttr_ms\"i\n\x10\x43onfigureRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12.\n\x08settings\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x11\n\tclient_id\x18\x03 \x01(\t\"U\n\x11\x43onfigureResponse\x12.\n\x08settings\x18\x01 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x10\n\x08revision\x18\x02 \x01(\x03\"i\n\x13SaveSnapshotRequest\x12-\n\x0b\x63onsistency\x18\x01 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xa1\x01\n\x0eSnapshotHeader\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\x03\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x13\n\x0btaken_at_ms\x18\x06 \x01(\x03\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x15\n\rcontent_bytes\x18\x08 \x01(\x03\"l\n\x14SaveSnapshotResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.taskraft.v1.SnapshotHeader\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63ontent_crc32c\x18\x03 \x01(\x07\x32\xc9\x05\n\x0e\x43lusterService\x12V\n\rGetServerInfo\x12!.taskraft.v1.GetServerInfoRequest\x1a\".taskraft.v1.GetServerInfoResponse\x12\\\n\x0fGetClusterState\x12#.taskraft.v1.GetClusterStateRequest\x1a$.taskraft.v1.GetClusterStateResponse\x12J\n\tAddMember\x12\x1d.taskraft.v1.AddMemberRequest\x1a\x1e.taskraft.v1.AddMemberResponse\x12V\n\rPromoteMember\x12!.taskraft.v1.PromoteMemberRequest\x1a\".taskraft.v1.PromoteMemberResponse\x12S\n\x0cRemoveMember\x12 .taskraft.v1.RemoveMemberRequest\x1a!.taskraft.v1.RemoveMemberResponse\x12\x65\n\x12TransferLeadership\x12&.taskraft.v1.TransferLeadershipRequest\x1a\'.taskraft.v1.TransferLeadershipResponse\x12J\n\tConfigure\x12\x1d.taskraft.v1.ConfigureRequest\x1a\x1e.taskraft.v1.ConfigureResponse\x12U\n\x0cSaveSnapshot\x12 .taskraft.v1.SaveSnapshotRequest\x1a!.taskraft.v1.SaveSnapshotResponse0\x01\x42+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,46 +36,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z\026taskraft/v1;taskraftv1'
   _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._loaded_options = None
   _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_options = b'8\001'
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=82
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=104
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=107
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=319
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=274
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=319
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=321
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=345
-  _globals['_MEMBER']._serialized_start=348
-  _globals['_MEMBER']._serialized_end=600
-  _globals['_MEMBER_SUFFRAGE']._serialized_start=540
-  _globals['_MEMBER_SUFFRAGE']._serialized_end=600
-  _globals['_NODESTATE']._serialized_start=603
-  _globals['_NODESTATE']._serialized_end=875
-  _globals['_NODESTATE_PHASE']._serialized_start=784
-  _globals['_NODESTATE_PHASE']._serialized_end=875
-  _globals['_GETCLUSTERSTATERESPONSE']._serialized_start=878
-  _globals['_GETCLUSTERSTATERESPONSE']._serialized_end=1087
-  _globals['_ADDMEMBERREQUEST']._serialized_start=1090
-  _globals['_ADDMEMBERREQUEST']._serialized_end=1223
-  _globals['_ADDMEMBERRESPONSE']._serialized_start=1225
-  _globals['_ADDMEMBERRESPONSE']._serialized_end=1281
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=1283
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=1339
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=1341
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=1401
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1403
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1458
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1460
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1482
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1484
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1545
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1547
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1591
-  _globals['_CLUSTERSETTINGS']._serialized_start=1594
-  _globals['_CLUSTERSETTINGS']._serialized_end=2003
-  _globals['_CONFIGUREREQUEST']._serialized_start=2005
-  _globals['_CONFIGUREREQUEST']._serialized_end=2091
-  _globals['_CONFIGURERESPONSE']._serialized_start=2093
-  _globals['_CONFIGURERESPONSE']._serialized_end=2178
-  _globals['_CLUSTERSERVICE']._serialized_start=2181
-  _globals['_CLUSTERSERVICE']._serialized_end=2807
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=106
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=128
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=131
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=343
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=298
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=343
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=345
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=369
+  _globals['_MEMBER']._serialized_start=372
+  _globals['_MEMBER']._serialized_end=678
+  _globals['_MEMBER_SUFFRAGE']._serialized_start=596
+  _globals['_MEMBER_SUFFRAGE']._serialized_end=656
+  _globals['_NODESTATE']._serialized_start=681
+  _globals['_NODESTATE']._serialized_end=953
+  _globals['_NODESTATE_PHASE']._serialized_start=862
+  _globals['_NODESTATE_PHASE']._serialized_end=953
+  _globals['_GETCLUSTERSTATERESPONSE']._serialized_start=956
+  _globals['_GETCLUSTERSTATERESPONSE']._serialized_end=1226
+  _globals['_ADDMEMBERREQUEST']._serialized_start=1229
+  _globals['_ADDMEMBERREQUEST']._serialized_end=1381
+  _globals['_ADDMEMBERRESPONSE']._serialized_start=1383
+  _globals['_ADDMEMBERRESPONSE']._serialized_end=1439
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=1441
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=1516
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=1518
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=1578
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1580
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1654
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1656
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1678
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1680
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1760
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1762
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1806
+  _globals['_CLUSTERSETTINGS']._serialized_start=1809
+  _globals['_CLUSTERSETTINGS']._serialized_end=2218
+  _globals['_CONFIGUREREQUEST']._serialized_start=2220
+  _globals['_CONFIGUREREQUEST']._serialized_end=2325
+  _globals['_CONFIGURERESPONSE']._serialized_start=2327
+  _globals['_CONFIGURERESPONSE']._serialized_end=2412
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_start=2414
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_end=2519
+  _globals['_SNAPSHOTHEADER']._serialized_start=2522
+  _globals['_SNAPSHOTHEADER']._serialized_end=2683
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_start=2685
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_end=2793
+  _globals['_CLUSTERSERVICE']._serialized_start=2796
+  _globals['_CLUSTERSERVICE']._serialized_end=3509
 # @@protoc_insertion_point(module_scope)

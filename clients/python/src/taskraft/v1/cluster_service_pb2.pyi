@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from taskraft.v1 import task_pb2 as _task_pb2
 from taskraft.v1 import tube_service_pb2 as _tube_service_pb2
 import builtins as _builtins
 import sys
@@ -156,6 +157,7 @@ class Member(_message.Message):
     ACTIVE_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
+    WALL_DEVIATION_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Id of the member, never reused."""
     name: _builtins.str
@@ -176,6 +178,11 @@ class Member(_message.Message):
     """Address for other members."""
     joined: _builtins.bool
     """True: the member has joined with a data directory, which identifies it from then on."""
+    wall_deviation_ms: _builtins.int
+    """Wall clock of the member minus the wall clocks of a majority of the voters, in milliseconds.
+    Absent: unknown. The leader knows the clocks of all voters; another node knows its own clock and
+    that of the leader.
+    """
     def __init__(
         self,
         *,
@@ -188,12 +195,15 @@ class Member(_message.Message):
         active: _builtins.bool = ...,
         peer_address: _builtins.str = ...,
         joined: _builtins.bool = ...,
+        wall_deviation_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "address", b"address", "id", b"id", "joined", b"joined", "leader", b"leader", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "id", b"id", "joined", b"joined", "leader", b"leader", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__wall_deviation_ms: _TypeAlias = _typing.Literal["wall_deviation_ms"]  # noqa: Y015
+    _WhichOneofArgType__wall_deviation_ms: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wall_deviation_ms) -> _WhichOneofReturnType__wall_deviation_ms | None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
 
@@ -296,6 +306,9 @@ class GetClusterStateResponse(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    WALL_OFFSET_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_PROBLEM_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Identity of the cluster."""
     node: _builtins.str
@@ -308,6 +321,12 @@ class GetClusterStateResponse(_message.Message):
     """Wall time of the cluster that the called node has applied."""
     version: _builtins.str
     """Version of the called node."""
+    wall_offset_ms: _builtins.int
+    """Wall time minus cluster time that the called node has applied, in milliseconds."""
+    clock_problem: _builtins.str
+    """Problem with the clocks, as the called node sees it. Empty: none."""
+    cell: _builtins.int
+    """Number of the cell to which the called node belongs. A cluster has one cell today, cell 0."""
     @_builtins.property
     def state(self) -> Global___NodeState:
         """State of the called node."""
@@ -327,10 +346,13 @@ class GetClusterStateResponse(_message.Message):
         members: _abc.Iterable[Global___Member] | None = ...,
         now_ms: _builtins.int = ...,
         version: _builtins.str = ...,
+        wall_offset_ms: _builtins.int = ...,
+        clock_problem: _builtins.str = ...,
+        cell: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "clock_problem", b"clock_problem", "cluster_id", b"cluster_id", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "state", b"state", "version", b"version", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -348,6 +370,7 @@ class AddMemberRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member: 1 to 128 ASCII letters, digits, "_", "-" and "."."""
     peer_address: _builtins.str
@@ -355,13 +378,17 @@ class AddMemberRequest(_message.Message):
     address: _builtins.str
     """Address for clients."""
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     directory_id: _builtins.str
     """Set by a node that joins: identity of its data directory. From then on, only a node with this
     directory can be this member.
     """
     cluster_id: _builtins.str
     """Set by a node that joins: expected identity of the cluster. Empty: any."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
@@ -371,10 +398,11 @@ class AddMemberRequest(_message.Message):
         request_id: _builtins.str = ...,
         directory_id: _builtins.str = ...,
         cluster_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_id", b"client_id", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,19 +440,25 @@ class PromoteMemberRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member."""
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -462,19 +496,25 @@ class RemoveMemberRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member."""
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,21 +545,27 @@ class TransferLeadershipRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the new leader, a voter. Empty: the responding voter with the longest log."""
     request_id: _builtins.str
     """Idempotency key: allows nodes that forward the call to retry it. A transfer to the current
     leader changes nothing.
     """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -635,8 +681,13 @@ class ConfigureRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def settings(self) -> Global___ClusterSettings:
         """The settings to change. Absent settings stay unchanged."""
@@ -646,10 +697,11 @@ class ConfigureRequest(_message.Message):
         *,
         request_id: _builtins.str = ...,
         settings: Global___ClusterSettings | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -682,3 +734,119 @@ class ConfigureResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
+
+@_typing.final
+class SaveSnapshotRequest(_message.Message):
+    """Request of SaveSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """The snapshot_id of a transfer to continue. Empty: a new snapshot."""
+    offset: _builtins.int
+    """Position in the content at which the transfer continues. 0 for a new snapshot."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current a new snapshot must be. By default it contains everything that was acknowledged
+        before the call.
+        """
+
+    def __init__(
+        self,
+        *,
+        consistency: _task_pb2.Consistency | None = ...,
+        snapshot_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "offset", b"offset", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveSnapshotRequest: _TypeAlias = SaveSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class SnapshotHeader(_message.Message):
+    """Describes a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    TAKEN_AT_MS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CONTENT_BYTES_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """Identifies the snapshot on its node."""
+    cluster_id: _builtins.str
+    """Identity of the cluster."""
+    node: _builtins.str
+    """Name of the node that took the snapshot."""
+    index: _builtins.int
+    """Index of the last log entry whose effects the snapshot contains."""
+    term: _builtins.int
+    """Raft term of the node when it took the snapshot."""
+    taken_at_ms: _builtins.int
+    """Wall time of the cluster when the node took the snapshot."""
+    version: _builtins.str
+    """Version of the node."""
+    content_bytes: _builtins.int
+    """Size of the content."""
+    def __init__(
+        self,
+        *,
+        snapshot_id: _builtins.str = ...,
+        cluster_id: _builtins.str = ...,
+        node: _builtins.str = ...,
+        index: _builtins.int = ...,
+        term: _builtins.int = ...,
+        taken_at_ms: _builtins.int = ...,
+        version: _builtins.str = ...,
+        content_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "content_bytes", b"content_bytes", "index", b"index", "node", b"node", "snapshot_id", b"snapshot_id", "taken_at_ms", b"taken_at_ms", "term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotHeader: _TypeAlias = SnapshotHeader  # noqa: Y015
+
+@_typing.final
+class SaveSnapshotResponse(_message.Message):
+    """Message of the stream of SaveSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    CONTENT_CRC32C_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """The next piece of the content."""
+    content_crc32c: _builtins.int
+    """CRC32C of the piece."""
+    @_builtins.property
+    def header(self) -> Global___SnapshotHeader:
+        """Only in the first message, which has no content."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___SnapshotHeader | None = ...,
+        content: _builtins.bytes = ...,
+        content_crc32c: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "content_crc32c", b"content_crc32c", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveSnapshotResponse: _TypeAlias = SaveSnapshotResponse  # noqa: Y015

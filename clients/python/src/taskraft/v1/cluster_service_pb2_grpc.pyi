@@ -55,6 +55,13 @@ class ClusterServiceStub:
     """Transfers leadership to another voter."""
     Configure: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]
     """Changes settings of the whole cluster, all or none."""
+    SaveSnapshot: _grpc.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]
+    """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
+    The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
+    its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
+    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
+    already.
+    """
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -83,6 +90,13 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     """Transfers leadership to another voter."""
     Configure: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]  # type: ignore[assignment]
     """Changes settings of the whole cluster, all or none."""
+    SaveSnapshot: _aio.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]  # type: ignore[assignment]
+    """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
+    The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
+    its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
+    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
+    already.
+    """
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes and changes the cluster: its nodes, its leader and its settings."""
@@ -150,5 +164,18 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.ConfigureResponse, _abc.Awaitable[_cluster_service_pb2.ConfigureResponse]]:
         """Changes settings of the whole cluster, all or none."""
+
+    @_abc_1.abstractmethod
+    def SaveSnapshot(
+        self,
+        request: _cluster_service_pb2.SaveSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_cluster_service_pb2.SaveSnapshotResponse], _abc.AsyncIterator[_cluster_service_pb2.SaveSnapshotResponse]]:
+        """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
+        The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
+        its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
+        Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
+        already.
+        """
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

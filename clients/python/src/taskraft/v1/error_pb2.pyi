@@ -52,12 +52,16 @@ class Error(_message.Message):
         """There is no member of the cluster with this name or id. NOT_FOUND."""
         DEPENDENCY_NOT_FOUND: Error._Reason.ValueType  # 7
         """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
+        SNAPSHOT_NOT_FOUND: Error._Reason.ValueType  # 8
+        """The node no longer keeps this snapshot. NOT_FOUND."""
         TUBE_EXISTS: Error._Reason.ValueType  # 10
         """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
         KEY_TAKEN: Error._Reason.ValueType  # 11
         """Another task has this unique key; metadata task_id is its id. ALREADY_EXISTS."""
         REQUEST_ID_REUSED: Error._Reason.ValueType  # 12
-        """This request_id was used before with a different request. ALREADY_EXISTS."""
+        """This request_id was used before with a different request, by the same principal with the same
+        client_id. ALREADY_EXISTS.
+        """
         GROUP_EXISTS: Error._Reason.ValueType  # 13
         """A group with this name exists. ALREADY_EXISTS."""
         SCHEDULE_EXISTS: Error._Reason.ValueType  # 14
@@ -82,6 +86,14 @@ class Error(_message.Message):
         """The driver of the tube is not installed on this node. FAILED_PRECONDITION."""
         MEMBER_NEEDED: Error._Reason.ValueType  # 25
         """The voters that remain without this member would not have a quorum. FAILED_PRECONDITION."""
+        TUBE_QUARANTINED: Error._Reason.ValueType  # 26
+        """The driver of the tube failed while an entry was applied, so the tube is in quarantine: it
+        accepts no tasks and gives no tasks out; metadata driver is the driver. FAILED_PRECONDITION.
+        """
+        DRIVER_FAILED: Error._Reason.ValueType  # 27
+        """The driver of the tube raised an exception for a task of this put, or returned an invalid
+        value; nothing was put. Metadata item is the position of the task. FAILED_PRECONDITION.
+        """
         TUBE_FULL: Error._Reason.ValueType  # 30
         """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
         RATE_LIMITED: Error._Reason.ValueType  # 31
@@ -164,12 +176,16 @@ class Error(_message.Message):
     """There is no member of the cluster with this name or id. NOT_FOUND."""
     DEPENDENCY_NOT_FOUND: Error.Reason.ValueType  # 7
     """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
+    SNAPSHOT_NOT_FOUND: Error.Reason.ValueType  # 8
+    """The node no longer keeps this snapshot. NOT_FOUND."""
     TUBE_EXISTS: Error.Reason.ValueType  # 10
     """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
     KEY_TAKEN: Error.Reason.ValueType  # 11
     """Another task has this unique key; metadata task_id is its id. ALREADY_EXISTS."""
     REQUEST_ID_REUSED: Error.Reason.ValueType  # 12
-    """This request_id was used before with a different request. ALREADY_EXISTS."""
+    """This request_id was used before with a different request, by the same principal with the same
+    client_id. ALREADY_EXISTS.
+    """
     GROUP_EXISTS: Error.Reason.ValueType  # 13
     """A group with this name exists. ALREADY_EXISTS."""
     SCHEDULE_EXISTS: Error.Reason.ValueType  # 14
@@ -194,6 +210,14 @@ class Error(_message.Message):
     """The driver of the tube is not installed on this node. FAILED_PRECONDITION."""
     MEMBER_NEEDED: Error.Reason.ValueType  # 25
     """The voters that remain without this member would not have a quorum. FAILED_PRECONDITION."""
+    TUBE_QUARANTINED: Error.Reason.ValueType  # 26
+    """The driver of the tube failed while an entry was applied, so the tube is in quarantine: it
+    accepts no tasks and gives no tasks out; metadata driver is the driver. FAILED_PRECONDITION.
+    """
+    DRIVER_FAILED: Error.Reason.ValueType  # 27
+    """The driver of the tube raised an exception for a task of this put, or returned an invalid
+    value; nothing was put. Metadata item is the position of the task. FAILED_PRECONDITION.
+    """
     TUBE_FULL: Error.Reason.ValueType  # 30
     """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
     RATE_LIMITED: Error.Reason.ValueType  # 31

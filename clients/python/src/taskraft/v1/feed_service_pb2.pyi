@@ -584,8 +584,9 @@ class ChangeEvent(_message.Message):
     total order of all events.
     """
     at_ms: _builtins.int
-    """Wall time of the event, which a later correction of the cluster's wall clock does not change. Never
-    decreases: after a correction backwards, it stays until wall time has reached it again.
+    """Wall time of the event, which a later correction of the cluster's wall clock does not change.
+    Never decreases: after a correction backwards, new events keep the last timestamp until the
+    wall time has reached this timestamp again.
     """
     tube: _builtins.str
     """Name of the tube."""
@@ -815,12 +816,17 @@ class CommitCursorRequest(_message.Message):
     CONSUMER_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     IDLE_TTL_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     consumer: _builtins.str
     """Name of the consumer, 1 to 128 bytes."""
     idle_ttl_ms: _builtins.int
     """The consumer is removed if it does not commit for this long, up to 366 days. 0: 7 days."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
         """Position to store. A sequence number below the stored one changes nothing; partitions that are
@@ -834,10 +840,11 @@ class CommitCursorRequest(_message.Message):
         consumer: _builtins.str = ...,
         cursor: Global___FeedCursor | None = ...,
         idle_ttl_ms: _builtins.int = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "cursor", b"cursor", "idle_ttl_ms", b"idle_ttl_ms", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "consumer", b"consumer", "cursor", b"cursor", "idle_ttl_ms", b"idle_ttl_ms", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

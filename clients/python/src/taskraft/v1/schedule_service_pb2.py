@@ -26,7 +26,7 @@ from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"taskraft/v1/schedule_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\xf7\x03\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x11\n\tjitter_ms\x18\x04 \x01(\x03\x12/\n\x08\x63\x61tch_up\x18\x05 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.CatchUp\x12.\n\x07overlap\x18\x06 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.Overlap\x12\x0c\n\x04tube\x18\x07 \x01(\t\x12#\n\x04spec\x18\x08 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07next_ms\x18\n \x01(\x03\x12\x0f\n\x07last_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12\x10\n\x08left_out\x18\r \x01(\x03\x12&\n\nlast_error\x18\x0e \x01(\x0b\x32\x12.taskraft.v1.Error\"?\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\"R\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\t\n\x05\x41LLOW\x10\x01\x12\x10\n\x0cSKIP_OVERLAP\x10\x02\x12\x11\n\rCANCEL_BEFORE\x10\x03\"T\n\x15\x43reateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\"S\n\x16\x43reateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"T\n\x15UpdateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\"S\n\x16UpdateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"9\n\x15\x44\x65leteScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"*\n\x16\x44\x65leteScheduleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"l\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"Z\n\x15ListSchedulesResponse\x12(\n\tschedules\x18\x01 \x03(\x0b\x32\x15.taskraft.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xfa\x02\n\x0fScheduleService\x12Y\n\x0e\x43reateSchedule\x12\".taskraft.v1.CreateScheduleRequest\x1a#.taskraft.v1.CreateScheduleResponse\x12Y\n\x0eUpdateSchedule\x12\".taskraft.v1.UpdateScheduleRequest\x1a#.taskraft.v1.UpdateScheduleResponse\x12Y\n\x0e\x44\x65leteSchedule\x12\".taskraft.v1.DeleteScheduleRequest\x1a#.taskraft.v1.DeleteScheduleResponse\x12V\n\rListSchedules\x12!.taskraft.v1.ListSchedulesRequest\x1a\".taskraft.v1.ListSchedulesResponseB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"taskraft/v1/schedule_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\xf7\x03\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x11\n\tjitter_ms\x18\x04 \x01(\x03\x12/\n\x08\x63\x61tch_up\x18\x05 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.CatchUp\x12.\n\x07overlap\x18\x06 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.Overlap\x12\x0c\n\x04tube\x18\x07 \x01(\t\x12#\n\x04spec\x18\x08 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07next_ms\x18\n \x01(\x03\x12\x0f\n\x07last_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12\x10\n\x08left_out\x18\r \x01(\x03\x12&\n\nlast_error\x18\x0e \x01(\x0b\x32\x12.taskraft.v1.Error\"?\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\"R\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\t\n\x05\x41LLOW\x10\x01\x12\x10\n\x0cSKIP_OVERLAP\x10\x02\x12\x11\n\rCANCEL_BEFORE\x10\x03\"g\n\x15\x43reateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\"S\n\x16\x43reateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"g\n\x15UpdateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\"S\n\x16UpdateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"L\n\x15\x44\x65leteScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"*\n\x16\x44\x65leteScheduleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"l\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"k\n\x15ListSchedulesResponse\x12(\n\tschedules\x18\x01 \x03(\x0b\x32\x15.taskraft.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xfa\x02\n\x0fScheduleService\x12Y\n\x0e\x43reateSchedule\x12\".taskraft.v1.CreateScheduleRequest\x1a#.taskraft.v1.CreateScheduleResponse\x12Y\n\x0eUpdateSchedule\x12\".taskraft.v1.UpdateScheduleRequest\x1a#.taskraft.v1.UpdateScheduleResponse\x12Y\n\x0e\x44\x65leteSchedule\x12\".taskraft.v1.DeleteScheduleRequest\x1a#.taskraft.v1.DeleteScheduleResponse\x12V\n\rListSchedules\x12!.taskraft.v1.ListSchedulesRequest\x1a\".taskraft.v1.ListSchedulesResponseB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,21 +41,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULE_OVERLAP']._serialized_start=522
   _globals['_SCHEDULE_OVERLAP']._serialized_end=604
   _globals['_CREATESCHEDULEREQUEST']._serialized_start=606
-  _globals['_CREATESCHEDULEREQUEST']._serialized_end=690
-  _globals['_CREATESCHEDULERESPONSE']._serialized_start=692
-  _globals['_CREATESCHEDULERESPONSE']._serialized_end=775
-  _globals['_UPDATESCHEDULEREQUEST']._serialized_start=777
-  _globals['_UPDATESCHEDULEREQUEST']._serialized_end=861
-  _globals['_UPDATESCHEDULERESPONSE']._serialized_start=863
-  _globals['_UPDATESCHEDULERESPONSE']._serialized_end=946
-  _globals['_DELETESCHEDULEREQUEST']._serialized_start=948
-  _globals['_DELETESCHEDULEREQUEST']._serialized_end=1005
-  _globals['_DELETESCHEDULERESPONSE']._serialized_start=1007
-  _globals['_DELETESCHEDULERESPONSE']._serialized_end=1049
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1051
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1159
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1161
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1251
-  _globals['_SCHEDULESERVICE']._serialized_start=1254
-  _globals['_SCHEDULESERVICE']._serialized_end=1632
+  _globals['_CREATESCHEDULEREQUEST']._serialized_end=709
+  _globals['_CREATESCHEDULERESPONSE']._serialized_start=711
+  _globals['_CREATESCHEDULERESPONSE']._serialized_end=794
+  _globals['_UPDATESCHEDULEREQUEST']._serialized_start=796
+  _globals['_UPDATESCHEDULEREQUEST']._serialized_end=899
+  _globals['_UPDATESCHEDULERESPONSE']._serialized_start=901
+  _globals['_UPDATESCHEDULERESPONSE']._serialized_end=984
+  _globals['_DELETESCHEDULEREQUEST']._serialized_start=986
+  _globals['_DELETESCHEDULEREQUEST']._serialized_end=1062
+  _globals['_DELETESCHEDULERESPONSE']._serialized_start=1064
+  _globals['_DELETESCHEDULERESPONSE']._serialized_end=1106
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1108
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1216
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1218
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1325
+  _globals['_SCHEDULESERVICE']._serialized_start=1328
+  _globals['_SCHEDULESERVICE']._serialized_end=1706
 # @@protoc_insertion_point(module_scope)

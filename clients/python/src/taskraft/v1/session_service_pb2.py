@@ -26,7 +26,7 @@ from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/session_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\x81\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x12\r\n\x05taken\x18\x05 \x01(\x05\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12\r\n\x05owner\x18\x07 \x01(\t\"F\n\x12OpenSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\"N\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12\x10\n\x08revision\x18\x02 \x01(\x03\">\n\x13KeepSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"}\n\x14KeepSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.taskraft.v1.ItemError\x12\x15\n\rcancel_tokens\x18\x03 \x03(\x03\"P\n\x13\x43loseSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tuncounted\x18\x03 \x01(\x08\":\n\x14\x43loseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\x12\x10\n\x08revision\x18\x02 \x01(\x03\"k\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xe1\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.taskraft.v1.OpenSessionRequest\x1a .taskraft.v1.OpenSessionResponse\x12S\n\x0cKeepSessions\x12 .taskraft.v1.KeepSessionsRequest\x1a!.taskraft.v1.KeepSessionsResponse\x12S\n\x0c\x43loseSession\x12 .taskraft.v1.CloseSessionRequest\x1a!.taskraft.v1.CloseSessionResponse\x12S\n\x0cListSessions\x12 .taskraft.v1.ListSessionsRequest\x1a!.taskraft.v1.ListSessionsResponseB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/session_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\x81\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x12\r\n\x05taken\x18\x05 \x01(\x05\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12\r\n\x05owner\x18\x07 \x01(\t\"Y\n\x12OpenSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x11\n\tclient_id\x18\x04 \x01(\t\"N\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Q\n\x13KeepSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"}\n\x14KeepSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.taskraft.v1.ItemError\x12\x15\n\rcancel_tokens\x18\x03 \x03(\x03\"c\n\x13\x43loseSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tuncounted\x18\x03 \x01(\x08\x12\x11\n\tclient_id\x18\x04 \x01(\t\":\n\x14\x43loseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\x12\x10\n\x08revision\x18\x02 \x01(\x03\"k\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"h\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xe1\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.taskraft.v1.OpenSessionRequest\x1a .taskraft.v1.OpenSessionResponse\x12S\n\x0cKeepSessions\x12 .taskraft.v1.KeepSessionsRequest\x1a!.taskraft.v1.KeepSessionsResponse\x12S\n\x0c\x43loseSession\x12 .taskraft.v1.CloseSessionRequest\x1a!.taskraft.v1.CloseSessionResponse\x12S\n\x0cListSessions\x12 .taskraft.v1.ListSessionsRequest\x1a!.taskraft.v1.ListSessionsResponseB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,21 +37,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSION']._serialized_start=100
   _globals['_SESSION']._serialized_end=229
   _globals['_OPENSESSIONREQUEST']._serialized_start=231
-  _globals['_OPENSESSIONREQUEST']._serialized_end=301
-  _globals['_OPENSESSIONRESPONSE']._serialized_start=303
-  _globals['_OPENSESSIONRESPONSE']._serialized_end=381
-  _globals['_KEEPSESSIONSREQUEST']._serialized_start=383
-  _globals['_KEEPSESSIONSREQUEST']._serialized_end=445
-  _globals['_KEEPSESSIONSRESPONSE']._serialized_start=447
-  _globals['_KEEPSESSIONSRESPONSE']._serialized_end=572
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=574
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=654
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=656
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=714
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=716
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=823
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=825
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=912
-  _globals['_SESSIONSERVICE']._serialized_start=915
-  _globals['_SESSIONSERVICE']._serialized_end=1268
+  _globals['_OPENSESSIONREQUEST']._serialized_end=320
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=322
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=400
+  _globals['_KEEPSESSIONSREQUEST']._serialized_start=402
+  _globals['_KEEPSESSIONSREQUEST']._serialized_end=483
+  _globals['_KEEPSESSIONSRESPONSE']._serialized_start=485
+  _globals['_KEEPSESSIONSRESPONSE']._serialized_end=610
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=612
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=711
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=713
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=771
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=773
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=880
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=882
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=986
+  _globals['_SESSIONSERVICE']._serialized_start=989
+  _globals['_SESSIONSERVICE']._serialized_end=1342
 # @@protoc_insertion_point(module_scope)

@@ -50,8 +50,8 @@ class TaskSpec(_message.Message):
         REPLACE_IF_WAITING: TaskSpec._OnConflict.ValueType  # 4
         """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
         or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
-        at 0. Group and dependencies of the existing task stay. Refuse with KEY_TAKEN if the existing
-        task is taken or finished.
+        at 0. The existing task keeps its group and its dependencies. Refuse with KEY_TAKEN if the
+        existing task is taken or finished.
         """
 
     class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
@@ -72,8 +72,8 @@ class TaskSpec(_message.Message):
     REPLACE_IF_WAITING: TaskSpec.OnConflict.ValueType  # 4
     """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
     or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
-    at 0. Group and dependencies of the existing task stay. Refuse with KEY_TAKEN if the existing
-    task is taken or finished.
+    at 0. The existing task keeps its group and its dependencies. Refuse with KEY_TAKEN if the
+    existing task is taken or finished.
     """
 
     class _Position:
@@ -378,9 +378,11 @@ Global___TaskReference: _TypeAlias = TaskReference  # noqa: Y015
 @_typing.final
 class RetryPolicy(_message.Message):
     """Decides how often and after which delays a task is retried when an attempt fails. An attempt
-    fails when it ends without an acknowledgement: released, or lost with its lease or session.
+    fails when the consumer releases the task with a failure, when the lease expires, or when the
+    session ends. Three ends of a lease are no failed attempts: a release without failure, an
+    uncounted release, and the end of a session whose client did not return after a change of leader.
 
-    After attempt n the delay is min(backoff_ms * (factor_percent / 100)^(n - 1), backoff_ms_max),
+    After failed attempt n the delay is min(backoff_ms * (factor_percent / 100)^(n - 1), backoff_ms_max),
     reduced by up to jitter_percent. The server applies the policy, so attempts are limited even if
     the task crashes every consumer that takes it.
     """
@@ -422,11 +424,11 @@ class RetryPolicy(_message.Message):
     EXHAUSTED_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """Maximum number of attempts, 0 to 1 000 000. 0: unlimited."""
+    """Maximum number of failed attempts, 0 to 1 000 000. 0: unlimited."""
     backoff_ms: _builtins.int
-    """Delay after the first attempt, minimum 0. 0: retry without delay."""
+    """Delay after the first failed attempt, minimum 0. 0: retry without delay."""
     factor_percent: _builtins.int
-    """Growth of the delay from one attempt to the next, in percent: 100 (constant) to 100 000. 0:
+    """Growth of the delay from one failed attempt to the next, in percent: 100 (constant) to 100 000. 0:
     200, which doubles the delay.
     """
     backoff_ms_max: _builtins.int
@@ -491,6 +493,38 @@ class Failure(_message.Message):
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
+class AttemptFailure(_message.Message):
+    """A failure that ended an attempt of a task, or that came with a burial."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """Number of the attempt."""
+    at_ms: _builtins.int
+    """Instant of the failure."""
+    @_builtins.property
+    def failure(self) -> Global___Failure:
+        """The failure. Its message is cut to 512 bytes."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+        failure: Global___Failure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "failure", b"failure"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttemptFailure: _TypeAlias = AttemptFailure  # noqa: Y015
+
+@_typing.final
 class Progress(_message.Message):
     """Progress of a taken task, reported by its holder."""
 
@@ -521,8 +555,9 @@ class Task(_message.Message):
     """A task as the server stores it.
 
     Instants, here and in all other messages, are in milliseconds since the Unix epoch, in the wall time of
-    the cluster. Leases, delays and times to live end by a clock of their own, which no correction of the
-    wall time moves. So compute durations from instants of one response, or of one stream.
+    the cluster. Leases, delays and times to live end by a separate clock, which corrections of the
+    wall time do not change. Compute durations only from instants of the same response or the same
+    stream.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -592,6 +627,8 @@ class Task(_message.Message):
         """Not ended within the time that the caller waited."""
         DEPENDENCY_FAILED: Task._Outcome.ValueType  # 7
         """Ended because a task that it depended on was not acknowledged."""
+        NOT_KEPT: Task._Outcome.ValueType  # 8
+        """Ended, but the task is not kept, so how it ended is unknown. Only in WaitTasksResponse."""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
         """How a task ended."""
@@ -612,6 +649,8 @@ class Task(_message.Message):
     """Not ended within the time that the caller waited."""
     DEPENDENCY_FAILED: Task.Outcome.ValueType  # 7
     """Ended because a task that it depended on was not acknowledged."""
+    NOT_KEPT: Task.Outcome.ValueType  # 8
+    """Ended, but the task is not kept, so how it ended is unknown. Only in WaitTasksResponse."""
 
     @_typing.final
     class Origin(_message.Message):
@@ -668,17 +707,20 @@ class Task(_message.Message):
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
-    """Id of the task: unique in the tube, never reused, and increasing in the order of the puts.
-    Starts at 1; above 2^62 in temporary tubes.
+    """Id of the task: unique in the tube, never reused, and increasing in the order of the puts. The
+    size of an id, and the distance between two ids, have no meaning.
     """
     state: Global___Task.State.ValueType
     """Current state."""
     token: _builtins.int
-    """Lease token: identifies the current lease. Tokens increase with every take in the cluster, so a
-    token can also serve as a fencing token for other systems. 0: not taken.
+    """Lease token: identifies the current lease; unique in the cluster. The token of a later lease of
+    the same task is greater, so a token can also serve as a fencing token for the task in other
+    systems. Tokens of different tasks must not be compared. 0: not taken.
     """
     lease_until_ms: _builtins.int
     """Instant at which the lease ends. 0: the lease ends with its session."""
@@ -712,6 +754,10 @@ class Task(_message.Message):
     """Number of times that the task was buried."""
     cancel_requested: _builtins.bool
     """True: a CancelTasks or CancelGroup call asked the holder to stop."""
+    failed_attempts: _builtins.int
+    """Number of failed attempts, as RetryPolicy defines them, since the put or since a kick, a restart
+    or a move to another tube.
+    """
     @_builtins.property
     def spec(self) -> Global___TaskSpec:
         """Content and options as the producer gave them. Without the payload if the request set
@@ -735,6 +781,12 @@ class Task(_message.Message):
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskReference]:
         """Dependencies that have not ended, as the put named them."""
+
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptFailure]:
+        """The last failures of attempts, oldest first, at most 5. The last of them has the type of
+        failure, unless a dependency failed later. Empty after an acknowledgement that keeps the task.
+        """
 
     def __init__(
         self,
@@ -764,10 +816,12 @@ class Task(_message.Message):
         cancel_requested: _builtins.bool = ...,
         origin: Global___Task.Origin | None = ...,
         waits_for: _abc.Iterable[Global___TaskReference] | None = ...,
+        failures: _abc.Iterable[Global___AttemptFailure] | None = ...,
+        failed_attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "origin", b"origin", "progress", b"progress", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failure", b"failure", "id", b"id", "lease_until_ms", b"lease_until_ms", "origin", b"origin", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failed_attempts", b"failed_attempts", "failure", b"failure", "failures", b"failures", "id", b"id", "lease_until_ms", b"lease_until_ms", "origin", b"origin", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,8 +33,10 @@ class PutTasksRequest(_message.Message):
     ATOMIC_FIELD_NUMBER: _builtins.int
     ROOM_WAIT_MS_FIELD_NUMBER: _builtins.int
     OUTCOME_WAIT_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RETURN_TASKS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
     atomic: _builtins.bool
@@ -47,6 +49,14 @@ class PutTasksRequest(_message.Message):
     outcome_wait_ms: _builtins.int
     """Maximum wait until all tasks have ended or are buried, up to 60 000; at most 1 000 tasks per
     request. 0: return as soon as the tasks are put.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
+    return_tasks: _builtins.bool
+    """True: return the tasks in PutTasksResponse.tasks; at most 1 000 tasks per request. Not allowed
+    in a batch.
     """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
@@ -61,10 +71,12 @@ class PutTasksRequest(_message.Message):
         atomic: _builtins.bool = ...,
         room_wait_ms: _builtins.int = ...,
         outcome_wait_ms: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        return_tasks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "outcome_wait_ms", b"outcome_wait_ms", "request_id", b"request_id", "room_wait_ms", b"room_wait_ms", "tasks", b"tasks", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "client_id", b"client_id", "outcome_wait_ms", b"outcome_wait_ms", "request_id", b"request_id", "return_tasks", b"return_tasks", "room_wait_ms", b"room_wait_ms", "tasks", b"tasks", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -81,6 +93,7 @@ class PutTasksResponse(_message.Message):
     EXISTING_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Log index at which the put was applied. Later changes have greater revisions."""
     @_builtins.property
@@ -102,6 +115,12 @@ class PutTasksResponse(_message.Message):
         no longer exists.
         """
 
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """With return_tasks: one task per item, in the order of the request, without its payload, as it
+        was when the node answered. An empty message: the item was refused.
+        """
+
     def __init__(
         self,
         *,
@@ -110,10 +129,11 @@ class PutTasksResponse(_message.Message):
         existing: _abc.Iterable[_builtins.int] | None = ...,
         revision: _builtins.int = ...,
         outcomes: _abc.Iterable[_task_pb2.Task] | None = ...,
+        tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "existing", b"existing", "outcomes", b"outcomes", "revision", b"revision", "task_ids", b"task_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "existing", b"existing", "outcomes", b"outcomes", "revision", b"revision", "task_ids", b"task_ids", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -165,8 +185,11 @@ class TakeTasksRequest(_message.Message):
     TTR_MS_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key. A retry returns the same leases while they are valid."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService. A retry returns
+    the same leases while they are valid.
+    """
     session_id: _builtins.str
     """Session that holds the leases. Empty: no session; each lease lasts for the time to run of its
     task, or 60 s if the task has none.
@@ -195,6 +218,10 @@ class TakeTasksRequest(_message.Message):
     """
     payload_omit: _builtins.bool
     """True: leave the payloads out of the response."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
         """Where to take from: 1 to 64 sources."""
@@ -217,10 +244,11 @@ class TakeTasksRequest(_message.Message):
         ttr_ms: _builtins.int | None = ...,
         task_id: _builtins.int | None = ...,
         payload_omit: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_task_id", b"_task_id", "_ttr_ms", b"_ttr_ms", "_wait_ms", b"_wait_ms", "priority_bound", b"priority_bound", "task_id", b"task_id", "ttr_ms", b"ttr_ms", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_task_id", b"_task_id", "_ttr_ms", b"_ttr_ms", "_wait_ms", b"_wait_ms", "bytes_max", b"bytes_max", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "request_id", b"request_id", "session_id", b"session_id", "sources", b"sources", "task_id", b"task_id", "tasks_max", b"tasks_max", "ttr_ms", b"ttr_ms", "types", b"types", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_task_id", b"_task_id", "_ttr_ms", b"_ttr_ms", "_wait_ms", b"_wait_ms", "bytes_max", b"bytes_max", "client_id", b"client_id", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "request_id", b"request_id", "session_id", b"session_id", "sources", b"sources", "task_id", b"task_id", "tasks_max", b"tasks_max", "ttr_ms", b"ttr_ms", "types", b"types", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
     _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015
@@ -519,7 +547,7 @@ class Settlement(_message.Message):
         PROGRESS_FIELD_NUMBER: _builtins.int
         increment_ms: _builtins.int
         """Added to the lease, the time to run and the time to live, minimum 0. 0 without restart: no
-        extension. A lease that ends with its session stays so.
+        extension. A lease that ends with its session is not changed.
         """
         restart: _builtins.bool
         """True: restart the lease with the full time to run from now; never shortens the lease.
@@ -631,12 +659,22 @@ class SettleTasksRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SETTLEMENTS_FIELD_NUMBER: _builtins.int
     ATOMIC_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RETURN_TASKS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     atomic: _builtins.bool
     """True: all leases are settled or none; one stale token refuses the request. False: each lease is
     settled or refused on its own. An action that the lease's tube does not support also refuses
     only that lease, because the request does not name the tubes.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
+    return_tasks: _builtins.bool
+    """True: return the tasks in SettleTasksResponse.tasks; at most 1 000 leases per request. Not
+    allowed in a batch.
     """
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
@@ -648,10 +686,12 @@ class SettleTasksRequest(_message.Message):
         request_id: _builtins.str = ...,
         settlements: _abc.Iterable[Global___Settlement] | None = ...,
         atomic: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
+        return_tasks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "request_id", b"request_id", "settlements", b"settlements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "client_id", b"client_id", "request_id", b"request_id", "return_tasks", b"return_tasks", "settlements", b"settlements"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,6 +706,7 @@ class SettleTasksResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     TOUCHED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Log index at which the settlements were applied."""
     @_builtins.property
@@ -676,16 +717,24 @@ class SettleTasksResponse(_message.Message):
     def touched(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedLease]:
         """The touched leases, in order."""
 
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """With return_tasks: one task per lease, in order, without its payload, as it was when the node
+        answered. A task that no longer exists has its tube, its id and, after an Ack, its outcome. An
+        empty message: the lease was refused, or the request was answered before.
+        """
+
     def __init__(
         self,
         *,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         touched: _abc.Iterable[Global___TouchedLease] | None = ...,
         revision: _builtins.int = ...,
+        tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "revision", b"revision", "touched", b"touched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "revision", b"revision", "tasks", b"tasks", "touched", b"touched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -712,6 +761,8 @@ class SubscribeRequest(_message.Message):
         TTR_MS_FIELD_NUMBER: _builtins.int
         PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
         SILENCE_MS_MAX_FIELD_NUMBER: _builtins.int
+        CLIENT_ID_FIELD_NUMBER: _builtins.int
+        HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
         """Session that holds the leases. An existing session is resumed together with its leases.
         Empty: the server opens a new session and returns its id in Opened.
@@ -732,9 +783,18 @@ class SubscribeRequest(_message.Message):
         silence_ms_max: _builtins.int
         """Maximum time without a message of the client on this stream, in ms; then the server ends the
         stream with CLIENT_SILENT. 0: no maximum. The stream then lives as long as its connection,
-        which both sides test with keepalive pings of HTTP/2. A process that hangs answers pings, so
-        a consumer that must lose its leases when it hangs sets this field and sends heartbeats, or
-        gives its leases a ttr.
+        which both sides test with keepalive pings of HTTP/2. A hung process still answers pings. A
+        consumer whose leases must end when it hangs therefore sets this field and sends heartbeats,
+        or sets ttr_ms for its leases.
+        """
+        client_id: _builtins.str
+        """Stable name of the caller, chosen by the caller; part of the scope of each idempotency_key on
+        this stream. At most 128 bytes.
+        """
+        heartbeat_ms: _builtins.int
+        """Interval of the server's heartbeats, in ms, 1 000 to 86 400 000. 0: 5 s while the session holds
+        leases of tasks that this stream has sent, and none while the session holds no lease; keepalive
+        pings of HTTP/2 then test the connection.
         """
         @_builtins.property
         def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
@@ -756,10 +816,12 @@ class SubscribeRequest(_message.Message):
             ttr_ms: _builtins.int | None = ...,
             payload_omit: _builtins.bool = ...,
             silence_ms_max: _builtins.int = ...,
+            client_id: _builtins.str = ...,
+            heartbeat_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "priority_bound", b"priority_bound", "session_ttr_ms", b"session_ttr_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "silence_ms_max", b"silence_ms_max", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "client_id", b"client_id", "heartbeat_ms", b"heartbeat_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "silence_ms_max", b"silence_ms_max", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
         _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015
@@ -843,13 +905,21 @@ class SubscribeRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Identifies the settlements of this message: Settled repeats it. Also the idempotency key of the
-    settlements.
+    """Echo: Settled repeats this text, so that the client finds the message that an answer belongs to.
+    At most 64 bytes. It is local to this stream and NOT an idempotency key: several streams, and
+    several messages of one stream, may use the same text.
     """
     heartbeat: _builtins.bool
     """True: asks the server for a heartbeat. A client with silence_ms_max sends one at least every
     third of that time when it has nothing else to send.
+    """
+    idempotency_key: _builtins.str
+    """Idempotency key of the settlements, with the rules of SettleTasksRequest.request_id. Its scope is
+    the principal and Open.client_id. A client that sends unanswered settlements again on another
+    stream uses the same key, and gets the first answer. Without a key, leases that were settled the
+    first time are refused with LEASE_STALE. Empty: no idempotency key.
     """
     @_builtins.property
     def open(self) -> Global___SubscribeRequest.Open:
@@ -876,10 +946,11 @@ class SubscribeRequest(_message.Message):
         request_id: _builtins.str = ...,
         heartbeat: _builtins.bool = ...,
         filter: Global___SubscribeRequest.Filter | None = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "filter", b"filter", "open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "filter", b"filter", "heartbeat", b"heartbeat", "open", b"open", "request_id", b"request_id", "settlements", b"settlements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "filter", b"filter", "heartbeat", b"heartbeat", "idempotency_key", b"idempotency_key", "open", b"open", "request_id", b"request_id", "settlements", b"settlements"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -928,7 +999,7 @@ class SubscribeResponse(_message.Message):
         TOUCHED_FIELD_NUMBER: _builtins.int
         ERROR_FIELD_NUMBER: _builtins.int
         request_id: _builtins.str
-        """The request_id of the client's message."""
+        """The request_id of the client's message, as an echo."""
         @_builtins.property
         def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
             """The refused leases. ItemError.item counts the tokens of all settlements of the message in
@@ -959,8 +1030,9 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class Heartbeat(_message.Message):
-        """Sent every 5 s, and on request at most once per second. A client that misses three heartbeats
-        treats the stream as broken.
+        """Sent at the interval of Open.heartbeat_ms, on request at most once per second, and with a message
+        of other content if the last heartbeat is older than 5 s. A client that set heartbeat_ms and
+        misses three heartbeats treats the stream as broken.
         """
 
         DESCRIPTOR: _descriptor.Descriptor
@@ -968,10 +1040,15 @@ class SubscribeResponse(_message.Message):
         NOW_MS_FIELD_NUMBER: _builtins.int
         LEADER_FIELD_NUMBER: _builtins.int
         CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
+        WALL_OFFSET_MS_FIELD_NUMBER: _builtins.int
         now_ms: _builtins.int
         """Wall time of the cluster. A lease of this stream has ended if its lease_until_ms is lower."""
         leader: _builtins.str
         """Client address of the leader."""
+        wall_offset_ms: _builtins.int
+        """Wall time minus cluster time, in milliseconds. If the number differs from the one of an earlier
+        heartbeat, instants that were sent before have moved by the difference.
+        """
         @_builtins.property
         def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Tokens of leases of the session whose holders were asked to stop."""
@@ -982,10 +1059,11 @@ class SubscribeResponse(_message.Message):
             now_ms: _builtins.int = ...,
             leader: _builtins.str = ...,
             cancel_tokens: _abc.Iterable[_builtins.int] | None = ...,
+            wall_offset_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_tokens", b"cancel_tokens", "leader", b"leader", "now_ms", b"now_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_tokens", b"cancel_tokens", "leader", b"leader", "now_ms", b"now_ms", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1261,8 +1339,9 @@ class KickTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
     count: _builtins.int
@@ -1271,6 +1350,10 @@ class KickTasksRequest(_message.Message):
     """
     delay_ms: _builtins.int
     """Delay until the tasks are ready. The time to live is extended by it. 0: ready at once."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """Tasks to kick instead. Tasks that are not buried are refused one by one."""
@@ -1288,10 +1371,11 @@ class KickTasksRequest(_message.Message):
         selector: _task_pb2.TaskSelector | None = ...,
         delay_ms: _builtins.int = ...,
         update: _task_pb2.TaskUpdate | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "count", b"count", "delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1343,10 +1427,15 @@ class BuryTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks: READY or DELAYED. BURIED tasks are left unchanged and not counted."""
@@ -1362,10 +1451,11 @@ class BuryTasksRequest(_message.Message):
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
         failure: _task_pb2.Failure | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "failure", b"failure", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1416,10 +1506,15 @@ class DeleteTasksRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks, in any state."""
@@ -1430,10 +1525,11 @@ class DeleteTasksRequest(_message.Message):
         request_id: _builtins.str = ...,
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1485,10 +1581,15 @@ class UpdateTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks: HELD, READY, DELAYED or BURIED."""
@@ -1507,10 +1608,11 @@ class UpdateTasksRequest(_message.Message):
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
         update: _task_pb2.TaskUpdate | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "selector", b"selector", "tube", b"tube", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id", "selector", b"selector", "tube", b"tube", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1562,12 +1664,17 @@ class SnatchTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
     delay_ms: _builtins.int
     """Delay until the tasks are ready again. 0: ready at once."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks: TAKEN."""
@@ -1579,10 +1686,11 @@ class SnatchTasksRequest(_message.Message):
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
         delay_ms: _builtins.int = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1634,12 +1742,17 @@ class RestartTasksRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
     delay_ms: _builtins.int
     """Delay until the tasks are ready. 0: ready at once."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks: DELAYED, BURIED, DONE or ZOMBIE. READY and TAKEN tasks are left unchanged and not
@@ -1653,10 +1766,11 @@ class RestartTasksRequest(_message.Message):
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
         delay_ms: _builtins.int = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "delay_ms", b"delay_ms", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1709,8 +1823,9 @@ class SwitchTasksRequest(_message.Message):
     SELECTOR_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
     state: _task_pb2.Task.State.ValueType
@@ -1718,6 +1833,10 @@ class SwitchTasksRequest(_message.Message):
     duration_ms: _builtins.int
     """With DELAYED: the delay from now. With ZOMBIE: how long the task is kept, less than 100 years.
     Required with these two states, refused with the others.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
     """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
@@ -1731,10 +1850,11 @@ class SwitchTasksRequest(_message.Message):
         selector: _task_pb2.TaskSelector | None = ...,
         state: _task_pb2.Task.State.ValueType = ...,
         duration_ms: _builtins.int = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "request_id", b"request_id", "selector", b"selector", "state", b"state", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "duration_ms", b"duration_ms", "request_id", b"request_id", "selector", b"selector", "state", b"state", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1791,15 +1911,16 @@ class MoveTasksRequest(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     RENEW_TIMES_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube that the tasks are in."""
     move_to: _builtins.str
     """Name of the target tube. Exactly one of move_to and to_origin is given."""
     to_origin: _builtins.bool
     """True: move dead letters back, each to the tube in which it failed, with the times of that tube
-    and with the unique key that the task had there. Tasks that are no dead letters are left
+    and with the unique key that the task had there. Tasks that are not dead letters are left
     unchanged and not counted.
     """
     delay_ms: _builtins.int
@@ -1810,14 +1931,18 @@ class MoveTasksRequest(_message.Message):
     """Position of the tasks that become ready at once."""
     renew_times: _builtins.bool
     """True: restart the time to live and the time to run with the defaults of the target tube. False:
-    the tasks keep what is left of their own. Always true with to_origin.
+    the tasks keep the rest of their own times. Always true with to_origin.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
     """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """The tasks: READY, DELAYED or BURIED. In the target tube each task is a new one with an id of
-        that tube and attempts counted from 0; unique key, group and failure stay with the task. A task
-        is refused on its own if the target tube is full (TUBE_FULL), if another task there has its
-        unique key (KEY_TAKEN), or if the target tube of to_origin does not exist (TUBE_NOT_FOUND).
+        """The tasks: READY, DELAYED or BURIED. In the target tube each task has a new id, and its
+        attempts start at 0. The task keeps its unique key, its group and its failure. A task is
+        refused on its own if the target tube is full (TUBE_FULL), if another task there has its unique
+        key (KEY_TAKEN), or if the target tube of to_origin does not exist (TUBE_NOT_FOUND).
         """
 
     @_builtins.property
@@ -1836,10 +1961,11 @@ class MoveTasksRequest(_message.Message):
         position: _task_pb2.TaskSpec.Position.ValueType = ...,
         renew_times: _builtins.bool = ...,
         update: _task_pb2.TaskUpdate | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms", "selector", b"selector", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms", "move_to", b"move_to", "position", b"position", "renew_times", b"renew_times", "request_id", b"request_id", "selector", b"selector", "to_origin", b"to_origin", "tube", b"tube", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "client_id", b"client_id", "delay_ms", b"delay_ms", "move_to", b"move_to", "position", b"position", "renew_times", b"renew_times", "request_id", b"request_id", "selector", b"selector", "to_origin", b"to_origin", "tube", b"tube", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delay_ms: _TypeAlias = _typing.Literal["delay_ms"]  # noqa: Y015
     _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015
@@ -1892,10 +2018,15 @@ class CancelTasksRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TUBE_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     tube: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """The tasks, in any unfinished state."""
@@ -1906,10 +2037,11 @@ class CancelTasksRequest(_message.Message):
         request_id: _builtins.str = ...,
         tube: _builtins.str = ...,
         selector: _task_pb2.TaskSelector | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id", "selector", b"selector", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1989,6 +2121,7 @@ class WaitTasksRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     UNTIL_FIELD_NUMBER: _builtins.int
     ANY_FIELD_NUMBER: _builtins.int
+    ENDED_WITHOUT_RECORD_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube."""
     wait_ms: _builtins.int
@@ -1999,6 +2132,11 @@ class WaitTasksRequest(_message.Message):
     """Condition to wait for."""
     any: _builtins.bool
     """True: return when the condition holds for the first task. False: when it holds for all."""
+    ended_without_record: _builtins.bool
+    """True: return a task that was selected by id, has ended and is not kept with the outcome
+    NOT_KEPT, with its tube and its id only. False: refuse it with TASK_NOT_FOUND, as a task that
+    never existed.
+    """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """Ids or unique keys, at most 1 000. Filters are refused."""
@@ -2011,10 +2149,11 @@ class WaitTasksRequest(_message.Message):
         wait_ms: _builtins.int | None = ...,
         until: Global___WaitTasksRequest.Until.ValueType = ...,
         any: _builtins.bool = ...,
+        ended_without_record: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "selector", b"selector", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "any", b"any", "selector", b"selector", "tube", b"tube", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "any", b"any", "ended_without_record", b"ended_without_record", "selector", b"selector", "tube", b"tube", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015
@@ -2125,8 +2264,15 @@ class ExecuteBatchRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key of the whole batch."""
+    """Idempotency key of the whole batch, valid in the scope of principal and client_id; see
+    TaskService.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOperation]:
         """The operations, 1 to 100, executed in order, all or none. Each operation names its tasks by id,
@@ -2140,10 +2286,11 @@ class ExecuteBatchRequest(_message.Message):
         *,
         request_id: _builtins.str = ...,
         operations: _abc.Iterable[Global___BatchOperation] | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operations", b"operations", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "operations", b"operations", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,12 +30,34 @@ class TaskServiceStub(object):
 
     Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
 
-    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
-    retry with the same request_id within 10 minutes has no second effect and returns the first
-    response, also after a change of leader. Two parts of the response can differ on a retry:
-    revision is that of the retry, and a returned tube, group or settings object shows its current
-    state. A retry without a request_id can take effect twice. A request_id that was used with
-    another request is refused with REQUEST_ID_REUSED.
+    Idempotency. Every request that changes something has a request_id: an idempotency key of at most
+    64 bytes, without the character NUL. This holds for all services.
+
+    SCOPE: two requests have the same key only if all three are equal: the principal, the client_id and
+    the request_id. The principal is the authenticated caller, and empty without authentication. The
+    client_id is a stable name of at most 128 bytes that the caller chooses, for example
+    "order-service"; it may be empty. The session, the connection, the process and the node do not
+    belong to the scope. A retry is therefore recognised after a restart of the caller, from another
+    process and after a change of leader, if it is sent with the same principal and client_id.
+
+    EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
+    second effect and gets the first response. Two parts of the response can differ: revision is that
+    of the retry, and a returned tube, group or settings object shows its current state. A request
+    with the key of an earlier request and other content, or of another method, is refused with
+    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
+    contents are equal.
+
+    WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
+    at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
+    request_id in 10 minutes. After the window the same key is a new request. A refused request and a
+    take without a task had no effect, so their keys stay unused. Two sorts of requests differ. A
+    request about temporary tubes is known to the leader only, until the next change of leader. A
+    membership change is known until 32 later ones.
+
+    CHOICE: use a random UUID for each request, or a natural key such as "order-4711". CALLERS WITHOUT
+    AUTHENTICATION SHARE ONE SCOPE: a caller that counts ("1", "2", ...) or uses natural keys sets a
+    client_id that no other caller uses. A request without a request_id can take effect twice when it
+    is sent twice.
     """
 
     def __init__(self, channel):
@@ -136,12 +158,34 @@ class TaskServiceServicer(object):
 
     Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
 
-    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
-    retry with the same request_id within 10 minutes has no second effect and returns the first
-    response, also after a change of leader. Two parts of the response can differ on a retry:
-    revision is that of the retry, and a returned tube, group or settings object shows its current
-    state. A retry without a request_id can take effect twice. A request_id that was used with
-    another request is refused with REQUEST_ID_REUSED.
+    Idempotency. Every request that changes something has a request_id: an idempotency key of at most
+    64 bytes, without the character NUL. This holds for all services.
+
+    SCOPE: two requests have the same key only if all three are equal: the principal, the client_id and
+    the request_id. The principal is the authenticated caller, and empty without authentication. The
+    client_id is a stable name of at most 128 bytes that the caller chooses, for example
+    "order-service"; it may be empty. The session, the connection, the process and the node do not
+    belong to the scope. A retry is therefore recognised after a restart of the caller, from another
+    process and after a change of leader, if it is sent with the same principal and client_id.
+
+    EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
+    second effect and gets the first response. Two parts of the response can differ: revision is that
+    of the retry, and a returned tube, group or settings object shows its current state. A request
+    with the key of an earlier request and other content, or of another method, is refused with
+    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
+    contents are equal.
+
+    WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
+    at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
+    request_id in 10 minutes. After the window the same key is a new request. A refused request and a
+    take without a task had no effect, so their keys stay unused. Two sorts of requests differ. A
+    request about temporary tubes is known to the leader only, until the next change of leader. A
+    membership change is known until 32 later ones.
+
+    CHOICE: use a random UUID for each request, or a natural key such as "order-4711". CALLERS WITHOUT
+    AUTHENTICATION SHARE ONE SCOPE: a caller that counts ("1", "2", ...) or uses natural keys sets a
+    client_id that no other caller uses. A request without a request_id can take effect twice when it
+    is sent twice.
     """
 
     def PutTasks(self, request, context):
@@ -368,12 +412,34 @@ class TaskService(object):
 
     Clients can call any node; a follower forwards calls to the leader. A message has at most 32 MiB.
 
-    Every mutation accepts a request_id: an idempotency key of at most 64 bytes, preferably a UUID. A
-    retry with the same request_id within 10 minutes has no second effect and returns the first
-    response, also after a change of leader. Two parts of the response can differ on a retry:
-    revision is that of the retry, and a returned tube, group or settings object shows its current
-    state. A retry without a request_id can take effect twice. A request_id that was used with
-    another request is refused with REQUEST_ID_REUSED.
+    Idempotency. Every request that changes something has a request_id: an idempotency key of at most
+    64 bytes, without the character NUL. This holds for all services.
+
+    SCOPE: two requests have the same key only if all three are equal: the principal, the client_id and
+    the request_id. The principal is the authenticated caller, and empty without authentication. The
+    client_id is a stable name of at most 128 bytes that the caller chooses, for example
+    "order-service"; it may be empty. The session, the connection, the process and the node do not
+    belong to the scope. A retry is therefore recognised after a restart of the caller, from another
+    process and after a change of leader, if it is sent with the same principal and client_id.
+
+    EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
+    second effect and gets the first response. Two parts of the response can differ: revision is that
+    of the retry, and a returned tube, group or settings object shows its current state. A request
+    with the key of an earlier request and other content, or of another method, is refused with
+    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
+    contents are equal.
+
+    WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
+    at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
+    request_id in 10 minutes. After the window the same key is a new request. A refused request and a
+    take without a task had no effect, so their keys stay unused. Two sorts of requests differ. A
+    request about temporary tubes is known to the leader only, until the next change of leader. A
+    membership change is known until 32 later ones.
+
+    CHOICE: use a random UUID for each request, or a natural key such as "order-4711". CALLERS WITHOUT
+    AUTHENTICATION SHARE ONE SCOPE: a caller that counts ("1", "2", ...) or uses natural keys sets a
+    client_id that no other caller uses. A request without a request_id can take effect twice when it
+    is sent twice.
     """
 
     @staticmethod

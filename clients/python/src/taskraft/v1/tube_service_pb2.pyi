@@ -269,7 +269,10 @@ class TubeOptions(_message.Message):
     """How the delay of a release changes the time to live, unless the release says it."""
     @_builtins.property
     def retry(self) -> _task_pb2.RetryPolicy:
-        """Retry policy of tasks that have none of their own. Default: unlimited attempts without delay."""
+        """Retry policy of tasks that have none of their own. Default: 20 failed attempts
+        with delays from 1 s to 10 min and a jitter of 20 percent, then BURIED. Tubes with a profile of
+        an older system have the default of that system: unlimited attempts without delay.
+        """
 
     @_builtins.property
     def subqueue_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -444,6 +447,7 @@ class Tube(_message.Message):
     DRIVER_FIELD_NUMBER: _builtins.int
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    QUARANTINED_AT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: 1 to 128 characters of ASCII letters, digits, "_", "-", "." and ":". Unique in the
     cluster.
@@ -458,6 +462,11 @@ class Tube(_message.Message):
     """With CUSTOM: version of the driver. 0: the version that is installed on the leader."""
     profile: _builtins.str
     """Profile with which the tube was created. Empty: none. Set by the server."""
+    quarantined_at: _builtins.int
+    """Applied index of the entry at which the driver failed. Since this entry the tube is in
+    quarantine: puts and takes are refused with TUBE_QUARANTINED. 0: not in quarantine. Set by the
+    server.
+    """
     @_builtins.property
     def options(self) -> Global___TubeOptions:
         """Options. In responses: the options in effect, with defaults applied."""
@@ -472,10 +481,11 @@ class Tube(_message.Message):
         driver: _builtins.str = ...,
         driver_version: _builtins.int = ...,
         profile: _builtins.str = ...,
+        quarantined_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "driver", b"driver", "driver_version", b"driver_version", "kind", b"kind", "name", b"name", "options", b"options", "profile", b"profile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "driver", b"driver", "driver_version", b"driver_version", "kind", b"kind", "name", b"name", "options", b"options", "profile", b"profile", "quarantined_at", b"quarantined_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -491,8 +501,9 @@ class CreateTubeRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     if_not_exists: _builtins.bool
     """True: return the existing tube if there is one with this name, even if its options differ.
     False: refuse with TUBE_EXISTS.
@@ -500,6 +511,10 @@ class CreateTubeRequest(_message.Message):
     profile: _builtins.str
     """Profile: defaults and rules of an older system, "tarantool", "xqueue", "t15" or "rsqueue".
     Empty: the defaults of taskraft.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
     """
     @_builtins.property
     def tube(self) -> Global___Tube:
@@ -512,10 +527,11 @@ class CreateTubeRequest(_message.Message):
         tube: Global___Tube | None = ...,
         if_not_exists: _builtins.bool = ...,
         profile: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tube", b"tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_not_exists", b"if_not_exists", "profile", b"profile", "request_id", b"request_id", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "if_not_exists", b"if_not_exists", "profile", b"profile", "request_id", b"request_id", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -530,6 +546,7 @@ class CreateTubeResponse(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
     existed: _builtins.bool
     """True: the tube existed before."""
     revision: _builtins.int
@@ -538,16 +555,24 @@ class CreateTubeResponse(_message.Message):
     def tube(self) -> Global___Tube:
         """The tube, new or existing."""
 
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """If the tube existed: paths of the fields of the request that differ from the tube, for example
+        "tube.kind", "tube.options.ttr_ms" or "profile". Fields that the request leaves out never
+        differ, except for the kind.
+        """
+
     def __init__(
         self,
         *,
         tube: Global___Tube | None = ...,
         existed: _builtins.bool = ...,
         revision: _builtins.int = ...,
+        differences: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tube", b"tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "revision", b"revision", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["differences", b"differences", "existed", b"existed", "revision", b"revision", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -563,10 +588,15 @@ class UpdateTubeRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     @_builtins.property
     def options(self) -> Global___TubeOptions:
         """The new values. Every option with a value must be named in update_mask."""
@@ -584,10 +614,11 @@ class UpdateTubeRequest(_message.Message):
         name: _builtins.str = ...,
         options: Global___TubeOptions | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "options", b"options", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "options", b"options", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,8 +661,9 @@ class DropTubeRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
     """Name of the tube."""
     force: _builtins.bool
@@ -639,16 +671,21 @@ class DropTubeRequest(_message.Message):
     and waiting takes end with TUBE_NOT_FOUND, unless the cluster setting auto_create_tubes is on.
     False: refuse with TUBE_BUSY in that case.
     """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         name: _builtins.str = ...,
         force: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "force", b"force", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -688,19 +725,25 @@ class TruncateTubeRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         name: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -740,19 +783,25 @@ class ReleaseAllRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key."""
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
     """Name of the tube."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         name: _builtins.str = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -830,8 +879,13 @@ class ListTubesResponse(_message.Message):
 
     TUBES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page. Empty: this is the last page."""
+    partial: _builtins.bool
+    """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
+    cluster has one cell.
+    """
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tube]:
         """The tubes in the order of their names."""
@@ -841,10 +895,11 @@ class ListTubesResponse(_message.Message):
         *,
         tubes: _abc.Iterable[Global___Tube] | None = ...,
         next_page_token: _builtins.str = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "partial", b"partial", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -994,6 +1049,7 @@ class TubeStatistics(_message.Message):
         TTL_HELD_FIELD_NUMBER: _builtins.int
         DEPENDENCIES_DONE_FIELD_NUMBER: _builtins.int
         DEPENDENCY_FAILED_FIELD_NUMBER: _builtins.int
+        FAIL_FIELD_NUMBER: _builtins.int
         put: _builtins.int
         """Put."""
         take: _builtins.int
@@ -1077,6 +1133,8 @@ class TubeStatistics(_message.Message):
         """No longer held because their last dependency ended."""
         dependency_failed: _builtins.int
         """Cancelled because a dependency failed."""
+        fail: _builtins.int
+        """Failed attempts, as RetryPolicy defines them."""
         def __init__(
             self,
             *,
@@ -1118,10 +1176,11 @@ class TubeStatistics(_message.Message):
             ttl_held: _builtins.int = ...,
             dependencies_done: _builtins.int = ...,
             dependency_failed: _builtins.int = ...,
+            fail: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "dependencies_done", b"dependencies_done", "dependency_failed", b"dependency_failed", "dig", b"dig", "done", b"done", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "meta", b"meta", "move", b"move", "peek", b"peek", "put", b"put", "release", b"release", "release_all", b"release_all", "requeue", b"requeue", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "take_timeout", b"take_timeout", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttl_buried", b"ttl_buried", "ttl_delayed", b"ttl_delayed", "ttl_held", b"ttl_held", "ttl_ready", b"ttl_ready", "ttl_taken", b"ttl_taken", "ttr", b"ttr", "update", b"update", "urgent", b"urgent"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "dependencies_done", b"dependencies_done", "dependency_failed", b"dependency_failed", "dig", b"dig", "done", b"done", "fail", b"fail", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "meta", b"meta", "move", b"move", "peek", b"peek", "put", b"put", "release", b"release", "release_all", b"release_all", "requeue", b"requeue", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "take_timeout", b"take_timeout", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttl_buried", b"ttl_buried", "ttl_delayed", b"ttl_delayed", "ttl_held", b"ttl_held", "ttl_ready", b"ttl_ready", "ttl_taken", b"ttl_taken", "ttr", b"ttr", "update", b"update", "urgent", b"urgent"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1227,12 +1286,17 @@ class GetStatisticsResponse(_message.Message):
     NOW_MS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """Wall time of the cluster, for computing ages."""
     revision: _builtins.int
     """Log index of the state that the response shows."""
     next_page_token: _builtins.str
     """Token of the next page. Empty: this is the last page."""
+    partial: _builtins.bool
+    """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
+    cluster has one cell.
+    """
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics]:
         """The tubes in the order of their names."""
@@ -1249,10 +1313,11 @@ class GetStatisticsResponse(_message.Message):
         now_ms: _builtins.int = ...,
         revision: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "revision", b"revision", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "partial", b"partial", "revision", b"revision", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,7 +101,7 @@ class TubeServiceServicer(object):
 
     def UpdateTube(self, request, context):
         """Changes options of a tube, all or none. The new options apply from now on; deadlines of
-        existing tasks stay.
+        existing tasks do not change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,7 +54,7 @@ class TubeServiceStub:
     """
     UpdateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]
     """Changes options of a tube, all or none. The new options apply from now on; deadlines of
-    existing tasks stay.
+    existing tasks do not change.
     """
     DropTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]
     """Removes a tube and its tasks."""
@@ -93,7 +93,7 @@ class TubeServiceAsyncStub(TubeServiceStub):
     """
     UpdateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]  # type: ignore[assignment]
     """Changes options of a tube, all or none. The new options apply from now on; deadlines of
-    existing tasks stay.
+    existing tasks do not change.
     """
     DropTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]  # type: ignore[assignment]
     """Removes a tube and its tasks."""
@@ -141,7 +141,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.UpdateTubeResponse, _abc.Awaitable[_tube_service_pb2.UpdateTubeResponse]]:
         """Changes options of a tube, all or none. The new options apply from now on; deadlines of
-        existing tasks stay.
+        existing tasks do not change.
         """
 
     @_abc_1.abstractmethod

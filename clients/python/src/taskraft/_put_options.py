@@ -1,62 +1,24 @@
-"""Encode a task to put from the options of `put`."""
+"""Build the message of a task from the options of `put`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, TypeAlias, TypedDict
 
-from taskraft._arguments import Texts, check_known, choice, hundredths, texts, wrong_type
+from taskraft._arguments import Texts, check_known, choice, texts, wrong_type
 from taskraft._dependencies import DependsOn, references
-from taskraft._durations import Duration, milliseconds, set_durations
-from taskraft._message_fields import choices_of, set_choices, set_field, set_fields
+from taskraft._durations import Duration, set_durations
+from taskraft._instants import instant_ms
+from taskraft._message_fields import choices_of, set_choices, set_fields
 from taskraft._payload import Payload, encode
+from taskraft._retry import POSITIONS, Position, Retry, policy_of
 from taskraft.v1 import task_pb2
 
 OnConflict: TypeAlias = Literal[
     "fail", "return_existing", "restart_if_finished", "replace_if_waiting"
 ]
-Position: TypeAlias = Literal["front", "back"]
 Headers: TypeAlias = Mapping[str, "str | bytes"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """When and how often a task is retried after a failure or a lost lease.
-
-    The server applies the policy, so it also covers tasks that crash their consumers.
-    """
-
-    attempts_max: int = 0
-    """Maximum number of takes; 0: no limit."""
-    backoff: Duration = 0
-    """Delay before the second attempt."""
-    factor: float = 2.0
-    """Factor by which the delay grows from attempt to attempt."""
-    backoff_max: Duration = 0
-    """Maximum delay; 0: one day."""
-    jitter: float = 0.0
-    """Maximum fraction, 0 to 1, by which a delay is randomly shortened."""
-    exhausted: Literal["bury", "dead_letter", "remove"] = "bury"
-    """What happens after the last attempt."""
-    position: Position | None = None
-    """Before or behind all READY tasks, instead of the task's old position."""
-
-    def message(self) -> task_pb2.RetryPolicy:
-        """Return the policy as a message."""
-        policy = task_pb2.RetryPolicy(
-            backoff_ms=milliseconds(self.backoff, "backoff"),
-            backoff_ms_max=milliseconds(self.backoff_max, "backoff_max"),
-            exhausted=task_pb2.RetryPolicy.Exhausted.ValueType(
-                choice("exhausted", self.exhausted, EXHAUSTED)
-            ),
-        )
-        set_field(policy, "attempts_max", self.attempts_max)
-        set_field(policy, "factor_percent", hundredths("factor", self.factor), "factor * 100")
-        set_field(policy, "jitter_percent", hundredths("jitter", self.jitter), "jitter * 100")
-        if self.position is not None:
-            policy.position = position_of(self.position)
-        return policy
 
 
 class PutOptions(TypedDict, total=False):
@@ -92,8 +54,10 @@ class PutOptions(TypedDict, total=False):
     """Before or behind all READY tasks, instead of the order of priority."""
     content_type: str
     """Media type of the payload; default: derived from its Python type."""
+    visible_at: datetime
+    """Time at which the task becomes READY, with a time zone; alternative to `delay`."""
     visible_at_ms: int
-    """Time at which the task becomes READY, in ms since the Unix epoch; alternative to `delay`."""
+    """As `visible_at`, in ms since the Unix epoch."""
     retry: Retry
     """Retry policy, instead of the tube's policy."""
     depends_on: Sequence[DependsOn]
@@ -103,8 +67,6 @@ class PutOptions(TypedDict, total=False):
     """What happens if a dependency fails: "cancel" the task (default), or "run" it anyway."""
 
 
-EXHAUSTED: Final = choices_of(task_pb2.RetryPolicy.Exhausted)
-POSITIONS: Final = choices_of(task_pb2.TaskSpec.Position)
 _STATES: Final = choices_of(task_pb2.Task.State)
 _CHOICES: Final = (
     ("on_conflict", choices_of(task_pb2.TaskSpec.OnConflict)),
@@ -132,6 +94,8 @@ def spec_template(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
     spec = task_pb2.TaskSpec()
     set_fields(spec, _PLAIN, given)
     set_durations(spec, _DURATIONS, given)
+    if "visible_at" in given:
+        spec.visible_at_ms = instant_ms("visible_at", given["visible_at"])
     set_choices(spec, _CHOICES, given)
     for name, content in header_items(options.get("headers", {})):
         spec.headers[name] = content
@@ -161,22 +125,6 @@ def header_items(headers: object) -> Iterator[tuple[str, bytes]]:
         if not isinstance(value, str | bytes):
             raise wrong_type(f"the header {name!r}", "a string or bytes", value)
         yield name, value.encode() if isinstance(value, str) else value
-
-
-def policy_of(retry: Retry) -> task_pb2.RetryPolicy:
-    """Return a retry policy as a message.
-
-    Raises:
-        TypeError: the value is not a Retry, or has a field of a wrong type.
-    """
-    if not isinstance(retry, Retry):
-        raise wrong_type("retry", "a Retry(...)", retry)
-    return retry.message()
-
-
-def position_of(position: Position) -> task_pb2.TaskSpec.Position.ValueType:
-    """Return a position in the order of READY tasks as a number."""
-    return task_pb2.TaskSpec.Position.ValueType(choice("position", position, POSITIONS))
 
 
 def spec_of(payload: Payload, shared: task_pb2.TaskSpec | None) -> task_pb2.TaskSpec:

@@ -1,0 +1,186 @@
+"""Counts of tasks and operations, by tube and in total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from taskraft._contract_values import converted, nested, tuple_of, value_of
+from taskraft._instants import instant_of
+from taskraft._task import STATES
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from taskraft.v1 import tube_service_pb2
+
+_STATE = converted(lambda number: STATES.get(number, ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCounts:
+    """Current number of tasks by state."""
+
+    ready: int
+    delayed: int
+    taken: int
+    buried: int
+    done: int
+    zombie: int
+    held: int
+    total: int
+    """Tasks in all states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCounts:
+    """Number of tasks that each operation affected; refused items are not counted."""
+
+    put: int
+    """Put."""
+    take: int
+    """Taken."""
+    ack: int
+    """Acknowledged."""
+    release: int
+    """Released by their holders."""
+    bury: int
+    """Buried."""
+    kick: int
+    """Kicked."""
+    delete: int
+    """Deleted."""
+    touch: int
+    """Touched."""
+    ttl: int
+    """Ended by their time to live."""
+    ttr: int
+    """Leases that ended with their time to run."""
+    delay: int
+    """Became ready after a delay."""
+    session_release: int
+    """Leases that ended with their session."""
+    startup_release: int
+    """Leases that ended because no client resumed their session after a change of leader or a
+    restart of the cluster."""
+    truncate: int
+    """Removed by TruncateTube."""
+    finished: int
+    """Ended, whether kept or not: acknowledged, failed, deleted or expired. Without tasks that were
+    removed by TruncateTube."""
+    release_all: int
+    """Released by ReleaseAll."""
+    move: int
+    """Moved from or to another tube."""
+    snatch: int
+    """Leases revoked by SnatchTasks."""
+    restart: int
+    """Restarted by RestartTasks."""
+    switch: int
+    """Changed by SwitchTasks."""
+    cancel: int
+    """Taken tasks whose holders were asked to stop."""
+    update: int
+    """Changed by UpdateTasks."""
+    group_start: int
+    """No longer held because their group was started."""
+    retention: int
+    """Finished tasks that were removed because their retention time was over."""
+    urgent: int
+    """Part of put: tasks with the position FRONT."""
+    requeue: int
+    """Part of release: tasks with the position BACK."""
+    done: int
+    """Part of ack: tasks that were kept as DONE or ZOMBIE."""
+    dig: int
+    """Part of kick: tasks that were selected by id, key or filter."""
+    take_timeout: int
+    """Takes that found no task within their wait. A crash of the leader loses at most the last 10 s
+    of this count, of `peek` and of `meta`."""
+    peek: int
+    """Tasks returned by GetTasks with payload."""
+    meta: int
+    """Tasks returned by GetTasks without payload."""
+    ttl_ready: int
+    """Part of ttl: READY tasks."""
+    ttl_delayed: int
+    """Part of ttl: DELAYED tasks."""
+    ttl_taken: int
+    """Part of ttl: TAKEN tasks."""
+    ttl_buried: int
+    """Part of ttl: BURIED tasks."""
+    ttl_held: int
+    """Part of ttl: HELD tasks."""
+    dependencies_done: int
+    """No longer held because their last dependency ended."""
+    dependency_failed: int
+    """Cancelled because a dependency failed."""
+    fail: int
+    """Failed attempts, as RetryPolicy defines them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionCount:
+    """Number of tasks that went from one state to another."""
+
+    from_state: str = field(metadata=_STATE)
+    """State before, for example "READY"; empty: the task did not exist."""
+    to_state: str = field(metadata=_STATE)
+    """State after; empty: the task no longer exists."""
+    count: int
+    """Number of tasks."""
+    crossing: bool
+    """True: the empty state stands for another tube."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TubeStatistics:
+    """Counts of one tube, or of several tubes together."""
+
+    tube: str
+    """Name of the tube; empty: a total."""
+    tasks: TaskCounts = field(metadata=nested(TaskCounts))
+    """Current number of tasks by state."""
+    calls: OperationCounts = field(metadata=nested(OperationCounts))
+    """Operations since the tube was created."""
+    transitions: tuple[TransitionCount, ...] = field(metadata=tuple_of(TransitionCount))
+    """Transitions between states, if they were requested."""
+    oldest_ready_ms: int
+    """Time since which the oldest READY task has been READY; 0: no task is READY."""
+    payload_bytes: int
+    """Total size of the payloads."""
+    waiting: int
+    """Number of consumers that wait for a task."""
+    calls_since_start: OperationCounts = field(metadata=nested(OperationCounts))
+    """Operations since the leader was elected."""
+    message: tube_service_pb2.TubeStatistics = field(repr=False, compare=False)
+    """The counts as the server returned them, as a message."""
+
+    @classmethod
+    def of(cls, message: tube_service_pb2.TubeStatistics) -> TubeStatistics:
+        """Return the counts of a message."""
+        return value_of(cls, message)
+
+    @property
+    def oldest_ready(self) -> datetime | None:
+        """Time since which the oldest READY task has been READY; None: no task is READY."""
+        return instant_of(self.oldest_ready_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Counts of several tubes."""
+
+    tubes: tuple[TubeStatistics, ...]
+    """Counts by tube, in the order of the names."""
+    total: TubeStatistics
+    """Sum of all requested tubes."""
+    now_ms: int
+    """Time of the cluster at the count; compute ages with it."""
+    revision: int
+    """Log index of the counted state."""
+
+    @property
+    def now(self) -> datetime | None:
+        """Time of the cluster at the count; compute ages with it."""
+        return instant_of(self.now_ms)

@@ -1,0 +1,87 @@
+"""The commands ``taskraft app``: list, check and apply the declarations of an app."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from taskraft.cli.options import SuggestingGroup, examples
+
+if TYPE_CHECKING:
+    from taskraft.worker import App
+
+
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft app apply shop.tasks:app"))
+def app() -> None:
+    """List, check and apply the declarations of an app.
+
+    The app chooses the cluster and the credentials, as for `taskraft worker`.
+    """
+
+
+@app.command("list", epilog=examples("taskraft app list shop.tasks:app"))
+@click.argument("reference", metavar="MODULE:APP")
+def list_(reference: str) -> None:
+    """List tasks, with tube, pool and schedule.
+
+    The command needs no cluster.
+    """
+    list_tasks(load_app(reference))
+
+
+@app.command(epilog=examples("taskraft app check shop.tasks:app"))
+@click.argument("reference", metavar="MODULE:APP")
+def check(reference: str) -> None:
+    """List types of READY tasks that the app lacks.
+
+    Such tasks wait until a worker knows their type. Exit code 1 if there are any.
+    """
+    loaded = load_app(reference)
+    with loaded:
+        unknown = loaded.unknown_types()
+    for found in unknown:
+        click.echo(f"{found.tube}  {found.type or '(no type)'}")
+    if unknown:
+        sys.exit(1)
+
+
+@app.command(epilog=examples("taskraft app apply shop.tasks:app"))
+@click.argument("reference", metavar="MODULE:APP")
+def apply(reference: str) -> None:
+    """Bring declared tubes and schedules into force.
+
+    Schedules that the app no longer declares are deleted, tubes never. Run the command once per
+    deployment. Workers only create what is missing.
+    """
+    loaded = load_app(reference)
+    with loaded:
+        changes = loaded.apply()
+    for change in changes:
+        click.echo(str(change))
+
+
+def list_tasks(app: App) -> None:
+    """Print one line per task."""
+    for name, task in sorted(app.tasks.items()):
+        cron = "" if task.schedule is None else f"  cron {task.schedule[0]}"
+        click.echo(f"{name}  {task.tube}  {task.pool}{cron}")
+
+
+def load_app(reference: str) -> App:
+    """Import an app named like "shop.tasks:app"; modules of the working directory are found."""
+    from taskraft.worker import App
+
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise click.UsageError(f"{reference!r} does not name an app like shop.tasks:app")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise click.UsageError(f"cannot import {reference}: {error}") from error
+    if not isinstance(found, App):
+        raise click.UsageError(f"{reference} is not an App but {type(found).__name__}")
+    return found

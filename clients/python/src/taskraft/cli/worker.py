@@ -1,0 +1,186 @@
+"""The command ``taskraft worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Unpack, cast
+
+import click
+
+from taskraft.cli.app import list_tasks, load_app
+from taskraft.cli.options import DURATION, SIZE, examples
+
+if TYPE_CHECKING:
+    from taskraft.worker import WorkerOptions
+
+
+@click.command(epilog=examples("taskraft worker shop.tasks:app --tubes mail --threads 16"))
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--tubes",
+    multiple=True,
+    default=["*"],
+    help="Only tasks of this tube or pattern; repeatable.  [default: all]",
+)
+@click.option("--only", multiple=True, metavar="TASK", help="Only this task; repeatable.")
+@click.option(
+    "--async",
+    "async_slots",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    envvar="TASKRAFT_WORKER_ASYNC",
+    help="Maximum number of coroutines at once.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    envvar="TASKRAFT_WORKER_THREADS",
+    help="Maximum number of handlers in threads at once.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    envvar="TASKRAFT_WORKER_PROCESSES",
+    help='Processes for tasks of the pool "process".  [default: number of processors]',
+)
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(1),
+    envvar="TASKRAFT_WORKER_MAX_TASKS",
+    help="Replace a process after this number of tasks.  [default: no limit]",
+)
+@click.option(
+    "--max-memory",
+    type=SIZE,
+    envvar="TASKRAFT_WORKER_MAX_MEMORY",
+    help="Replace a process that has grown by more than this, such as 500MiB.  [default: no limit]",
+)
+@click.option(
+    "--grace",
+    type=DURATION,
+    default="25s",
+    show_default=True,
+    envvar="TASKRAFT_WORKER_GRACE",
+    help="Time that handlers have to finish after SIGTERM or Ctrl-C.",
+)
+@click.option(
+    "--health",
+    metavar="HOST:PORT",
+    envvar="TASKRAFT_WORKER_HEALTH",
+    help="Answer probes at /livez and /readyz.  [default: no]",
+)
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    envvar="TASKRAFT_WORKER_METRICS",
+    help="Serve /metrics for Prometheus.  [default: no]",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Restart when a Python file below this directory changes, for development.",
+)
+@click.option("--check", is_flag=True, help="Import the app, list its tasks, and exit.")
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error"), case_sensitive=False),
+    default="info",
+    show_default=True,
+    envvar="TASKRAFT_WORKER_LOG_LEVEL",
+    help="Least severe lines to log.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    envvar="TASKRAFT_WORKER_LOG_FORMAT",
+    help="Form of the log lines; json has the fields of the task.",
+)
+def worker(
+    *,
+    app: str,
+    check: bool,
+    reload: bool,
+    log_level: str,
+    log_format: str,
+    **given: Unpack[WorkerOptions],
+) -> None:
+    """Run the tasks of an app, until SIGTERM or Ctrl-C.
+
+    The app chooses the cluster and the credentials. Values that the app does not set come from
+    environment variables such as TASKRAFT_TARGET and TASKRAFT_CA.
+
+    The first signal drains: handlers may finish within the grace, and other tasks are handed back
+    without counting an attempt. A second signal ends the process at once.
+
+    Exit codes: 0 drained, 2 usage or import, 5 no cluster, 7 the grace was over, 8 half of the
+    threads were stuck
+    """
+    if reload and not check:
+        _log_to_stderr(log_level.upper(), log_format)
+        sys.exit(_reloading())
+    loaded = load_app(app)
+    options = cast("WorkerOptions", {k: value for k, value in given.items() if value is not None})
+    if check:
+        list_tasks(loaded)
+        return
+    _log_to_stderr(log_level.upper(), log_format)
+    try:
+        reason = asyncio.run(loaded.run(**options))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    logging.shutdown()
+    sys.stdout.flush()
+    # Threads that still run would keep the interpreter from ending.
+    os._exit(reason)
+
+
+def _reloading() -> int:
+    """Run the same command without `--reload` in processes of its own."""
+    try:
+        from taskraft.cli.reload import run_reloading
+    except ImportError as error:
+        raise click.UsageError(
+            "--reload needs watchfiles: pip install 'taskraft[reload]'"
+        ) from error
+    return run_reloading([argument for argument in sys.argv[1:] if argument != "--reload"])
+
+
+def _log_to_stderr(level: str, form: str) -> None:
+    """Log all lines with the fields of the running task."""
+    from taskraft.worker import TaskLogFilter
+
+    handler = logging.StreamHandler()
+    handler.addFilter(TaskLogFilter())
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(_JsonFormatter() if form == "json" else text)
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.captureWarnings(capture=True)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per line, with the fields of the task."""
+
+    FIELDS = ("task", "type", "attempt", "tube", "token", "trace_id", "span_id")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: vars(record)[name] for name in self.FIELDS if name in vars(record)},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)

@@ -1,0 +1,79 @@
+"""Run a real node for tests that need processes, disks and ports: `taskraft dev`."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PORT_MIN, PORT_STEP = 20_000, 100
+"""First port that is tried, and the step to the next one, in case it is in use."""
+OFFSETS: Final = (0, 1, 79)
+"""Ports of a node, relative to its client port: clients, other nodes, HTTP."""
+STOP_SECONDS: Final = 20.0
+"""Maximum time for the node to stop before it is killed, in seconds."""
+
+
+class RealCluster:
+    """A node process on loopback with an empty data directory; a context manager."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self.target = ""
+        """Address of the node, for `Client`."""
+
+    def __enter__(self) -> Self:
+        port = free_port()
+        command = [sys.executable, "-m", "taskraft", "dev", "--port", str(port)]
+        # The output is read up to the line "ready"; the node prints little after it.
+        self._process = subprocess.Popen(  # noqa: S603 - a fixed command
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        lines = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            lines.append(line)
+            if line.startswith("ready"):
+                self.target = f"127.0.0.1:{port}"
+                return self
+        self.close()
+        raise RuntimeError(f"`taskraft dev` has not started: {''.join(lines)}")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the node."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with process:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.communicate(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def free_port() -> int:
+    """Return a client port whose other ports are free too."""
+    for port in range(PORT_MIN, 60_000, PORT_STEP):
+        with ExitStack() as opened:
+            try:
+                for offset in OFFSETS:
+                    opened.enter_context(socket.create_server(("127.0.0.1", port + offset)))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free ports")

@@ -1,0 +1,158 @@
+"""Run one attempt of a task: decode, call the handler, and settle by its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from taskraft import Batch, errors
+from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._clock import monotonic
+from taskraft.worker.child_process import Call, Notice
+from taskraft.worker.context import WorkerContext
+from taskraft.worker.errors import CancelRequested, LeaseLost
+from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
+from taskraft.worker.middleware import around_run
+from taskraft.worker.process_pool import PooledProcess
+from taskraft.worker.settlements import (
+    EncodedResult,
+    acknowledgement,
+    log_failure,
+    outcome_of,
+    settlement_of,
+)
+from taskraft.worker.spans import describe_span
+from taskraft.worker.steps import retain_ms, steps_before
+from taskraft.worker.task import TaskFunction
+
+log = logging.getLogger("taskraft.worker")
+
+
+class Attempt(HandlerRun):
+    """One attempt of a task."""
+
+    def __init__(
+        self, task: TaskFunction[..., Any], taken: AsyncTakenTask, surroundings: Surroundings
+    ) -> None:
+        """Prepare an attempt; `run` makes it."""
+        limit = task.time_limit
+        deadline = None if limit is None else monotonic() + limit
+        super().__init__(task, WorkerContext(taken, surroundings.client, deadline), surroundings)
+        self._taken = taken
+        self._process: PooledProcess | None = None
+
+    def note_stopping(self) -> None:
+        """Tell the handler that the worker was asked to stop."""
+        super().note_stopping()
+        if self._process is not None:
+            self._process.send(Notice("is_stopping"))
+
+    async def run(self) -> None:
+        """Make the attempt and settle the task; failures of the handler are logged, not raised."""
+        started, observer = monotonic(), self._around.observer
+        if observer is not None:
+            observer.started(self._taken, ready_seconds(self._taken))
+        self.context.log.info("started attempt %d of %s", self._taken.attempt, self._task.name)
+        failure = await self._failure()
+        if failure is None:
+            spent_ms = round((monotonic() - started) * 1_000)
+            self.context.log.info("ended after %d ms", spent_ms)
+        if observer is not None:
+            outcome = outcome_of(failure, self._task.fatal)
+            observer.ended(self._task.name, outcome, monotonic() - started)
+
+    async def _failure(self) -> BaseException | None:
+        """Make the attempt in the block of the task; log and return its failure."""
+        try:
+            async with self._taken:
+                describe_span(self._task.name, self._task.pool, self._task.signature.function)
+                await self._attempt()
+        except errors.LeaseStale as error:
+            log.warning("%s: the lease has ended; another worker can take the task", self._taken)
+            return error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the failure of the handler
+            if self._taken.is_settled:
+                log_failure(self.context.log, error, self._taken.attempt)
+            else:
+                log.warning("%s is not settled and may be delivered again: %s", self._taken, error)
+            return error
+        return None
+
+    async def _attempt(self) -> None:
+        """Call the handler and settle the task; raise the failure after it was settled."""
+        try:
+            value = await self.interruptible(self._cancellable)
+            settlement = acknowledgement(self._task, value, keep_ms_min=retain_ms(self._taken))
+        except (Exception, SystemExit) as failure:
+            if not (isinstance(failure, LeaseLost) or self._taken.is_settled):
+                await self._taken.settle(settlement_of(failure, self._task.fatal))
+            raise
+        if self.context.plans:
+            batch = Batch().settle(self._taken, settlement).put(*self.context.plans)
+            await self._around.client.execute(batch)
+        else:
+            await self._taken.settle(settlement)
+
+    async def _cancellable(self) -> object:
+        """Call the handler, and interrupt the call if the task is cancelled."""
+        lease = self._taken.lease
+        if self._task.pool != "thread":
+            lease.on_cancel_request = self._cancel_later
+            if self._taken.is_cancel_requested:
+                lease.cancel_requested()
+        try:
+            return await self._called()
+        finally:
+            lease.on_cancel_request = None
+
+    def _cancel_later(self) -> None:
+        cause = CancelRequested(f"{self._taken} was cancelled")
+        if self._process is not None:
+            self._process.send(Notice("is_cancel_requested"))
+        grace = self._around.cancel_grace_seconds
+        asyncio.get_running_loop().call_later(grace, self.interrupt, cause)
+
+    async def _called(self) -> object:
+        """Call the handler inside the middleware."""
+        self.context.enter()
+        self.context.earlier = await steps_before(self._taken, self._around.client)
+        if self._task.pool == "process":
+            return await around_run(self._around.middleware, self.context, self._in_process)()
+        arguments = self._task.decode(self._taken.message.spec)
+        signature = self._task.signature
+        async with AsyncExitStack() as stack:
+            if signature.dependencies:
+                arguments |= await self._around.providers.resolve(
+                    signature.dependencies, self.context, stack
+                )
+            first = (self.context,) if signature.wants_context else ()
+            call = partial(signature.function, *first, **arguments)
+            innermost = call if signature.is_async else partial(self.in_thread, call)
+            return await around_run(self._around.middleware, self.context, innermost)()
+
+    async def _in_process(self) -> object:
+        """Run the handler in a process, which decodes the payload and encodes the result."""
+        pool = self._around.processes
+        assert pool is not None
+        process = await pool.take()
+        self._process = process
+        try:
+            call = Call(
+                self._task.name,
+                self._taken.message.SerializeToString(),
+                self.context.deadline,
+                self._taken.is_cancel_requested,
+                self.context.earlier,
+            )
+            answer = await pool.run(process, call, self.context.progress)
+        finally:
+            self._process = None
+            pool.give_back(process)
+        self.context.plans.extend(answer.plans)
+        if not self._around.middleware:
+            return EncodedResult(answer.result)
+        payloads = self._task.payloads
+        return payloads.decode_result(answer.result, payloads.codec.content_type)

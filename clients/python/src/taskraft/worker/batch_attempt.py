@@ -1,0 +1,152 @@
+"""Run a batch handler: one call for several tasks, each of which has its own outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence, Set
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from taskraft import AsyncSubscription, errors
+from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._clock import monotonic
+from taskraft._settlement import Settlement
+from taskraft.worker.context import BatchContext
+from taskraft.worker.errors import BatchError, DecodeError
+from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
+from taskraft.worker.middleware import around_run
+from taskraft.worker.settlements import acknowledgement, log_failure, outcome_of, settlement_of
+from taskraft.worker.spans import describe_span
+from taskraft.worker.steps import retain_ms
+from taskraft.worker.task import TaskFunction
+
+log = logging.getLogger("taskraft.worker")
+
+
+class BatchAttempt(HandlerRun):
+    """One attempt of the tasks of a batch."""
+
+    def __init__(
+        self,
+        task: TaskFunction[..., Any],
+        subscription: AsyncSubscription,
+        batch: Sequence[AsyncTakenTask],
+        surroundings: Surroundings,
+    ) -> None:
+        """Prepare an attempt; `run` makes it."""
+        deadline = None if task.time_limit is None else monotonic() + task.time_limit
+        super().__init__(task, BatchContext(batch, surroundings.client, deadline), surroundings)
+        self._subscription = subscription
+        self._batch = batch
+
+    async def run(self) -> None:
+        """Call the handler and settle the tasks; failures of the handler are logged, not raised."""
+        started, observer = monotonic(), self._around.observer
+        if observer is not None:
+            for taken in self._batch:
+                observer.started(taken, ready_seconds(taken))
+        with self._subscription.processing(self._batch):
+            describe_span(self._task.name, self._task.pool, self._task.signature.function)
+            outcomes = await self._outcomes()
+            actions = [self._action(outcome) for outcome in outcomes]
+            refused: list[errors.TaskraftError | None]
+            try:
+                refused = await self._subscription.settle(self._batch, actions)
+            except errors.TaskraftError as error:
+                refused = [error] * len(actions)
+        for taken, reason in zip(self._batch, refused, strict=True):
+            if reason is not None:
+                log.warning("%s is not settled and may be delivered again: %s", taken, reason)
+        if observer is not None:
+            for outcome, reason in zip(outcomes, refused, strict=True):
+                failure = reason or (outcome if isinstance(outcome, BaseException) else None)
+                ended = outcome_of(failure, self._task.fatal)
+                observer.ended(self._task.name, ended, monotonic() - started)
+        spent_ms = round((monotonic() - started) * 1_000)
+        log.info("%d tasks of %s ended after %d ms", len(actions), self._task.name, spent_ms)
+
+    def _action(self, outcome: Settlement | BaseException) -> Settlement:
+        if isinstance(outcome, BaseException):
+            return settlement_of(outcome, self._task.fatal)
+        return outcome
+
+    async def _outcomes(self) -> list[Settlement | BaseException]:
+        """Return one acknowledgement or failure for each task."""
+        outcomes: list[Settlement | BaseException | None] = []
+        items: list[Any] = []
+        tasks: list[AsyncTakenTask] = []
+        payloads = self._task.payloads
+        for taken in self._batch:
+            spec = taken.message.spec
+            try:
+                items.extend(payloads.decode(spec.payload, spec.content_type).values())
+                tasks.append(taken)
+                outcomes.append(None)
+            except DecodeError as error:
+                outcomes.append(error)
+        handled = iter(await self._handled(items, tasks) if items else ())
+        merged = [next(handled) if outcome is None else outcome for outcome in outcomes]
+        self._log(merged)
+        return merged
+
+    async def _handled(
+        self, items: list[Any], tasks: Sequence[AsyncTakenTask]
+    ) -> list[Settlement | BaseException]:
+        try:
+            results = await self.interruptible(partial(self._called, items))
+            return self._acknowledgements(results, tasks)
+        except BatchError as failed:
+            given = self._acknowledgements(failed.results, tasks, set(failed.failures))
+            return [failed.failures.get(at, ack) for at, ack in enumerate(given)]
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - the failure of all tasks
+            return [failure] * len(items)
+
+    def _acknowledgements(
+        self, results: object, tasks: Sequence[AsyncTakenTask], failed: Set[int] = frozenset()
+    ) -> list[Settlement | BaseException]:
+        """Return one acknowledgement per task, or its EncodeError."""
+        if results is None:
+            results = [None] * len(tasks)
+        if not isinstance(results, Sequence) or len(results) != len(tasks):
+            wrong = TypeError(
+                f"{self._task.name} must return a list of {len(tasks)} results, "
+                f"not {results!r:.200}"
+            )
+            return [wrong] * len(tasks)
+        return [
+            self._acknowledgement(taken, None if at in failed else results[at])
+            for at, taken in enumerate(tasks)
+        ]
+
+    def _acknowledgement(self, taken: AsyncTakenTask, result: object) -> Settlement | BaseException:
+        try:
+            return acknowledgement(self._task, result, keep_ms_min=retain_ms(taken))
+        except Exception as error:  # noqa: BLE001 - a codec of the user; the failure of one task
+            return error
+
+    async def _called(self, items: list[Any]) -> object:
+        """Call the handler inside the middleware."""
+        self.context.enter()
+        signature = self._task.signature
+        provided: dict[str, Any] = {}
+        async with AsyncExitStack() as stack:
+            if signature.dependencies:
+                provided = await self._around.providers.resolve(
+                    signature.dependencies, self.context, stack
+                )
+            first = (self.context,) if signature.wants_context else ()
+            call = partial(signature.function, *first, items, **provided)
+            innermost = call if signature.is_async else partial(self.in_thread, call)
+            return await around_run(self._around.middleware, self.context, innermost)()
+
+    def _log(self, outcomes: Sequence[Settlement | BaseException]) -> None:
+        """Log each failure once, although it may have failed many tasks."""
+        seen: dict[int, tuple[BaseException, list[AsyncTakenTask]]] = {}
+        for taken, outcome in zip(self._batch, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                seen.setdefault(id(outcome), (outcome, []))[1].append(taken)
+        for failure, tasks in seen.values():
+            named = logging.LoggerAdapter(log, {"task": str(tasks[0]), "type": self._task.name})
+            named.warning("%s and %d other tasks of a batch:", tasks[0], len(tasks) - 1)
+            log_failure(named, failure, tasks[0].attempt)

@@ -1,0 +1,343 @@
+"""The code of one process of the process pool: receive tasks by pipe, run them, send the outcome.
+
+The worker holds the leases and the connection to the cluster. This process imports the app again,
+because it is spawned: a fork would copy the threads and the channels of the worker in an unusable
+state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import pickle
+import queue
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextvars import copy_context
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from taskraft import AsyncClient, PlannedTask, Task
+from taskraft.v1 import task_pb2
+from taskraft.worker.context import Context
+from taskraft.worker.dependencies import Providers
+from taskraft.worker.errors import HandlerError, InvalidTask
+from taskraft.worker.steps import Step
+from taskraft.worker.task import TaskFunction
+
+if TYPE_CHECKING:
+    from taskraft.worker.app import App
+
+Reference: TypeAlias = tuple[str, str]
+"""Module of an app, and the name of its global."""
+
+ORPHAN_SECONDS_MAX: Final = 5.0
+"""Maximum time for which a handler may clean up after its worker has died."""
+INTERRUPT: Final = signal.SIGTERM
+"""Delivered to the main thread of the process to interrupt a handler."""
+
+
+class Call(NamedTuple):
+    """Worker to process: run a task."""
+
+    name: str
+    """Type of the task."""
+    message: bytes
+    """The task as a serialised message."""
+    deadline: float | None
+    """End of the time limit by `time.monotonic`."""
+    is_cancel_requested: bool
+    earlier: Sequence[Step]
+    """Tasks that the task has waited for."""
+
+
+class Notice(NamedTuple):
+    """Worker to process: a flag of the context has become true."""
+
+    flag: str
+
+
+class Interrupt(NamedTuple):
+    """Worker to process: end the handler and the process."""
+
+    grace_seconds: float
+    """Time after which the process ends although the handler goes on."""
+
+
+class Ready(NamedTuple):
+    """Process to worker: the app is imported, and its lifespans have started."""
+
+    memory_bytes: int
+
+
+class Reported(NamedTuple):
+    """Process to worker: the handler has made progress."""
+
+    share: float
+    note: str
+
+
+class Returned(NamedTuple):
+    """Process to worker: the handler has returned."""
+
+    result: bytes
+    """The encoded result."""
+    plans: Sequence[PlannedTask]
+    """Tasks to put with the acknowledgement."""
+    memory_bytes: int
+
+
+class Raised(NamedTuple):
+    """Process to worker: the handler has failed, or the process cannot start."""
+
+    error: BaseException
+    traceback: str
+    memory_bytes: int
+
+
+class Interrupted(BaseException):
+    """Raised in the main thread of the process: the worker has ended the handler."""
+
+
+class ChildContext(Context):
+    """The context of a handler in a process of its own."""
+
+    __slots__ = ("_is_cancel_requested", "_send")
+
+    def __init__(self, call: Call, send: Callable[[Reported], None]) -> None:
+        super().__init__(Task(task_pb2.Task.FromString(call.message)), call.deadline)
+        self.earlier = call.earlier
+        self._send = send
+        self._is_cancel_requested = call.is_cancel_requested
+
+    @property
+    def client(self) -> AsyncClient:
+        """Refuse: the connection belongs to the process of the worker."""
+        raise RuntimeError(
+            "a handler in a process has no client of the worker; put tasks with task.put(), or "
+            "with ctx.put_on_success()"
+        )
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """True if someone has cancelled the task."""
+        return self._is_cancel_requested
+
+    @property
+    def is_lost(self) -> bool:
+        """False: the worker ends the process when the lease ends."""
+        return False
+
+    def noticed(self, flag: str) -> None:
+        """Set a flag that the worker has sent."""
+        if flag == "is_stopping":
+            self.is_stopping = True
+        else:
+            self._is_cancel_requested = True
+
+    def _report(self, share: float, note: str) -> None:
+        self._send(Reported(share, note))
+
+
+class Child:
+    """Runs the tasks that arrive on a pipe, one after the other, in the main thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.RLock()
+        self._calls: queue.SimpleQueue[tuple[Call, ChildContext] | None] = queue.SimpleQueue()
+        self._context: ChildContext | None = None
+        self._is_interrupted = False
+        self._tasks: dict[str, TaskFunction[..., Any]] = {}
+        self._runner = asyncio.Runner()
+        self._providers = Providers({})
+
+    def run(self, reference: Reference, names: Sequence[str], log_level: int) -> None:
+        """Serve until the worker closes the pipe, or interrupts a handler."""
+        for number in (signal.SIGTERM, signal.SIGINT):  # a handler of Python is not inherited
+            signal.signal(number, self._on_signal)
+        with suppress(Interrupted):
+            try:
+                app = self._load(reference, names, log_level)
+                with self._lifespans(app):
+                    threading.Thread(target=self._receive, daemon=True).start()
+                    self.send(Ready(resident_bytes()))
+                    while (received := self._calls.get()) is not None:
+                        outcome = self._outcome(*received)
+                        self._context = None
+                        self.send(outcome)
+            except Exception as error:  # noqa: BLE001 - the worker raises it
+                self.send(_raised(error))
+
+    def send(self, frame: NamedTuple | logging.LogRecord) -> None:
+        """Send a frame to the worker; `_receive` detects a worker that has died."""
+        with self._sending, suppress(BrokenPipeError):
+            self._connection.send(frame)
+
+    def _load(self, reference: Reference, names: Sequence[str], log_level: int) -> App:
+        module, attribute = reference
+        app: App = getattr(importlib.import_module(module), attribute)
+        for name in names:
+            if name not in app.tasks:
+                raise InvalidTask(
+                    f"{module} does not declare the task {name} when it is imported again; declare "
+                    f"tasks at module level"
+                )
+            self._tasks[name] = app.tasks[name]
+        root = logging.getLogger()
+        if not root.handlers:  # the app has not configured logging itself
+            root.addHandler(_ForwardedLog(self))
+            root.setLevel(log_level)
+        return app
+
+    @contextmanager
+    def _lifespans(self, app: App) -> Iterator[None]:
+        """Run the lifespans of the app around the tasks of this process."""
+        stack = AsyncExitStack()
+
+        async def enter() -> None:
+            for lifespan in app.lifespans:
+                await stack.enter_async_context(asynccontextmanager(lifespan)(app))
+            stack.push_async_callback(app.clients.close_here)
+            stack.push_async_callback(self._providers.close)
+
+        with self._runner:
+            self._runner.run(enter())
+            try:
+                yield
+            finally:
+                self._runner.run(stack.aclose())
+                app.clients.close()
+
+    # -------------------------------------------------------------------------- main thread
+
+    def _outcome(self, call: Call, context: ChildContext) -> Returned | Raised:
+        task = self._tasks[call.name]
+        try:
+            arguments = task.decode(context.task.message.spec)
+            context.enter()
+            with self._dependencies(task, context) as provided:
+                first = (context,) if task.signature.wants_context else ()
+                value = task.signature.function(*first, **arguments, **provided)
+            result = task.payloads.encode_result(value)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the worker settles the task by it
+            return _raised(error, task.fatal)
+        return Returned(result, context.plans, resident_bytes())
+
+    @contextmanager
+    def _dependencies(
+        self, task: TaskFunction[..., Any], context: Context
+    ) -> Iterator[dict[str, Any]]:
+        if not task.signature.dependencies:
+            yield {}
+            return
+        stack = AsyncExitStack()
+        resolving = self._providers.resolve(task.signature.dependencies, context, stack)
+        found = self._runner.run(resolving, context=copy_context())
+        try:
+            yield found
+        except BaseException as error:
+            exited = stack.__aexit__(type(error), error, error.__traceback__)
+            if not self._runner.run(exited):
+                raise
+        else:
+            self._runner.run(stack.aclose())
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        """Ignore signals from outside, because the worker closes the pipe after its drain."""
+        if self._is_interrupted:
+            self._is_interrupted = False
+            raise Interrupted
+
+    # ------------------------------------------------------------------------ reader thread
+
+    def _receive(self) -> None:
+        """Receive frames from the worker; interrupt the handler if the worker has died."""
+        grace_seconds = ORPHAN_SECONDS_MAX
+        with suppress(EOFError, OSError):
+            while not isinstance(frame := self._connection.recv(), Interrupt):
+                if isinstance(frame, Call):
+                    self._context = ChildContext(frame, self.send)
+                    self._calls.put((frame, self._context))
+                elif isinstance(frame, Notice) and self._context is not None:
+                    self._context.noticed(frame.flag)
+            grace_seconds = frame.grace_seconds
+        if self._context is not None:
+            self._interrupt(grace_seconds)
+        self._calls.put(None)
+
+    def _interrupt(self, grace_seconds: float) -> None:
+        self._is_interrupted = True
+        ending = threading.Timer(grace_seconds, os._exit, (1,))
+        ending.daemon = True
+        ending.start()
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, INTERRUPT)
+
+
+class _ForwardedLog(QueueHandler):
+    """Sends log records to the worker, which has the handlers and formats."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__(None)  # type: ignore[arg-type]  # `enqueue` needs no queue
+        self._child = child
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Send a record."""
+        self._child.send(record)
+
+
+def main(
+    connection: Connection, reference: Reference, names: Sequence[str], log_level: int
+) -> None:
+    """Run the process; the worker calls this by `multiprocessing`."""
+    os.setpgid(0, 0)  # the worker can end this process together with the programs that it started
+    Child(connection).run(reference, names, log_level)
+
+
+def reference_of(app: App) -> Reference:
+    """Return a module that has the app as a global.
+
+    Raises:
+        InvalidTask: no module has the app as a global, so a process could not import the app.
+    """
+    for name, module in list(sys.modules.items()):
+        for attribute, value in list(vars(module).items()):
+            if value is app:
+                return name, attribute
+    raise InvalidTask(
+        f"the app {app.name} is no global of an imported module, so processes cannot import it; "
+        f"create it at module level, as in: app = App({app.name!r})"
+    )
+
+
+def _raised(error: BaseException, fatal: tuple[type[Exception], ...] = ()) -> Raised:
+    """Return a failure as a frame; an exception that cannot be sent is replaced."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        is_same = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - the exception has code of the user
+        is_same = False
+    if not is_same:
+        kind = type(error).__name__
+        error = HandlerError(f"{kind}: {error}", is_fatal=isinstance(error, fatal))
+    return Raised(error, text, resident_bytes())
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process: resident on Linux, else the maximum so far."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * resource.getpagesize()

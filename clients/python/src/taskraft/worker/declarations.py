@@ -1,0 +1,199 @@
+"""Declarations of an application: tasks, tubes, consumers and lifespans."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from taskraft._arguments import check_known, whole_number
+from taskraft._async_work import AsyncHandler
+from taskraft._durations import seconds
+from taskraft._tube_settings import Kind, TubeSettings
+from taskraft.worker.clients import AppClients
+from taskraft.worker.context import Context
+from taskraft.worker.errors import InvalidTask
+from taskraft.worker.options import (
+    BATCH_SIZE_DEFAULT,
+    BATCH_SIZE_MAX,
+    LINGER_DEFAULT,
+    BatchOptions,
+    ConsumerOptions,
+    TaskOptions,
+)
+from taskraft.worker.task import BatchDecorator, TaskDecorator, TaskFunction
+
+if TYPE_CHECKING:
+    from taskraft import Duration
+    from taskraft.worker.app import App
+    from taskraft.worker.codecs import Codec
+    from taskraft.worker.middleware import Middleware
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Lifespan: TypeAlias = "Callable[[App], AsyncIterator[None]]"
+
+
+class Declarations:
+    """What a program declares for its workers; the base of `App`."""
+
+    def __init__(
+        self,
+        name: str,
+        clients: AppClients,
+        codec: Codec | None,
+        middleware: Sequence[Middleware],
+        defaults: TaskOptions,
+    ) -> None:
+        """Store the clients of handles and the options of tasks; see `App`."""
+        self.name: Final = name
+        self.clients: Final = clients
+        self.codec: Final = codec
+        self.middleware: Final = tuple(middleware)
+        self.defaults: Final = defaults
+        self.tasks: Final[dict[str, TaskFunction[..., Any]]] = {}
+        """Tasks by the type that the server knows."""
+        self.tubes: Final[dict[str, tuple[Kind, TubeSettings]]] = {}
+        """Kind and settings of the declared tubes by name."""
+        self.consumers: Final[list[tuple[str, AsyncHandler, ConsumerOptions]]] = []
+        """Tubes with the handlers of untyped tasks."""
+        self.overrides: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
+        """Providers to use instead of others, for tests."""
+        self.lifespans: Final[list[Lifespan]] = []
+        """Async generators to run around a worker, and around each process of its pool."""
+
+    @overload
+    def task(self, f: Callable[Concatenate[Context, P], Awaitable[R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, f: Callable[Concatenate[Context, P], R], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, f: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, f: Callable[P, R], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(  # type: ignore[misc]  # mypy does not match options with an absent function
+        self, f: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]
+    ) -> Any:
+        """Turn a function into a task, as `@app.task` or `@app.task(tube="mail")`.
+
+        The worker does not retry by itself: the retry policy of the tube or of the task decides.
+
+        Raises:
+            InvalidTask: the function or an option cannot be used, or the name is in use.
+        """
+        if f is not None:
+            return self._add(f, options)
+        return lambda function: self._add(function, options)
+
+    def batch_task(
+        self,
+        *,
+        size: int = BATCH_SIZE_DEFAULT,
+        linger: Duration = LINGER_DEFAULT,
+        **options: Unpack[TaskOptions],
+    ) -> BatchDecorator:
+        """Turn a function over a list into a task of one item; the worker collects the items.
+
+        The function returns None, or a list with one result for each item. It raises `BatchError`
+        if only some items have failed; any other exception fails all items of the batch.
+
+        Args:
+            size: maximum number of items of one call.
+            linger: how long to wait for more items after the first one.
+            **options: see `TaskOptions`; `payload` and the pool "process" cannot be used.
+
+        Raises:
+            InvalidTask: the function or an option cannot be used, or the name is in use.
+        """
+        batch = BatchOptions(
+            whole_number("size", size, 1, BATCH_SIZE_MAX), seconds(linger, "linger")
+        )
+
+        def decorate(function: Callable[..., Any]) -> TaskFunction[..., Any]:
+            return self._add(function, options, batch)
+
+        return decorate
+
+    def consumer(
+        self, tube: str, **options: Unpack[ConsumerOptions]
+    ) -> Callable[[AsyncHandler], AsyncHandler]:
+        """Run a coroutine function for tasks of other programs, as `@app.consumer("orders")`.
+
+        The function gets the leased task, whose payload is not decoded. The return value is stored
+        as the result; see `AsyncSubscription.work`. Retries and time limits are those of the tube.
+        A consumer takes tasks of all types unless `types` names some, also those of `app.task`.
+
+        Raises:
+            TypeError: an option is unknown.
+        """
+        check_known(options, ConsumerOptions, "a consumer has no option")
+
+        def decorate(handler: AsyncHandler) -> AsyncHandler:
+            self.consumers.append((tube, handler, options))
+            return handler
+
+        return decorate
+
+    def _add(
+        self,
+        function: Callable[..., Any],
+        options: TaskOptions,
+        batch: BatchOptions | None = None,
+    ) -> TaskFunction[..., Any]:
+        merged = cast("TaskOptions", {**self.defaults, **options})
+        task: TaskFunction[..., Any] = TaskFunction(self, function, merged, batch)
+        if task.name in self.tasks:
+            raise InvalidTask(f"a task with the name {task.name} exists already")
+        self.tasks[task.name] = task
+        return task
+
+    def tube(self, name: str, kind: Kind = "fifottl", **settings: Unpack[TubeSettings]) -> None:
+        """Declare a tube; a worker creates it at its start if it is not there."""
+        self.tubes[name] = (kind, settings)
+
+    def lifespan(self, f: Lifespan) -> Lifespan:
+        """Run an async generator around the run of a worker: set up, yield, clean up.
+
+        Each process of the process pool runs the generator too.
+        """
+        self.lifespans.append(f)
+        return f
+
+    def include(self, other: App, *, prefix: str = "") -> None:
+        """Add the tasks, tubes, consumers and lifespans of another app.
+
+        Its tasks are put through this app from now on.
+
+        Args:
+            other: app of another module.
+            prefix: put in front of the names of its tasks, such as "billing.".
+
+        Raises:
+            InvalidTask: a name is in use.
+        """
+        taken = [name for name in other.tasks if prefix + name in self.tasks]
+        if taken:
+            raise InvalidTask(f"a task with the name {prefix + taken[0]} exists already")
+        for task in other.tasks.values():
+            task.move_to(self, prefix)
+            self.tasks[task.name] = task
+        self.tubes.update(other.tubes)
+        self.consumers.extend(other.consumers)
+        self.lifespans.extend(other.lifespans)
+
+    def used_tubes(self) -> list[str]:
+        """Return the names of all tubes that are declared, or that tasks and consumers use."""
+        of_tasks = (task.tube for task in self.tasks.values())
+        of_consumers = (tube for tube, _, _ in self.consumers)
+        return list(dict.fromkeys([*self.tubes, *of_tasks, *of_consumers]))

@@ -1,0 +1,127 @@
+"""Run a handler while a time limit, a cancellation or the end of the worker may interrupt it."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from taskraft import AsyncClient, Task
+from taskraft._handler_slots import bind_wait_hooks
+from taskraft.worker.context import WorkerContext
+from taskraft.worker.dependencies import Providers
+from taskraft.worker.errors import TaskInterrupted, TimeLimitExceeded
+from taskraft.worker.middleware import Middleware
+from taskraft.worker.process_pool import ProcessPool
+from taskraft.worker.task import TaskFunction
+
+Value = TypeVar("Value")
+
+
+class Observer(Protocol):
+    """Counts and times attempts."""
+
+    def started(self, task: Task, waited_seconds: float) -> None:
+        """Note the start of an attempt, and how long its task was READY."""
+        ...
+
+    def ended(self, kind: str, outcome: str, seconds: float) -> None:
+        """Note the end of an attempt: type of the task, outcome, and time of the attempt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Objects that all attempts of a worker share."""
+
+    client: AsyncClient
+    providers: Providers
+    middleware: Sequence[Middleware]
+    threads: Executor
+    processes: ProcessPool | None
+    cancel_grace_seconds: float
+    on_stuck_thread: Callable[[asyncio.Future[Any]], None]
+    """Called when an attempt ends while its thread still runs."""
+    observer: Observer | None = None
+    """Notified of the start and the end of each attempt."""
+
+
+class HandlerRun(ABC):
+    """One call of a handler, for one task or for a batch."""
+
+    def __init__(
+        self, task: TaskFunction[..., Any], context: WorkerContext, surroundings: Surroundings
+    ) -> None:
+        self._task = task
+        self._around = surroundings
+        self.context: Final = context
+        """The context that the handler sees."""
+        self.thread: asyncio.Future[Any] | None = None
+        """The call in a thread, from its start on."""
+        self._running: asyncio.Task[Any] | None = None
+
+    def interrupt(self, cause: TaskInterrupted) -> None:
+        """Ask the handler to end: cancel a coroutine; a thread sees it in `Context.check`."""
+        if self._running is None or self.context.interruption is not None:
+            return
+        self.context.interruption = cause
+        self._running.cancel()
+
+    def note_stopping(self) -> None:
+        """Tell the handler that the worker was asked to stop."""
+        self.context.is_stopping = True
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Call the handler and settle its tasks; failures are logged, not raised."""
+
+    async def interruptible(self, call: Callable[[], Awaitable[Value]]) -> Value:
+        """Await a call; raise `Context.interruption` if it was interrupted.
+
+        Raises:
+            asyncio.CancelledError: the lease was lost, or the worker itself is cancelled.
+        """
+        running = self._running = asyncio.current_task()
+        assert running is not None
+        timer = None
+        if self._task.time_limit is not None:
+            late = TimeLimitExceeded(f"the time limit of {self._task.time_limit:g} s is over")
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._task.time_limit, self.interrupt, late)
+        try:
+            return await call()
+        except asyncio.CancelledError:
+            if self.context.is_lost:
+                raise
+            if self.context.interruption is not None:
+                running.uncancel()
+                raise self.context.interruption from None
+            if running.cancelling():
+                raise
+            raise RuntimeError("the handler was cancelled by its own code") from None
+        finally:
+            self._running = None
+            if timer is not None:
+                timer.cancel()
+
+    async def in_thread(self, call: Callable[[], object]) -> object:
+        """Call a function in a thread, which goes on if this coroutine is cancelled."""
+        inside = copy_context()
+        inside.run(bind_wait_hooks)
+        loop = asyncio.get_running_loop()
+        self.thread = loop.run_in_executor(self._around.threads, inside.run, call)
+        try:
+            return await asyncio.shield(self.thread)
+        except asyncio.CancelledError:
+            if not self.thread.done():
+                self._around.on_stuck_thread(self.thread)
+            raise
+
+
+def ready_seconds(task: Task) -> float:
+    """Return for how long a taken task was READY or DELAYED since its put."""
+    return (task.message.since_ms - task.message.created_ms) / 1_000

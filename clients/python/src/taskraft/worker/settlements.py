@@ -1,0 +1,100 @@
+"""Translate the outcome of a handler into a settlement."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from taskraft import _settlement, errors
+from taskraft._durations import milliseconds
+from taskraft._settlement import Settlement
+from taskraft.v1 import task_service_pb2
+from taskraft.worker.errors import (
+    CancelRequested,
+    DecodeError,
+    HandlerError,
+    LeaseLost,
+    RejectTask,
+    RetryTask,
+    Snooze,
+    TimeLimitExceeded,
+    WorkerStopping,
+)
+from taskraft.worker.task import TaskFunction
+
+
+class EncodedResult(NamedTuple):
+    """A result that the process of the handler has encoded."""
+
+    data: bytes
+
+
+def acknowledgement(
+    task: TaskFunction[..., object], value: object, *, keep_ms_min: int = 0
+) -> Settlement:
+    """Return the acknowledgement with the result; raise EncodeError for a wrong result."""
+    keep_ms = max(milliseconds(task.keep_seconds, "keep_result"), keep_ms_min)
+    if value is None and not keep_ms:
+        return _settlement.PLAIN_ACK
+    ack = task_service_pb2.Settlement.Ack()
+    if isinstance(value, EncodedResult):
+        ack.result = value.data
+        ack.result_content_type = task.payloads.codec.content_type
+    elif value is not None or task.signature.returns is not None:
+        ack.result = task.payloads.encode_result(value)
+        ack.result_content_type = task.payloads.codec.content_type
+    if keep_ms:
+        ack.keep = task_service_pb2.Settlement.Ack.ZOMBIE
+        ack.retain_ms = keep_ms
+    return task_service_pb2.Settlement(ack=ack)
+
+
+def settlement_of(failure: BaseException, fatal: tuple[type[Exception], ...]) -> Settlement:
+    """Return the settlement of a failed attempt; the server sets the time of the next attempt."""
+    match failure:
+        case RetryTask():
+            return _settlement.release(failure.delay, reason=failure)
+        case Snooze():
+            return _settlement.release(failure.delay, uncounted=True)
+        case WorkerStopping():
+            return _settlement.release(0, uncounted=True)
+        case RejectTask() | DecodeError() | HandlerError(is_fatal=True):
+            return _settlement.reject(failure)
+        case CancelRequested():
+            return _settlement.release(reason="cancelled")
+        case _ if isinstance(failure, fatal):
+            return _settlement.reject(failure)
+        case _:
+            return _settlement.release(reason=failure)
+
+
+def outcome_of(failure: BaseException | None, fatal: tuple[type[Exception], ...]) -> str:
+    """Return the outcome of an attempt for metrics."""
+    match failure:
+        case None:
+            return "acked"
+        case Snooze():
+            return "snoozed"
+        case WorkerStopping():
+            return "handed_back"
+        case LeaseLost() | errors.LeaseStale():
+            return "lost"
+        case RejectTask() | DecodeError() | HandlerError(is_fatal=True):
+            return "rejected"
+        case _:
+            return "rejected" if isinstance(failure, fatal) else "released"
+
+
+def log_failure(
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+    failure: BaseException,
+    attempt: int,
+) -> None:
+    """Log why an attempt has ended; only unexpected exceptions are logged with a traceback."""
+    match failure:
+        case Snooze() | WorkerStopping() | CancelRequested() | LeaseLost():
+            log.info("handed back: %s", failure)
+        case RetryTask() | RejectTask() | TimeLimitExceeded():
+            log.warning("failed at attempt %d: %s", attempt, failure)
+        case _:
+            log.warning("failed at attempt %d", attempt, exc_info=failure)

@@ -1,0 +1,304 @@
+"""The life of a worker: start, run, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from taskraft._arguments import check_known, texts, whole_number
+from taskraft._credit import WAITING_HANDLERS_MAX
+from taskraft._durations import seconds
+from taskraft.worker.dependencies import Providers
+from taskraft.worker.deployment import Deployment
+from taskraft.worker.errors import WorkerStopping
+from taskraft.worker.handler_run import Surroundings
+from taskraft.worker.health import (
+    LoopWatch,
+    Pages,
+    ProbeServer,
+    WorkerHealth,
+    WorkerState,
+    address_of,
+    health_pages,
+)
+from taskraft.worker.options import (
+    ASYNC_SLOTS_DEFAULT,
+    CANCEL_GRACE_DEFAULT,
+    GRACE_DEFAULT,
+    START_TIMEOUT_DEFAULT,
+    THREADS_DEFAULT,
+    WorkerOptions,
+)
+from taskraft.worker.pools import BatchPool, Consumer, Pool, PoolSlots, Receiver
+from taskraft.worker.process_pool import ProcessLimits, ProcessPool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft import AsyncClient
+    from taskraft.worker.app import App
+    from taskraft.worker.metrics import WorkerMetrics
+    from taskraft.worker.task import TaskFunction
+
+log = logging.getLogger("taskraft.worker")
+
+
+class ExitReason(enum.IntEnum):
+    """Why a worker ended; the number is the exit status of `taskraft worker`."""
+
+    DRAINED = 0
+    """All handlers have finished."""
+    GRACE_OVER = 7
+    """Handlers were interrupted at the end of the grace; their tasks were handed back."""
+    THREADS_STUCK = 8
+    """Half of the threads run handlers whose time limit is over."""
+
+
+class Worker:
+    """Runs the tasks of an app until it is asked to stop."""
+
+    def __init__(self, app: App, options: WorkerOptions) -> None:
+        """Choose the tasks to run.
+
+        Raises:
+            TypeError: an option is unknown.
+            ValueError: no task of the app is chosen.
+        """
+        check_known(options, WorkerOptions, "a worker has no option")
+        self._app = app
+        self._grace = seconds(options.get("grace", GRACE_DEFAULT), "grace")
+        self._cancel_grace = seconds(
+            options.get("cancel_grace", CANCEL_GRACE_DEFAULT), "cancel_grace"
+        )
+        self._start_timeout = options.get("start_timeout", START_TIMEOUT_DEFAULT)
+        self._has_signals = options.get("signals", True)
+        self._threads = whole_number("threads", options.get("threads", THREADS_DEFAULT), 1, 10_000)
+        processes = whole_number("processes", options.get("processes", processors()), 1, 1_000)
+        coroutines = options.get("async_slots", ASYNC_SLOTS_DEFAULT)
+        self._slots = {
+            "async": PoolSlots(whole_number("async_slots", coroutines, 1, 100_000)),
+            "thread": PoolSlots(self._threads),
+            "process": PoolSlots(processes),
+        }
+        self._tasks = chosen_tasks(app, options)
+        self._receivers = self._receivers_of(chosen_consumers(app, options))
+        if not self._receivers:
+            raise ValueError(f"the app {app.name} has no task in these tubes")
+        self._stopping = asyncio.Event()
+        self.ports: Final[list[int]] = []
+        """Ports of the probe servers, in the order health, metrics."""
+        self._health = WorkerHealth(
+            app.name, lambda: all(one.is_connected for one in self._receivers)
+        )
+        self._metrics = self._metrics_of(options)
+        self._servers = self._probe_servers(options)
+        self._processes = self._process_pool(processes, options)
+
+    def _metrics_of(self, options: WorkerOptions) -> WorkerMetrics | None:
+        if "metrics" not in options:
+            return None
+        try:
+            from taskraft.worker.metrics import WorkerMetrics  # noqa: PLC0415 - optional dependency
+        except ImportError as error:
+            raise ValueError(
+                "metrics need prometheus_client: pip install 'taskraft[metrics]'"
+            ) from error
+        return WorkerMetrics(self._health, self._slots)
+
+    def _probe_servers(self, options: WorkerOptions) -> dict[tuple[str, int], Pages]:
+        """Return the pages to serve, by address."""
+        servers: dict[tuple[str, int], Pages] = {}
+        if "health" in options:
+            servers[address_of("health", options["health"])] = health_pages(self._health)
+        if self._metrics is not None:
+            pages = servers.setdefault(address_of("metrics", options["metrics"]), {})
+            pages["/metrics"] = self._metrics.page
+        return servers
+
+    def _receivers_of(self, consumers: Sequence[Consumer]) -> list[Receiver]:
+        receivers: list[Receiver] = list(consumers)
+        for name, slots in self._slots.items():
+            tasks = [task for task in self._tasks if task.pool == name]
+            single = [task for task in tasks if task.batch is None]
+            if single:
+                receivers.append(Pool(single, slots))
+            receivers += [BatchPool(task, slots) for task in tasks if task.batch is not None]
+        return receivers
+
+    def _process_pool(self, size: int, options: WorkerOptions) -> ProcessPool | None:
+        tasks = [task for task in self._tasks if task.pool == "process"]
+        if not tasks:
+            return None
+        limits = ProcessLimits(
+            _limit("max_tasks", options.get("max_tasks")),
+            _limit("max_memory", options.get("max_memory")),
+        )
+        return ProcessPool(self._app, tasks, size, limits, grace_seconds=self._cancel_grace)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker was asked to end."""
+        return self._stopping.is_set()
+
+    async def run(self) -> ExitReason:
+        """Run until a signal, or until half of the threads are stuck.
+
+        A worker that was asked to end before does not connect to the cluster.
+
+        Raises:
+            TaskraftError: the cluster was not reachable at the start, or a subscription failed.
+        """
+        if self.is_stopping:
+            return ExitReason.DRAINED
+        threads = ThreadPoolExecutor(self._threads + WAITING_HANDLERS_MAX, "taskraft-worker")
+        try:
+            with ExitStack() as stack:
+                for address, pages in self._servers.items():
+                    server = stack.enter_context(ProbeServer(address, pages))
+                    self.ports.append(server.port)
+                stack.enter_context(LoopWatch(self._health, asyncio.get_running_loop()))
+                client = stack.enter_context(self._app.clients.lent_to_threads())
+                return await self._run(client, threads)
+        finally:
+            self._health.enter(WorkerState.STOPPED)
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, client: AsyncClient, threads: ThreadPoolExecutor) -> ExitReason:
+        deployment = Deployment(self._app, client, self._start_timeout)
+        await deployment.create_tubes()
+        await deployment.create_schedules()
+        providers = Providers(self._app.overrides)
+        shared = Surroundings(
+            client,
+            providers,
+            self._app.middleware,
+            threads,
+            self._processes,
+            self._cancel_grace,
+            lambda _: None,
+            self._metrics,
+        )
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(providers.close)
+            if self._processes is not None:
+                stack.push_async_callback(self._processes.close)
+                await self._processes.start()
+            for receiver in self._receivers:
+                await receiver.open(client, stack)
+            self._install_signals()
+            stack.callback(self._restore_signals)
+            working = [asyncio.create_task(one.work(shared)) for one in self._receivers]
+            log.info("%s: running %d tasks", self._app.name, len(self._tasks))
+            self._health.enter(WorkerState.RUNNING)
+            try:
+                reason = await self._until_stopped(working)
+            finally:
+                for one in working:
+                    one.cancel()
+                await asyncio.gather(*working, return_exceptions=True)
+            log.info("%s: %s", self._app.name, reason.name)
+            return reason
+
+    async def _until_stopped(self, working: Sequence[asyncio.Task[None]]) -> ExitReason:
+        stopping = asyncio.create_task(self._stopping.wait())
+        stuck = [asyncio.create_task(slots.half_is_stuck.wait()) for slots in self._slots.values()]
+        try:
+            done, _ = await asyncio.wait(
+                [stopping, *stuck, *working], return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for waiting in (stopping, *stuck):
+                waiting.cancel()
+        for one in working:
+            if one in done:
+                one.result()  # raises why the subscription has failed
+        reason = await self._drain()
+        return ExitReason.THREADS_STUCK if done.intersection(stuck) else reason
+
+    def stop(self) -> None:
+        """Ask the worker to drain and to end."""
+        self._stopping.set()
+
+    async def _drain(self) -> ExitReason:
+        self._health.enter(WorkerState.DRAINING)
+        log.info("%s: draining, for at most %g s", self._app.name, self._grace)
+        for receiver in self._receivers:
+            for handler in receiver.running.values():
+                handler.note_stopping()
+        await asyncio.gather(*(receiver.stop() for receiver in self._receivers))
+        running = [one for receiver in self._receivers for one in receiver.running]
+        if not running:
+            return ExitReason.DRAINED
+        _, late = await asyncio.wait(running, timeout=self._grace)
+        if not late:
+            return ExitReason.DRAINED
+        for receiver in self._receivers:
+            for handler in list(receiver.running.values()):
+                handler.interrupt(WorkerStopping("the worker stops, and its grace is over"))
+        _, deaf = await asyncio.wait(late, timeout=self._cancel_grace)
+        for one in deaf:
+            log.warning("%s: a handler ignores its cancellation: %r", self._app.name, one)
+        return ExitReason.GRACE_OVER
+
+    def _install_signals(self) -> None:
+        if self._has_signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        """Drain; a second signal ends the process."""
+        self._restore_signals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        self.stop()
+
+    def _restore_signals(self) -> None:
+        if self._has_signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _limit(name: str, value: int | None) -> int | None:
+    return None if value is None else whole_number(name, value, 1, 2**63)
+
+
+def chosen_tasks(app: App, options: WorkerOptions) -> list[TaskFunction[..., Any]]:
+    """Return the tasks that `tubes` and `only` choose, by name.
+
+    Raises:
+        ValueError: a name in `only` is unknown.
+    """
+    only = texts("only", options.get("only", ()))
+    unknown = [name for name in only if name not in app.tasks]
+    if unknown:
+        raise ValueError(f"the app {app.name} has no task {', '.join(unknown)}")
+    return [
+        task
+        for name, task in sorted(app.tasks.items())
+        if (not only or name in only) and _is_in(options, task.tube)
+    ]
+
+
+def chosen_consumers(app: App, options: WorkerOptions) -> list[Consumer]:
+    """Return new consumers of the tubes that `tubes` chooses; `only` chooses no consumer."""
+    if options.get("only"):
+        return []
+    return [Consumer(*one) for one in app.consumers if _is_in(options, one[0])]
+
+
+def _is_in(options: WorkerOptions, tube: str) -> bool:
+    return any(fnmatchcase(tube, one) for one in texts("tubes", options.get("tubes", "*")))

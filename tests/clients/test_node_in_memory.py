@@ -1,0 +1,210 @@
+"""The client and the command line on the node in memory of the test kit."""
+
+import uuid
+
+import pytest
+from click.testing import CliRunner
+
+from taskraft import Batch, Client, errors
+from taskraft.cli import main
+
+
+@pytest.fixture
+def client(taskraft):
+    return taskraft.client
+
+
+@pytest.fixture
+def tube(client):
+    client.create_tube("work")
+    return client.tube("work")
+
+
+def test_a_task_goes_through_its_whole_life(client, tube):
+    first = tube.put({"n": 1}, priority=5, ttl="1h", ttr="1m", headers={"a": "b"})
+    second = tube.put("two", priority=1)
+    task = tube.take(wait=0)
+    assert (task.id, task.text(), task.attempt) == (second, "two", 1)
+    task.release(0, reason="not yet")
+    again = tube.take(wait=0)
+    assert (again.id, again.attempt) == (second, 2)
+    assert again.token > task.token
+    assert again.message.failure.message == "not yet"
+    again.bury("broken")
+    assert tube.peek(second).state == "BURIED"
+    assert tube.kick() == 1
+    assert [each.id for each in tube.take_many(5, wait=0)] == [second, first]
+    assert tube.peek(first).headers["a"] == b"b"
+    assert tube.stats().tasks.taken == 2
+    assert tube.delete([first, second]) == 2
+    with pytest.raises(errors.TaskNotFound):
+        tube.peek(first)
+
+
+def test_leases_are_touched_settled_together_and_fenced(client, tube):
+    tube.put_many([str(n) for n in range(5)], ttr="30s")
+    tasks = tube.take_many(5, wait=0)
+    before = tasks[0].lease_until_ms
+    tasks[0].touch("60s")
+    assert tasks[0].lease_until_ms == before + 60_000
+    client.settle([task.token for task in tasks])
+    with pytest.raises(errors.LeaseStale):
+        tasks[0].ack()
+    with pytest.raises(errors.ItemsRefused) as told:
+        client.settle([task.token for task in tasks])
+    assert len(told.value.refused) == 5
+
+
+def test_a_batch_repeated_with_its_request_id_has_one_effect(client, tube):
+    request_id = f"batch-{uuid.uuid4().hex}"
+    first, again = [
+        client.execute(Batch().put(tube.task("a")), request_id=request_id) for _ in range(2)
+    ]
+    assert [one.put.task_ids for one in first] == [one.put.task_ids for one in again]
+    assert tube.stats().tasks.total == 1
+
+
+def test_a_take_waits_for_a_delayed_task(taskraft, tube):
+    started = taskraft.clock.now
+    tube.put("later", delay="300ms")
+    assert tube.take(wait=0) is None
+    assert tube.take(wait="10s").text() == "later"
+    assert (taskraft.clock.now - started).total_seconds() == 0.3
+
+
+def test_closing_a_client_releases_its_tasks(tube):
+    tube.put("a")
+    with Client() as other:
+        assert other.tube(tube.name).take(wait=0).text() == "a"
+        assert tube.take(wait=0) is None
+    assert tube.take(wait=0).attempt == 1
+
+
+def test_a_waiting_subscription_can_change_its_filter(client, tube):
+    tube.put_many(["urgent", "later"], type="x")
+    tube.put("other", type="y")
+    with client.subscribe(tube.name, types=["y"]) as tasks:
+        assert next(tasks).text() == "other"
+        tasks.narrow(types=["x"])
+        assert [next(tasks).text(), next(tasks).text()] == ["urgent", "later"]
+
+
+def test_a_subscription_limited_in_bytes_continues_as_tasks_are_settled(client, tube):
+    tube.put_many([b"x" * 1_000] * 20)
+    with client.subscribe(tube.name, credit=100, credit_bytes=3_000) as tasks:
+        for done, task in enumerate(tasks, start=1):
+            task.ack()
+            if done == 20:
+                break
+    assert done == 20
+    assert tube.stats().tasks.total == 0
+
+
+def test_unsettled_tasks_of_a_subscription_are_released_without_counting_an_attempt(client, tube):
+    tube.put("a")
+    with client.subscribe(tube.name) as tasks:
+        next(tasks)
+    assert tube.take(wait="1s").attempt == 1
+
+
+def test_a_session_is_resumed_with_the_tasks_it_holds(client, tube):
+    tube.put("a")
+    first = client.subscribe(tube.name)
+    token = next(first).token
+    # Closing leaves the session open, as the death of the process would.
+    first._inner._is_own_session = False
+    first.close()
+    with client.subscribe(tube.name, session=first.session_id) as tasks:
+        task = next(tasks)
+        assert (task.text(), task.token) == ("a", token)
+        task.ack()
+
+
+def test_every_transition_is_in_the_feed(client, tube):
+    tube.put("a")
+    tube.take(wait=0).ack()
+    events = list(client.changes([tube.name], from_start=True, follow=False))
+    assert [(event.kind, event.task_id) for event in events] == [(1, 1), (2, 1), (3, 1)]
+    ends = client.changes([tube.name], kinds=["ACK", "DELETE"], from_start=True, follow=False)
+    assert [event.kind for event in ends] == [3]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda client, _: client.tube("missing").put("a"), errors.TubeNotFound),
+        (lambda client, _: client.tube("missing").stats(), errors.TubeNotFound),
+        (lambda client, _: client.tube("no/such name").put("a"), errors.InvalidField),
+        (lambda client, tube: client.create_tube(tube.name), errors.TubeExists),
+        (lambda _, tube: tube.peek(99), errors.TaskNotFound),
+        (lambda _, tube: tube.put(b"x" * 2_000_000), errors.PayloadTooLarge),
+        (lambda client, _: client.settle(12345), errors.LeaseStale),
+        (lambda client, _: next(client.subscribe("missing")), errors.TubeNotFound),
+    ],
+)
+def test_invalid_calls_raise_typed_errors(client, tube, call, error):
+    with pytest.raises(error) as told:
+        call(client, tube)
+    if error is errors.InvalidField:
+        assert told.value.violations[0].field == "tube"
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda _, tube: tube.peek(99), "{tube}/99: "),
+        (lambda _, tube: tube.peek(key=("a", "b")), "{tube}, key a/b: "),
+        (lambda _, tube: tube.wait(99, wait=0), "{tube}/99: "),
+        (lambda _, tube: tube.delete([99]), "{tube}/99: "),
+        (lambda _, tube: tube.delete([98, 99]), "2 of 2 .* item 0: TASK_NOT_FOUND: {tube}/98: "),
+        (lambda client, _: client.settle(12345), "token 12345: "),
+    ],
+)
+def test_a_refusal_names_the_task(client, tube, call, named):
+    with pytest.raises(errors.TaskraftError, match=f"^{named.format(tube=tube.name)}"):
+        call(client, tube)
+
+
+def test_a_tube_has_a_profile_and_its_options_change_while_it_is_in_use(client):
+    name = "changed"
+    tube = client.create_tube(name, profile="t15", ttr="5s")
+    assert (tube.profile, tube.options.priority, tube.options.ttr_ms) == ("t15", 127, 5_000)
+    tube = client.update_tube(name, ttr="7s", take_paused=True, on_ack="keep")
+    assert (tube.options.ttr_ms, tube.options.take_paused) == (7_000, True)
+    client.tube(name).put("x")
+    assert client.tube(name).take(wait=0) is None
+    tube = client.update_tube(name, reset=["ttr", "take_paused"])
+    assert (tube.options.ttr_ms, tube.options.take_paused) == (60_000, False)
+    assert client.tube(name).take(wait=0) is not None
+    with pytest.raises(errors.InvalidField):
+        client.update_tube(name, priority_order="lower_first")
+    with pytest.raises(TypeError, match="no option colour"):
+        client.update_tube(name, reset=["colour"])
+
+
+def test_settings_of_the_cluster_are_shown_and_changed(client):
+    before = client.configure()
+    try:
+        changed = client.configure(failover_grace="20s", auto_create_kind="utube")
+        assert (changed.failover_grace_ms, changed.auto_create_kind) == (20_000, 4)
+        assert changed.feed_bytes_max == before.feed_bytes_max
+        with pytest.raises(errors.InvalidField):
+            client.configure(session_ttr="1s", feed_retention=0)
+        assert client.configure() == changed
+        with pytest.raises(TypeError, match="no setting colour"):
+            client.configure(colour="red")
+        shown = CliRunner().invoke(main, ["cluster", "settings"])
+        assert "failover_grace       20s" in shown.output
+        assert shown.exit_code == 0
+    finally:
+        client.configure(failover_grace="15s", auto_create_kind="fifottl")
+
+
+def test_sessions_are_listed_with_their_leases(client, tube):
+    tube.put_many(["1", "2"])
+    with Client(name="holder") as holder:
+        holder.tube(tube.name).take_many(2, wait=0)
+        (session,) = [one for one in client.list_sessions() if one.name == "holder"]
+        assert (session.taken, len(session.session_id)) == (2, 8)
+        shown = CliRunner().invoke(main, ["cluster", "sessions"])
+        assert "holder" in shown.output

@@ -1,0 +1,119 @@
+"""Handlers run in processes of the pool, and one that dies fails its own task only."""
+
+import os
+import uuid
+
+import pytest
+
+from taskraft.worker import App, InvalidTask, ResultNotKept
+from taskraft.worker.clients import AppClients
+from taskraft.worker.worker import ExitReason
+from tests.clients.worker import handlers, process_tasks
+from tests.clients.worker.handlers import running
+from tests.clients.worker.test_worker import WAIT, when
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def app(node, monkeypatch):
+    """Return the app of the processes, on a tube of its own."""
+    found = process_tasks.app
+    monkeypatch.setattr(found, "clients", AppClients(node.target, {}))
+    tube = f"worker-{uuid.uuid4()}"
+    monkeypatch.setenv(process_tasks.TUBE, tube)
+    for task in found.tasks.values():
+        monkeypatch.setattr(task, "tube", tube)
+    return found
+
+
+async def begun(handle):
+    """Wait until a handler has reported its progress."""
+    (seen,) = await handle._clients.here().tube(handle.tube).wait(handle.id, progress=True)
+    assert (seen.message.progress.basis_points, seen.message.progress.note) == (5_000, "half")
+
+
+async def test_a_process_runs_handlers_with_dependencies_and_the_lifespan(app):
+    async with running(app, processes=1):
+        word, link, pid, is_main = await (await process_tasks.where.aput("a")).aresult(WAIT)
+        assert (word, link, is_main) == ("a", "link 1", "True")
+        again = await (await process_tasks.where.aput("b")).aresult(WAIT)
+        assert again[2] == pid != str(os.getpid())
+
+
+async def test_a_process_is_replaced_after_its_maximum_of_tasks(app):
+    async with running(app, processes=1, max_tasks=1):
+        pids = [(await (await process_tasks.where.aput("a")).aresult(WAIT))[2] for _ in range(2)]
+        assert len(set(pids)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "failure"),
+    [
+        ("fatal", "BURIED", "KeyError: 'gone'"),
+        ("fatal, unpicklable", "BURIED", "HandlerError: Unpicklable: a b"),
+        ("retry", "DELAYED", "RetryTask: not yet"),
+        ("broken", "DELAYED", "ValueError: broken"),
+        ("killed", "DELAYED", "WorkerLost: the process of the handler ended by SIGKILL"),
+        ("exit", "DELAYED", "WorkerLost: the process of the handler ended with status 3"),
+        ("result", "DELAYED", "EncodeError: the result of"),
+    ],
+)
+async def test_a_failure_in_a_process_settles_its_task_only(app, kind, state, failure, tmp_path):
+    async with running(app, processes=2, grace=0):
+        other = await process_tasks.hang.aput(str(tmp_path / "other"))
+        await begun(other)
+        handle = await process_tasks.fail.aput(kind)
+        found = await when(handle, lambda task: task.state == state)
+        assert found.failure.startswith(failure)
+        assert (await other.astatus()).state == "TAKEN"
+        assert (await (await process_tasks.where.aput("a")).aresult(WAIT))[0] == "a"
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+async def test_the_time_limit_ends_the_process(app, tmp_path, monkeypatch, is_deaf):
+    monkeypatch.setattr(process_tasks.hang, "time_limit", 1.0)
+    path = tmp_path / "cleaned"
+    async with running(app, processes=1, cancel_grace="200ms"):
+        handle = await process_tasks.hang.aput(str(path), is_deaf=is_deaf)
+        found = await when(handle, lambda task: task.state == "DELAYED")
+        assert found.failure == "TimeLimitExceeded: the time limit of 1 s is over"
+        assert path.read_text() == "cleaned up"
+
+
+async def test_a_handler_in_a_process_is_handed_back_uncounted_after_the_grace(app, tmp_path):
+    async with running(app, processes=1, grace="10ms") as worker:
+        handle = await process_tasks.hang.aput(str(tmp_path / "cleaned"))
+        await begun(handle)
+        app.stop()
+        assert await worker is ExitReason.GRACE_OVER
+    async with app:
+        found = await handle.astatus()
+    assert (found.state, found.attempt) == ("READY", 0)
+    assert (tmp_path / "cleaned").read_text() == "cleaned up"
+
+
+async def test_a_cancelled_task_ends_its_process(app, tmp_path):
+    async with running(app, processes=1, cancel_grace="100ms"):
+        handle = await process_tasks.hang.aput(str(tmp_path / "cleaned"))
+        await begun(handle)
+        await handle.acancel()
+        assert (await (await process_tasks.where.aput("a")).aresult(WAIT))[0] == "a"
+    assert (tmp_path / "cleaned").read_text() == "cleaned up"
+
+
+async def test_a_process_puts_tasks_with_the_acknowledgement(app):
+    async with running(app, processes=1):
+        handle = await process_tasks.follow.aput()
+        later = process_tasks.where.handle(handle.id + 1)
+        found = await when(later, lambda task: task.state == "DELAYED")
+        assert found.json() == {"word": "later"}
+        with pytest.raises(ResultNotKept):  # acknowledged by the same command
+            await handle.aresult(WAIT)
+
+
+async def test_an_app_that_a_process_cannot_import_is_refused_at_the_start():
+    other = App("other")
+    other.task(pool="process")(handlers.subtract)
+    with pytest.raises(InvalidTask, match="the app other is no global"):
+        await other.run(signals=False)

@@ -1,0 +1,139 @@
+"""Signatures of handlers and their options are checked at import, and arguments at the put."""
+
+import pytest
+
+from taskraft.worker import App, Context, Depends, EncodeError, InvalidTask
+from tests.clients.worker import handlers
+
+
+@pytest.fixture
+def app():
+    return App("test")
+
+
+class Holder:
+    def method(self, a: int) -> None: ...
+
+
+def untyped(a): ...
+
+
+def unresolved(a: "Missing") -> None: ...  # noqa: F821 - the point of the test
+
+
+def many(*args: int) -> None: ...
+
+
+def complicated(a: complex) -> None: ...
+
+
+def two(a: int, b: int) -> None: ...
+
+
+def nested():
+    def inner(a: int) -> None: ...
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda a: a, "module level"),
+        (nested(), "module level"),
+        (Holder.method, "module level"),
+        (untyped, "the parameter a needs a type"),
+        (unresolved, "cannot be resolved"),
+        (many, "not supported"),
+        (complicated, "JSON cannot represent"),
+        (print, "must be a function"),
+    ],
+)
+def test_a_function_that_cannot_be_a_task_is_refused_at_import(app, function, told):
+    with pytest.raises(InvalidTask, match=told):
+        app.task(function)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tubes": "x"}, "no option"),
+        ({"fatal": ValueError}, "tuple of exception classes"),
+        ({"version": 0}, "from 1"),
+        ({"time_limit": "soon"}, "time_limit"),
+        ({"pool": "fibre"}, "pool"),
+        ({"pool": "async"}, "plain function"),
+        ({"payload": "single"}, "exactly one parameter"),
+        ({"key": lambda c: c}, "names c"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_refused_at_import(app, options, told):
+    with pytest.raises(InvalidTask, match=told):
+        app.task(**options)(two)
+
+
+def test_a_second_task_of_one_name_is_refused(app):
+    app.task(two)
+    with pytest.raises(InvalidTask, match="exists already"):
+        app.task(two)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [
+        ((), {}, "lacks the arguments: a"),
+        ((1, 2, 3), {}, "takes 2 positional arguments, not 3"),
+        ((1,), {"a": 2}, "two values for a"),
+        ((1,), {"c": 2}, "no parameter c"),
+        (("1",), {}, "a: must be int, not '1'"),
+        ((True,), {}, "a: must be int, not True"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_at_the_put(app, args, kwargs, told):
+    with pytest.raises(EncodeError, match=told):
+        app.task(handlers.add).plan(*args, **kwargs)
+
+
+def test_a_dependency_is_provided_by_the_worker_alone(app):
+    with pytest.raises(EncodeError, match="link is a dependency"):
+        app.task(handlers.depends).plan("a", link="mine")
+
+
+def test_a_plan_has_the_type_the_payload_and_the_options(app):
+    task = app.task(
+        tube="mail",
+        version=2,
+        priority=3,
+        key=lambda b: ("sum", str(b)),
+        subqueue=lambda a: f"s{a}",
+    )(handlers.add)
+    spec = task.options(priority=4).plan(1).spec
+    assert (spec.type, spec.payload) == ("tests.clients.worker.handlers.add@2", b'{"a":1}')
+    assert (spec.priority, list(spec.unique_key), spec.subqueue) == (4, ["sum", "2"], "s1")
+    assert spec.content_type == "application/json"
+
+
+async def test_the_plain_function_can_be_called(app):
+    assert await app.task(handlers.add)(1, 2) == 3
+    assert app.task(handlers.subtract)(3, 2) == 1
+
+
+def test_an_included_app_adds_its_tasks(app):
+    other = App("other")
+    task = other.task(two)
+    app.include(other)
+    assert app.tasks == {task.name: task}
+    with pytest.raises(InvalidTask, match="exists already"):
+        app.include(other)
+
+
+def test_a_handle_is_made_again_from_its_text(app):
+    task = app.task(tube="mail")(two)
+    assert str(app.handle("mail/17", task)) == "mail/17"
+    with pytest.raises(ValueError, match="expected mail/ID"):
+        app.handle("fax/17", task)
+
+
+def test_a_dependency_has_one_of_two_scopes():
+    with pytest.raises(ValueError, match="scope"):
+        Depends(Context.current, scope="session")
