@@ -131,6 +131,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
     ) -> pb.CommitCursorResponse:
         if not self.has_cursors:
             refuse(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
+        assert request.client_id == request.consumer, "the scope of the request_id"
         self.feed.cursors.append((request.consumer, dict(request.cursor.next_seq)))
         return pb.CommitCursorResponse(revision=1_000)
 

@@ -51,6 +51,6 @@ def expected_rows(events):
 
 
 def found_rows(frame):
-    """Return the rows of a DataFrame with all columns, in the same form and order."""
+    """Return the rows of a DataFrame with all columns, in the form and order of expected rows."""
     columns = [f"unix_micros({name}) AS {name}" if name in TIMES else name for name in COLUMNS]
     return in_order(one.asDict() for one in frame.selectExpr(*columns).collect())

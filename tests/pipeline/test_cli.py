@@ -1,4 +1,7 @@
-"""The commands of the pipeline; commands that start Spark only in cases that fail at once."""
+"""Run the commands of the pipeline.
+
+Commands that start Spark run only in cases that fail at once.
+"""
 
 import json
 

@@ -89,7 +89,7 @@ def event(**changes):
     return Event(**{**values, **changes})
 
 
-def test_filtered_chunks_carry_their_numbers():
+def test_filtered_chunks_carry_the_sequence_numbers_of_their_rows():
     chunk = chunk_of([event(seq=12), event(seq=17)], 10, 20, is_filtered=True)
     assert record_batch(chunk, ["seq"]).to_pydict() == {"seq": [12, 17]}
 

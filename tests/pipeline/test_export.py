@@ -65,23 +65,23 @@ def test_a_journal_begins_where_retention_has_left_the_feed(spark, cluster, even
     assert verdict.events == len(events) - 300
 
 
-def test_a_journal_is_not_continued_wrongly(spark, cluster, events, journal):
+def test_a_journal_is_continued_only_by_a_matching_export(spark, cluster, events, journal):
     run(spark, journal, cluster, batch_events=100_000)
     given = options_of(cluster)
-    # With another feed.
+    # The cluster has another feed.
     cluster.feed.feed_id = "feed-2"
     with pytest.raises(FeedMismatch):
         export.prepare(journal, parse(given))
     cluster.feed.feed_id = "feed-1"
-    # Without its checkpoint.
+    # The journal has lost its checkpoint.
     kept = journal.root / "kept"
     journal.checkpoint.rename(kept)
     with pytest.raises(JournalRefused, match="checkpoint is missing"):
         export.prepare(journal, parse(given))
-    # With a new checkpoint, whatever `prepare` said.
+    # The export starts with a new checkpoint, without a check by `prepare`.
     with pytest.raises(PySparkException, match="written by another query"):
         export.start(spark, journal, given).awaitTermination()
-    # Without a manifest that the checkpoint knows of.
+    # The journal has no manifest of a batch that the checkpoint contains.
     shutil.rmtree(journal.checkpoint)
     kept.rename(journal.checkpoint)
     journal.manifest_path(0).unlink()
@@ -97,7 +97,7 @@ class Exporter:
         command = [sys.executable, "-m", "tests.pipeline.exporter", cluster.endpoints]
         self.process = subprocess.Popen(
             [*command, str(journal.root), *map(str, kill)],
-            # What a killed exporter leaves behind stays in the test's folder.
+            # Processes that a killed exporter leaves behind write only to the folder of the test.
             env={**os.environ, "TMPDIR": str(journal.root.parent)},
             start_new_session=True,
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Read ranges from nodes that fail, lag or send invalid answers; without Spark."""
+"""Read ranges, without Spark, from nodes that fail, lag or send invalid answers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Offsets of a streaming query, requested as Spark does; without Spark."""
+"""Check the offsets of a streaming query with the calls that Spark makes, but without Spark."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    """Return a clock that a test sets: seconds in a list of one."""
+    """Return a clock that the test sets: a list with one number of seconds."""
     return [100.0]
 
 
@@ -73,7 +73,7 @@ def test_a_batch_has_at_most_its_limit(open_stream):
     assert stream.latest(at(0, 0), None) == at(300, 300)
 
 
-def test_nothing_new_is_the_same_position(open_stream):
+def test_without_new_events_the_position_stays_the_same(open_stream):
     assert open_stream().latest(at(300, 300), 100) == at(300, 300)
 
 

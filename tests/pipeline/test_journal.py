@@ -221,7 +221,7 @@ def test_a_commit_without_a_manifest_is_found_and_an_unpublished_batch_is_harmle
     assert verdict.notes == ["batch=000000000003: not published yet"]
 
 
-def test_no_journal_is_refused(tmp_path):
+def test_a_folder_without_a_journal_is_refused(tmp_path):
     with pytest.raises(JournalRefused, match="contains no journal"):
         verify(Journal.at(tmp_path / "nowhere"))
 

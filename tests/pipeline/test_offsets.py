@@ -123,5 +123,5 @@ def test_small_ranges_share_a_task_and_large_ones_are_cut_in_equal_pieces():
     ]
 
 
-def test_no_ranges_are_no_tasks():
+def test_without_ranges_there_are_no_tasks():
     assert split_into_tasks([], 250_000) == []

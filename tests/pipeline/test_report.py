@@ -1,4 +1,4 @@
-"""Compare a report by Spark with one by plain Python, and check the written files."""
+"""Compare a report by Spark with a report by plain Python, and check the written files."""
 
 import csv
 import io
@@ -133,7 +133,7 @@ def rounded(report):
 
 
 @pytest.mark.spark
-def test_every_number_of_a_feed_is_that_of_a_plain_loop(spark, cluster, events):
+def test_every_number_of_a_report_equals_that_of_a_plain_loop(spark, cluster, events):
     found = rounded(report_from_feed(spark, cluster.endpoints))
     wanted = rounded(plain_report(events))
     for name in Report.__slots__:

@@ -75,7 +75,7 @@ def test_columns_and_tubes_are_chosen_by_options(spark, cluster, events):
 
 
 def test_a_filter_does_not_leak_into_another_query_of_the_same_frame(spark, cluster, events):
-    """Guards the reason why the source has no pushFilters."""
+    """The source has no pushFilters, because pushed filters would apply to the other query too."""
     frame = batch_of(spark, cluster, columns="tube")
     mail = sum(event.tube == "mail" for event in events)
     assert frame.where("tube = 'mail'").count() == mail
@@ -87,7 +87,7 @@ def test_a_batch_is_read_to_its_end_though_a_node_dies_and_another_is_behind(
 ):
     cluster.nodes[0].dies_after = 1
     cluster.nodes[1].applied = dict.fromkeys(cluster.feed.partitions, 10)
-    # The lagging node must not answer the linearizable description; the first one does.
+    # The lagging node must not answer the linearizable description, so the first node answers it.
     frame = batch_of(spark, cluster, columns="feed_partition,seq", targetEventsPerTask="700")
     assert keys(frame.collect()) == keys_of(events)
 
@@ -185,5 +185,5 @@ def test_a_consumer_reports_its_progress(spark, cluster, tmp_path):
     run(stream, tmp_path, Batches())
     assert [name for name, _ in cluster.feed.cursors] == ["journal"] * len(cluster.feed.cursors)
     assert cluster.feed.cursors[0][1] == dict.fromkeys(range(4), 0)
-    # Also the last batch, for which Spark never calls `commit`.
+    # The progress includes the last batch, for which Spark never calls `commit`.
     assert cluster.feed.cursors[-1][1] == cluster.feed.high

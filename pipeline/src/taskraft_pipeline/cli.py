@@ -175,7 +175,7 @@ def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flag
 
 
 def print_verdict(folder: Path, *, is_deep: bool) -> bool:
-    """Print what a journal holds; return whether it is complete."""
+    """Print the content of a journal; return whether it is complete."""
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.verify import verify as find_out
 

@@ -4,8 +4,8 @@ No Python code runs per row: numbers stay in the received buffers, and strings a
 dictionary of the chunk. This is about 50 times as fast as reading one message per event
 (bench/pipeline_read.py).
 
-All arrays are made from buffers. ``pa.array`` would import pandas, which costs every Python process
-of Spark half a second.
+All arrays are made from buffers. ``pa.array`` would import pandas, which takes half a second in
+every Python process of Spark.
 """
 
 from __future__ import annotations

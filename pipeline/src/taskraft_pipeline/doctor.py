@@ -1,4 +1,4 @@
-"""Check everything that the pipeline needs, and say what to do about problems."""
+"""Check everything that the pipeline needs, and print advice for each problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the pipeline; each docstring says what to do."""
+"""Errors of the pipeline; each docstring has advice."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class PipelineError(Exception):
 
 
 class OptionInvalid(PipelineError):
-    """An option of the data source is missing, unknown or malformed: correct the option."""
+    """An option of the data source is missing, unknown or malformed; correct the option."""
 
 
 class OffsetInvalid(PipelineError):
-    """A string is not an offset of this source: take it from a checkpoint or a manifest."""
+    """A string is not an offset of this source; copy offsets from a checkpoint or a manifest."""
 
 
 class FeedMismatch(PipelineError):
-    """The position belongs to another feed, because a restore has started a new one.
+    """The position belongs to another feed, because a restore has started a new feed.
 
     No setting skips this error, because equal sequence numbers of two feeds mean different events.
     Start a new query or journal with its own checkpoint.
@@ -44,7 +44,7 @@ class CursorTrimmed(PipelineError):
 
 
 class FeedUnreachable(PipelineError):
-    """No node answered within the allowed retries: check the endpoints and the cluster."""
+    """No node answered within the allowed retries; check the endpoints and the cluster."""
 
 
 class FeedRefused(PipelineError):

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
 """Maximum chunk size of the API: about 40 000 events, which become one record batch."""
 BEHIND_WAIT_MS: Final = 2_000
-"""Time for a node to apply the requested range, in ms; then another node is asked."""
+"""Maximum wait until a node has applied the range, in ms; after it, the next node is asked."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,7 +46,7 @@ class Feed:
     now_ms: int
 
     def reachable_at(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the nodes to read from: first the given ones, then the others of the feed."""
+        """Return the nodes to read from: first the given nodes, then the feed's other nodes."""
         return tuple(dict.fromkeys((*given, *self.addresses)))
 
     def check(self, feed_id: str) -> None:
@@ -64,7 +64,8 @@ def describe(client: FeedClient, *, is_linearizable: bool) -> Feed:
     Args:
         client: sends the call.
         is_linearizable: True: the answer includes all writes acknowledged before the call. False:
-            the answer shows what the asked node has applied, without a call to the leader.
+            the answer shows the state that the called node has applied, without a call to the
+            leader.
     """
     level = Consistency.LINEARIZABLE if is_linearizable else Consistency.LOCAL
     request = DescribeFeedRequest(consistency=Consistency(level=level))

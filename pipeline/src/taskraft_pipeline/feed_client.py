@@ -79,7 +79,7 @@ class FeedClient:
         self.close()
 
     def close(self) -> None:
-        """Close the channel; the next call opens a new one."""
+        """Close the channel; the next call opens a new channel."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class FeedStream:
-    """Answers Spark's questions about offsets; an idle query asks about 180 times per second.
+    """Answers Spark's requests for offsets; an idle query makes about 180 requests per second.
 
     Attributes:
-        endpoints: the given nodes, and the nodes that the feed has named since.
+        endpoints: the given nodes, and the nodes that the feed has listed since.
     """
 
     def __init__(self, options: Options, client: FeedClient, clock: Callable[[], float]) -> None:
@@ -92,6 +92,7 @@ class FeedStream:
             return
         request = CommitCursorRequest(
             request_id=str(uuid.uuid4()),
+            client_id=self._options.consumer,
             consumer=self._options.consumer,
             cursor=FeedCursor(feed_id=start.feed_id, next_seq=start.next_seq),
         )

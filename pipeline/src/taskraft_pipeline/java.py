@@ -1,4 +1,4 @@
-"""Find the Java that Spark would start, and say what to do if it is missing."""
+"""Find the Java that Spark would start, and print advice if it is missing."""
 
 from __future__ import annotations
 

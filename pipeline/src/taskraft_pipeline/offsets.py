@@ -19,8 +19,8 @@ VERSION: Final = 1
 """Version of the offset format; an offset of a newer version is refused."""
 
 EVENTS_PER_TASK_MIN: Final = 20_000
-"""Smaller ranges share a Spark task, because starting a task costs as much as reading some thousand
-events."""
+"""Minimum number of events of a Spark task. Smaller ranges share a task, because starting a task
+takes as long as reading some thousand events."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,7 +113,8 @@ def share_by_lag(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
     """Divide ``limit`` events among partitions in proportion to their lags.
 
     The parts add up to the smaller of the limit and all lags. No part exceeds its lag. The rest
-    after rounding goes to the largest remainders, so even a limit of 1 makes progress.
+    after rounding goes to the largest remainders. So at least one event is read even if the limit
+    is 1.
     """
     assert limit >= 0
     total = sum(lags.values())

@@ -1,4 +1,4 @@
-"""Parse the options of the data source, and refuse unknown or malformed ones before any call."""
+"""Parse the options of the data source; refuse unknown or malformed options before any call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Options:
     """Options of a query.
 
     Attributes:
-        endpoints: nodes to start with, as "host:port"; the feed names the others.
+        endpoints: first nodes to call, as "host:port"; the feed lists the other nodes.
         starting: where a new query begins; None: earliest for a batch, latest for a stream.
         ending: where a batch query ends.
         tubes: only events of these tubes; the server filters. Empty: all.
@@ -41,7 +41,7 @@ class Options:
         events_per_task: maximum number of events per Spark task.
         is_loss_failure: fail if retention has removed unread events.
         consumer: name under which the query's progress delays retention. Empty: none.
-        poll_interval_ms: minimum time between two questions for the end of the feed, in ms.
+        poll_interval_ms: minimum time between two requests for the end of the feed, in ms.
         connect_timeout_ms: maximum time to connect to a node, in ms.
         read_timeout_ms: maximum time of a call, in ms.
         retries_max: maximum number of consecutive failures without progress.

@@ -1,4 +1,4 @@
-"""Read the Parquet files of a batch, and check that every event is there once."""
+"""Read the Parquet files of a batch, and check that they have every event exactly once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BatchContent:
 def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchContent:
     """Read the files of a batch and return their content.
 
-    Every sequence number is checked, so a missing or double event is detected.
+    Every sequence number is checked, so a missing or duplicate event is detected.
 
     Args:
         folder: folder of the batch.
@@ -43,7 +43,7 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchConten
         is_synced: fsync the files, which Spark does not do.
 
     Raises:
-        JournalRefused: a sequence number is missing or double.
+        JournalRefused: a sequence number is missing or duplicate.
     """
     files, tables = [], []
     for path in sorted(folder.rglob("*.parquet")):
@@ -74,7 +74,7 @@ def dense_range(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Pat
     """Return the range of sequence numbers without gaps.
 
     Raises:
-        JournalRefused: a sequence number is missing or double.
+        JournalRefused: a sequence number is missing or duplicate.
     """
     ordered = np.sort(numbers)
     if not (np.diff(ordered) == 1).all():

@@ -26,7 +26,7 @@ class Verification:
         next_seq: end position of the journal.
         batches: number of batches.
         events: number of events.
-        problems: what is missing, double or damaged; empty if the journal is complete.
+        problems: missing, duplicate or damaged data; empty if the journal is complete.
         notes: harmless findings, such as files of a killed export.
     """
 

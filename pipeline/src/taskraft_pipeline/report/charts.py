@@ -72,7 +72,7 @@ def draw(report: Report) -> Figure:
 
 
 def colours_of(report: Report) -> dict[str, str]:
-    """Return the colour of each tube that has its own, busiest first."""
+    """Return the colour of each tube with its own colour, busiest tube first."""
     names = [tube.name for tube in report.tubes]
     found = dict(zip(names[:TUBES_MAX], COLOURS, strict=False))
     return {**found, OTHERS: COLOURS[-1]} if len(names) > TUBES_MAX else found

@@ -147,7 +147,7 @@ def headline(report: Report) -> str:
 
 
 def proof(report: Report) -> str:
-    """Return what the sequence numbers prove about completeness."""
+    """Return a sentence on completeness, as proven by the sequence numbers."""
     if report.is_filtered:
         return "these tubes only"
     return "every event exactly once" if report.is_complete else "WITH GAPS"
