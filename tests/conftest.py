@@ -6,9 +6,10 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadline per example: its duration depends on the machine.
-# CI draws the same examples in each run, so that only a change can break it. Other runs draw new
-# examples.
+pytest_plugins = ["taskraft.testing.plugin"]  # also in a checkout without its entry points
+
+# Examples have no deadline, because their duration depends on the machine. CI draws the same
+# examples in each run, so that only a change can break a run. Other runs draw new examples.
 settings.register_profile(
     "untimed",
     deadline=None,
@@ -31,7 +32,7 @@ def pytest_addoption(parser):
 def pytest_configure():
     """Restore the handler of Ctrl-C, also for the programs that tests start.
 
-    A shell makes its background jobs ignore SIGINT, and child processes inherit this.
+    A shell makes its background jobs ignore SIGINT, and child processes inherit this setting.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

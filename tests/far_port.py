@@ -21,7 +21,7 @@ class FarPort:
         """Number of accepted connections."""
         self.delay_seconds = delay_seconds
         self.damage: Callable[[bytes], bytes] = bytes
-        """Returns the bytes that arrive in place of the client's."""
+        """Maps the bytes that the client sends to the bytes that arrive."""
         self._transports: list[asyncio.Transport] = []
 
     async def __aenter__(self) -> FarPort:

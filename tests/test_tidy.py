@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from tests.tidy.language import is_unexplained
 from tests.tidy.names import share_a_word
 from tests.tidy.references import resolves
 from tests.tidy.rules import RULES
@@ -59,3 +60,8 @@ def test_references_to_code_resolve():
 def test_references_to_nothing_do_not_resolve():
     names = ("asyncio.Futures", "tests/no_such_file.py", "Proposer.no_such_method")
     assert [resolves(name) for name in names] == [False] * len(names)
+
+
+def test_a_suppression_needs_a_reason():
+    lines = ("x = 1  # noqa" + ": S101", "x = 1  # noqa" + ": S101 - no input of users")
+    assert [is_unexplained(line) for line in lines] == [True, False]

@@ -1,1 +1,1 @@
-"""Hold the programs behind the Makefile: environments, stubs, locked versions, manifests."""
+"""The programs that the Makefile runs: environments, stubs, locked versions, manifests."""

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
 from taskraft_service.config.relations import RELATIONS, SettingRelation
 from taskraft_service.config.security import SecuritySettings
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.config.storage import StorageSettings
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -56,14 +58,18 @@ _TIMES: Final = ((86_400_000, "d"), (60_000, "min"), (1_000, "s"))
 
 def page() -> str:
     """Return the whole page."""
-    sections = {**sections_of(ServerConfig), "Certificates and access": described(SecuritySettings)}
+    sections = {
+        **sections_of(ServerConfig),
+        **sections_of(StorageSettings),
+        "Certificates and access": described(SecuritySettings),
+    }
     tables = [section(title, rows) for title, rows in sections.items()]
     return "\n".join([HEAD, *tables, relations()])
 
 
 def relations() -> str:
     """Return the table of the relations between settings."""
-    rows = [("rule", "otherwise"), ("---", "---"), *map(relation_row, RELATIONS)]
+    rows = [("rule", "reason"), ("---", "---"), *map(relation_row, RELATIONS)]
     return RELATIONS_HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
@@ -73,7 +79,7 @@ def relation_row(relation: SettingRelation) -> tuple[str, str]:
     return re.sub(rf"\b({names})\b", r"`\1`", relation.rule), relation.reason
 
 
-def sections_of(settings: type[ServerConfig]) -> dict[str, dict[str, str]]:
+def sections_of(settings: type[BaseSettings]) -> dict[str, dict[str, str]]:
     """Return the descriptions of the settings by section, in the order of the source."""
     meanings, title = described(settings), ""
     found: dict[str, dict[str, str]] = {}
@@ -87,7 +93,7 @@ def sections_of(settings: type[ServerConfig]) -> dict[str, dict[str, str]]:
     return found
 
 
-def described(settings: type[SecuritySettings]) -> dict[str, str]:
+def described(settings: type[BaseSettings]) -> dict[str, str]:
     """Return the descriptions of a class's own settings: the docstring under each field."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(settings))).body[0]
     assert isinstance(tree, ast.ClassDef)
@@ -137,7 +143,7 @@ def default_of(name: str, field: FieldInfo) -> str:
 
 
 def bounds_of(name: str, field: FieldInfo) -> str:
-    """Return the least and the greatest value of a setting, or the bounds of a text's length."""
+    """Return the minimum and maximum of a setting, or of the length of a text."""
     limits = {
         word: getattr(constraint, word)
         for constraint in field.metadata
@@ -155,6 +161,8 @@ def amount(name: str, number: int) -> str:
     """Return a number with the unit that its name ends in, and in a larger unit if it is round."""
     unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
     text = f"{number:,}".replace(",", " ")
+    if (number, unit) == (1, "bytes"):
+        unit = "byte"
     scale = {"bytes": _SIZES, "ms": _TIMES}.get(unit, ())
     for size, larger in scale:
         if number >= size and number % size == 0:

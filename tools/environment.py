@@ -73,7 +73,7 @@ def pip(environment: Path, *arguments: str) -> None:
 
 
 def create(environment: Path) -> None:
-    """Create ``environment`` if it is missing, or if its Python is gone."""
+    """Create ``environment`` if it is missing, or if its Python no longer exists."""
     if (environment / "bin" / "python").exists():
         return
     command = [find_python(), "-m", "venv", "--clear", str(environment)]
@@ -89,7 +89,7 @@ def install(environment: Path, constraints: str) -> None:
     if is_current(stamp, value):
         return
     print(f"installing {locked} into {environment}", flush=True)
-    # No build isolation: it would fetch unlocked build back ends instead of the locked ones.
+    # Build isolation is off, because it would fetch unlocked build back ends.
     options = ["--quiet", "--no-build-isolation", "--require-hashes"]
     pip(environment, "install", *options, "--requirement", str(locked))
     stamp.write_text(value)

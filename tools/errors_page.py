@@ -28,7 +28,8 @@ atomic. If an option of the whole request is wrong, for example an option that t
 does not support, the whole request is refused and has no effect.
 
 "Retried" means that the Python client retries the call by itself, with the same `request_id`, until
-the deadline of the call. "Raised" means that the client raises the exception at once.
+the deadline of the call. The last error then says whether a change may have taken effect. "Raised"
+means that the client raises the exception at once.
 """
 
 
@@ -45,7 +46,10 @@ def section(row: ErrorReason) -> str:
         f"gRPC code `{row.code}` · `taskraft.errors.{row.exception.__name__}` ({client})"
         f" · exit code {EXIT_CODES.get(row.code, FAILED)}"
     )
-    return f"## {row.reason}\n\n{facts}\n\n{row.meaning} {row.advice}\n"
+    text = f"{row.meaning} {row.advice}"
+    if row.final_advice:
+        text += f" If the retries have ended: {row.final_advice}"
+    return f"## {row.reason}\n\n{facts}\n\n{text}\n"
 
 
 def main() -> None:

@@ -16,14 +16,15 @@ PORTS: Final = range(10_000, 32_768)
 """Ports below 32768; Linux uses higher ports for outgoing connections
 (net.ipv4.ip_local_port_range)."""
 _drawn: Final[set[int]] = set()
-"""Ports that this process has drawn; other processes see them as locked bytes of a file."""
+"""Ports that this process has drawn; each is locked as a byte of a file that all processes
+share."""
 
 
 def free_addresses(count: int) -> list[str]:
     """Return different free addresses on loopback.
 
-    The ports are below the range of outgoing connections, so that no outgoing connection takes the
-    port of a node that is down. For the same reason, a port that a living process has drawn is not
+    The ports are below the range of outgoing connections, so that no outgoing connection uses the
+    port of a stopped node. For the same reason, a port that a running process has drawn is not
     drawn again.
     """
     draw = random.SystemRandom()

@@ -1,168 +1,27 @@
 """Run a cluster of real node processes on loopback, for the demo, bench and cluster tests.
 
-Each node has its own folder with ``data`` and its output, "node.log". This module does not depend
-on the server's internals: it starts the program of ``taskraft serve`` and uses the public API.
+This module does not depend on the server's internals: it starts the program of ``taskraft serve``
+and uses the public API.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import grpc
-
-from taskraft.v1 import cluster_service_pb2, cluster_service_pb2_grpc
+from taskraft.v1 import cluster_service_pb2
 from tools.free_addresses import free_addresses
+from tools.local_node import Node, NodeFailed
 
 READY_TIMEOUT_MS: Final = 30_000
 """Maximum time from the start of a cluster until it serves, on a busy machine."""
 
-STOP_TIMEOUT_MS: Final = 15_000
-"""Maximum time for a node to transfer leadership, drain and sync after SIGTERM."""
-
-ASK_TIMEOUT_MS: Final = 500
 POLL_MS: Final = 20
-LOG_LINES_SHOWN: Final = 15
 
 Phase = cluster_service_pb2.NodeState
-RETRY_QUICKLY: Final = (
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # also the connect timeout
-    ("grpc.max_reconnect_backoff_ms", 200),
-)
-
-
-class NodeFailed(Exception):
-    """A node exited unexpectedly or does not serve in time; the message ends with its output."""
-
-
-@cache
-def _lifeline() -> int:
-    """Return the read end of a pipe that closes when this process ends, which stops the nodes."""
-    reading, _ = os.pipe()
-    return reading
-
-
-@dataclass(slots=True)
-class Node:
-    """One node process; it can be killed and started again with the same data."""
-
-    name: str
-    folder: Path
-    address: str
-    """Address for clients."""
-    peer_address: str
-    http_address: str
-    """Address of probes and metrics."""
-    environment: Mapping[str, str]
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-    _channel: grpc.Channel | None = field(default=None, init=False)
-
-    @property
-    def log(self) -> Path:
-        """File with the output of the node, across restarts."""
-        return self.folder / "node.log"
-
-    @property
-    def pid(self) -> int:
-        """Process id of the running node."""
-        assert self._process is not None, f"{self.name} was not started"
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Return whether the process runs."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Start the process; it keeps its data across restarts."""
-        assert not self.is_running, f"{self.name} runs already"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"]
-        with self.log.open("ab") as log:
-            # New session: Ctrl-C reaches only this process, which then stops the nodes.
-            self._process = subprocess.Popen(
-                command,
-                env={**os.environ, **self.environment},
-                stdin=_lifeline(),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def wait(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
-        """Wait until the process has exited by itself; return its exit status.
-
-        Raises:
-            NodeFailed: the process did not exit in time.
-        """
-        assert self._process is not None, f"{self.name} was not started"
-        try:
-            return self._process.wait(timeout_ms / 1_000)
-        except subprocess.TimeoutExpired:
-            raise NodeFailed(f"{self.name} still runs after {timeout_ms} ms{self.tail()}") from None
-
-    def kill(self) -> None:
-        """Kill the process with SIGKILL, like a crash, and wait until it is gone."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """Stop the process with SIGSTOP: it hangs, and its connections stay open."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let the process continue after ``pause``."""
-        os.kill(self.pid, signal.SIGCONT)
-
-    def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
-        """Stop the process with SIGTERM; return its exit status.
-
-        Raises:
-            NodeFailed: the process did not exit in time and was killed.
-        """
-        assert self._process is not None, f"{self.name} was not started"
-        self._process.terminate()
-        try:
-            return self._process.wait(timeout_ms / 1_000)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise NodeFailed(f"{self.name} did not stop in {timeout_ms} ms{self.tail()}") from None
-
-    def state(self) -> cluster_service_pb2.GetClusterStateResponse | None:
-        """Return the node's view of the cluster; None if it does not answer."""
-        if not self.is_running:
-            return None
-        if self._channel is None:
-            self._channel = grpc.insecure_channel(self.address, options=RETRY_QUICKLY)
-        stub = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
-        request = cluster_service_pb2.GetClusterStateRequest()
-        try:
-            return stub.GetClusterState(request, timeout=ASK_TIMEOUT_MS / 1_000)
-        except grpc.RpcError:
-            return None
-
-    def tail(self) -> str:
-        """Return the last lines of the node's output, indented, for error messages."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
-
-    def close(self) -> None:
-        """Kill the process if it runs, and close the channel to it."""
-        self.kill()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
 
 
 class LocalCluster:
@@ -300,7 +159,7 @@ class LocalCluster:
             time.sleep(POLL_MS / 1_000)
 
     def close(self) -> None:
-        """Kill all running nodes; the folders stay."""
+        """Kill all running nodes; keep the folders."""
         for node in self.nodes:
             node.close()
 

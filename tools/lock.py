@@ -18,7 +18,7 @@ HEADER: Final = "# Written by `make lock` from the pyproject.toml files; do not 
 ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("pyproject.toml", "--group", "dev"),
     # Content of the image, chosen from the tested versions.
-    "service": ("pyproject.toml", "--constraint", "constraints/dev.txt"),
+    "service": ("pyproject.toml", "--extra", "age", "--constraint", "constraints/dev.txt"),
     # Installed on top of `dev` if Java is there, so it must be compatible.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
     # Back ends that build the image's wheels.

@@ -31,7 +31,8 @@ their fields."""
 KUSTOMIZE_MODULE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.5.0"
 KUBECTL_KUSTOMIZE_MAJOR: Final = 5
-"""Minimum Kustomize version in kubectl; older ones lack components and labels without selectors."""
+"""Minimum Kustomize version in kubectl; older versions lack components and labels without
+selectors."""
 
 
 class KustomizeMissing(Exception):

@@ -1,7 +1,8 @@
-"""Generate the Python stubs from the contract, or check that the committed ones are up to date.
+"""Generate the Python stubs from the contract, or check that the committed stubs are current.
 
-Run by the codegen environment (`make proto`, `make proto-check`), whose generator is the oldest
-that clients may have: generated code refuses libraries older than its generator.
+The program runs in the codegen environment (`make proto`, `make proto-check`). Its generator is the
+oldest version that clients may have, because generated code refuses libraries that are older than
+the generator.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def differences(fresh: dict[Path, Path], committed: set[Path]) -> list[str]:
 
 
 def replace(fresh: dict[Path, Path], committed: set[Path]) -> None:
-    """Make the committed stubs equal the fresh ones, and packages of their folders."""
+    """Replace the committed stubs by the fresh stubs, and make packages of their folders."""
     for name in committed - fresh.keys():
         name.unlink()
     for name, path in fresh.items():

@@ -1,13 +1,18 @@
-/* Delay fsync, fdatasync and sync_file_range of a process, as a slow or hung disk does.
+/* Delay fsync, fdatasync and sync_file_range of a process, let them fail, or hang reads of RocksDB's
+ * tables, as a bad disk does.
  *
  * Loaded with LD_PRELOAD. TASKRAFT_SYNC_DELAY names a control file. While the file exists, each
  * sync waits: for the number of milliseconds in the file, or, if the file contains "hang", until
- * the file is gone. The file is read again at each sync, so that a test changes the fault at any
- * moment, without any call of the process.
+ * the file is gone. If the file contains "fail", each sync fails with EIO; with "once", one sync
+ * fails and removes the file. With "lie", each sync succeeds and does nothing. With "read", syncs
+ * work, and each pread of a file "*.sst" waits until the file is gone. The file is read again at
+ * each call, so that a test changes the fault at any moment, without any call of the process.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,25 +26,82 @@ static void sleep_ms(long ms) {
     }
 }
 
-static void wait_as_the_disk_does(void) {
+/* Return 1 to sync, 0 to pretend success, or -1 with errno if this sync fails. */
+static int wait_as_the_disk_does(void) {
     const char *path = getenv("TASKRAFT_SYNC_DELAY");
     if (path == NULL) {
-        return;
+        return 1;
     }
     for (;;) {
         char text[32] = {0};
         int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0) {
+            return 1;
+        }
+        ssize_t count = read(file, text, sizeof text - 1);
+        close(file);
+        int is_once = strncmp(text, "once", 4) == 0;
+        if (is_once && unlink(path) != 0) {
+            return 1; /* another thread has this fault */
+        }
+        if (is_once || strncmp(text, "fail", 4) == 0) {
+            errno = EIO;
+            return -1;
+        }
+        if (strncmp(text, "lie", 3) == 0) {
+            return 0;
+        }
+        if (strncmp(text, "read", 4) == 0) {
+            return 1;
+        }
+        if (count <= 0 || strncmp(text, "hang", 4) != 0) {
+            sleep_ms(count > 0 ? atol(text) : 0);
+            return 1;
+        }
+        sleep_ms(POLL_MS);
+    }
+}
+
+static int is_table(int descriptor) {
+    char link[32], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t size = readlink(link, path, sizeof path);
+    return size > 4 && size < (ssize_t)sizeof path && memcmp(path + size - 4, ".sst", 4) == 0;
+}
+
+static void wait_while_reads_hang(int descriptor) {
+    const char *path = getenv("TASKRAFT_SYNC_DELAY");
+    for (;;) {
+        char text[8] = {0};
+        int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0) {
             return;
         }
         ssize_t count = read(file, text, sizeof text - 1);
         close(file);
-        if (count <= 0 || strncmp(text, "hang", 4) != 0) {
-            sleep_ms(count > 0 ? atol(text) : 0);
+        if (count <= 0 || strncmp(text, "read", 4) != 0 || !is_table(descriptor)) {
             return;
         }
         sleep_ms(POLL_MS);
     }
+}
+
+ssize_t pread(int descriptor, void *buffer, size_t size, off_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    if (real == NULL) {
+        real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    }
+    wait_while_reads_hang(descriptor);
+    return real(descriptor, buffer, size, offset);
+}
+
+ssize_t pread64(int descriptor, void *buffer, size_t size, off64_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (real == NULL) {
+        real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    }
+    wait_while_reads_hang(descriptor);
+    return real(descriptor, buffer, size, offset);
 }
 
 int fsync(int descriptor) {
@@ -47,8 +109,8 @@ int fsync(int descriptor) {
     if (real == NULL) {
         real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     }
-    wait_as_the_disk_does();
-    return real(descriptor);
+    int verdict = wait_as_the_disk_does();
+    return verdict > 0 ? real(descriptor) : verdict;
 }
 
 int fdatasync(int descriptor) {
@@ -56,8 +118,8 @@ int fdatasync(int descriptor) {
     if (real == NULL) {
         real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     }
-    wait_as_the_disk_does();
-    return real(descriptor);
+    int verdict = wait_as_the_disk_does();
+    return verdict > 0 ? real(descriptor) : verdict;
 }
 
 int sync_file_range(int descriptor, off_t offset, off_t count, unsigned int flags) {
@@ -65,6 +127,6 @@ int sync_file_range(int descriptor, off_t offset, off_t count, unsigned int flag
     if (real == NULL) {
         real = (int (*)(int, off_t, off_t, unsigned int))dlsym(RTLD_NEXT, "sync_file_range");
     }
-    wait_as_the_disk_does();
-    return real(descriptor, offset, count, flags);
+    int verdict = wait_as_the_disk_does();
+    return verdict > 0 ? real(descriptor, offset, count, flags) : verdict;
 }

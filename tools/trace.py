@@ -1,14 +1,14 @@
 """Follow one put, one take and one acknowledgement through a node, and count the Python calls.
 
 The node runs in this process, with real gRPC, a real log and a real store. The client runs in a
-thread of its own, and its calls do not count. A call of the node counts from the moment at which a
-function of the node receives the request until that function returns the answer, on every thread
-of the node. Only functions of ``taskraft_service`` and ``taskraft_replication`` count, not those of
-libraries and of generated stubs. A comprehension belongs to the function around it. A coroutine
-counts once, however often it continues.
+separate thread, and its calls do not count. A call of the node counts from the moment at which a
+function of the node receives the request until that function returns the answer, on every thread of
+the node. Only functions of ``taskraft_service`` and ``taskraft_replication`` count; functions of
+libraries and of generated stubs do not count. A comprehension belongs to the function around it. A
+coroutine counts once, however often it continues.
 
-Each request is repeated, and the round with the fewest calls is reported: timers of the node fire
-in some rounds, and they only ever add calls.
+Each request is repeated, and the round with the fewest calls is reported: in some rounds timers of
+the node fire, which adds calls.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ROUNDS: Final = 60
 """Default number of rounds that are recorded."""
 
 WARM_UP_ROUNDS: Final = 20
-"""Rounds before the recorded ones: they fill the caches of the node."""
+"""Number of rounds before the recording, which fill the caches of the node."""
 
 CALL_SECONDS_MAX: Final = 20
 TUBE: Final = "emails"
@@ -60,7 +60,7 @@ _INLINE: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"
 """Names of code objects that are part of the function around them."""
 
 _REQUEST_CONTEXT: Final = "_ServicerContext"
-"""Class of the argument by which the function that receives a request is recognised."""
+"""Class of an argument that identifies the function that receives a request."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,7 +68,7 @@ class Step:
     """One call of a function of the node."""
 
     depth: int
-    """How many functions of the node are below this one on the stack."""
+    """Number of functions of the node below this function on the stack."""
     file: str
     function: str
     caller: str
@@ -114,7 +114,7 @@ def file_of(code: CodeType) -> str:
 
 @cache
 def _entry_offset(code: CodeType) -> int:
-    """Return the position at which a frame is when its function has just been called."""
+    """Return the instruction offset of a frame whose function has just been called."""
     return next(found.offset for found in dis.get_instructions(code) if found.opname == "RESUME")
 
 
@@ -128,10 +128,10 @@ def _callers(frame: FrameType) -> Iterator[str]:
 
 
 class Recorder:
-    """Records the calls of the node's functions while a request is under way.
+    """Records the calls of the node's functions while a request is executed.
 
     ``sys.setprofile`` reports each time that a Python frame is entered. A coroutine that continues
-    is reported too; the position of its frame tells this from a call.
+    is reported too; the instruction offset of its frame distinguishes this from a call.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Recorder:
 
     @staticmethod
     def uninstall() -> None:
-        """Watch neither this thread nor new ones."""
+        """Stop watching this thread and new threads."""
         threading.setprofile(None)
         sys.setprofile(None)
 
@@ -164,7 +164,7 @@ class Recorder:
         if self._receiver is None and not self._is_armed:
             return
         if event == "return" and frame is self._receiver:
-            # A coroutine that waits is reported as if it returned.
+            # ``sys.setprofile`` reports a coroutine that waits as if it returned.
             if dis.opname[frame.f_code.co_code[frame.f_lasti]] != "YIELD_VALUE":
                 self._receiver = None
         elif event == "call" and (file := file_of(frame.f_code)):

@@ -20,7 +20,7 @@ BUILD_TIMEOUT_S = 175
 
 
 def complaint(*command: str) -> str:
-    """Return the stderr of a command if it fails, else nothing."""
+    """Run a command; return its stderr if the command fails, otherwise an empty text."""
     done = subprocess.run(
         command, cwd=LOAD, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
     )
@@ -76,7 +76,7 @@ def test_an_unreachable_cluster_is_reported(load):
     assert "names a leader" in done.stderr
 
 
-def test_the_floor_answers_the_same_load(load, monkeypatch):
+def test_a_server_without_work_answers_the_same_load(load, monkeypatch):
     monkeypatch.setattr(load_generator, "BINARY", load)
     with empty_handlers() as (target, servers):
         run = execute(Cell("put", "batches"), target, servers, Window(50, 300))

@@ -31,7 +31,8 @@ def test_the_remaining_cpu_time_counts_as_foreign(monkeypatch):
     after = snapshot(140, 1_100, 1_100, **{SYNCS: 25, ENTRIES: 60})
     use = used(servers, before, after, generator_cpu_s=0.2)
     assert use.server_cpu_ms == pytest.approx(400)
-    assert use.foreign_cpu_percent == pytest.approx(20)  # of 200 ticks: 100 - 40 - 20
+    # Of 200 ticks, 100 were busy: 40 in the servers, 20 in the generator, and 40 foreign.
+    assert use.foreign_cpu_percent == pytest.approx(20)
     assert use.syncs == 15
     assert use.entries == 10  # every member appends the same entries
     assert use.resident_mib == 3

@@ -20,17 +20,18 @@ import grpc
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
-from tools.slow_links import SlowLinks
+from tools.peer_links import PeerLinks, Quality
 
 KIB, MIB = 1 << 10, 1 << 20
 RATES_MBIT = (1, 4, 16, 46, 100, 300, 1000)
 DELAYS_MS = (1, 50, 200)
 SIZES = (1 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB, 30 * MIB)
-"""Payload of a put; the largest is close to the limit of a message."""
+"""Largest payload of a put in bytes, close to the limit of a message."""
 TASK_BYTES_MAX = 16 * MIB
 DEADLINE_SECONDS = 30.0
 ROUND_TRIPS = 6
-"""Round trips of a put besides its time on the link: TCP may have to open its window."""
+"""Number of round trips of a put in addition to its time on the link: TCP may have to open its
+window."""
 SETTINGS = {
     "TASKRAFT_AUTO_CREATE_TUBES": "true",
     "TASKRAFT_PAYLOAD_BYTES_MAX": str(TASK_BYTES_MAX),
@@ -45,9 +46,9 @@ class Put:
     delay_ms: float
     size: int
     seconds: float
-    """Duration of the call; negative if it was not acknowledged."""
+    """Duration of the call in seconds; negative without an acknowledgement."""
     terms: tuple[int, int]
-    """The highest term on any node, before and after."""
+    """The highest term on any node, before and after the put."""
 
     @property
     def is_right(self) -> bool:
@@ -76,11 +77,11 @@ def puts_over(
 ) -> Iterator[Put]:
     """Start a cluster on such links, put a task of each size that fits, and yield the outcomes."""
     cluster = LocalCluster(3, folder, SETTINGS)
-    with SlowLinks(cluster, megabits, delay_ms), cluster:
+    with PeerLinks(cluster, Quality(megabits * 1e6, delay_ms / 1e3)), cluster:
         leader = cluster.wait_ready()
         with grpc.insecure_channel(leader.address) as channel:
             stub = task_service_pb2_grpc.TaskServiceStub(channel)
-            _put(stub, 1)  # creates the tube
+            _put(stub, 1)  # The first put creates the tube.
             cluster.wait_ready()
             for size in sizes_within(megabits, delay_ms, sizes):
                 before = _term(cluster)
@@ -89,7 +90,7 @@ def puts_over(
 
 
 def _put(stub: task_service_pb2_grpc.TaskServiceStub, size: int) -> float:
-    """Put tasks of ``size`` in total; return how long it took, or -1 without acknowledgement."""
+    """Put tasks of ``size`` bytes in total; return the duration in seconds, -1 after an error."""
     sizes = [min(TASK_BYTES_MAX, size - offset) for offset in range(0, size, TASK_BYTES_MAX)]
     tasks = [task_pb2.TaskSpec(payload=bytes(each)) for each in sizes]
     request = pb.PutTasksRequest(request_id=str(uuid.uuid4()), tube="work", tasks=tasks)

@@ -70,7 +70,7 @@ def test_time_in_which_all_nodes_were_down_counts(nodes):
         assert tube.stats().calls.ttl_ready == TASKS
 
 
-def test_a_leader_whose_wall_clock_jumps_hands_over_and_loses_nothing(nodes):
+def test_a_leader_whose_wall_clock_jumps_transfers_leadership_and_loses_nothing(nodes):
     clocks = [NodeClocks(node) for node in nodes.nodes]
     restart(nodes, *clocks)
     with Client(nodes.target) as client:
@@ -80,7 +80,7 @@ def test_a_leader_whose_wall_clock_jumps_hands_over_and_loses_nothing(nodes):
         (leader,) = (each for each in clocks if each.node is nodes.leader())
         leader.set_wall(24 * HOUR_MS)
         nodes.wait_until(
-            lambda: nodes.leader() not in (None, leader.node), "a right node takes over"
+            lambda: nodes.leader() not in (None, leader.node), "a node with a right clock leads"
         )
         tasks = tube.stats().tasks
         assert (tasks.total, tasks.taken) == (TASKS, TAKEN)

@@ -1,4 +1,4 @@
-"""Hang the fsyncs of real nodes: the cluster goes on, and the node with the hung disk can end."""
+"""Hang the fsyncs of a real node: the cluster continues, and the node can be stopped."""
 
 import shutil
 import urllib.error
@@ -113,6 +113,23 @@ def test_a_node_whose_disk_hangs_too_long_stops(tmp_path):
         assert str(node.folder / "data") in complaint(node)
         assert "has not answered for 2000 ms" in complaint(node)
         hanging.put(10)
+
+
+def test_a_node_whose_read_of_the_state_hangs_exits_and_another_node_serves(tmp_path):
+    """Such a read may hold the interpreter lock, so that no Python code of the node runs."""
+    with Hanging(tmp_path, TASKRAFT_DISK_HANG_MS="2000") as hanging:
+        payloads = [b"%d" % number * 10_000 for number in range(100)]
+        hanging.client.tube("work").put_many(payloads)
+        for node in hanging.cluster.nodes:
+            node.stop()  # the state is on the disk now, and the next process has not read it
+            node.close()
+        hanging.cluster.start()
+        node = hanging.cluster.wait_ready()
+        hanging.faults.hang_reads(node)
+        assert hanging.take_all() == payloads
+        assert node.wait() in (1, EXIT_BROKEN)
+        assert "most recent call first" in node.log.read_text()
+        hanging.faults.heal(node)
 
 
 @pytest.mark.parametrize("rules", ["append.before_sync=eio@60"])

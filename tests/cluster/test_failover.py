@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -28,7 +30,7 @@ RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 @dataclass
 class Record:
-    """Observations of the clients."""
+    """The facts that the clients have observed."""
 
     acknowledged: set[bytes] = field(default_factory=set)
     takers: dict[bytes, set[int]] = field(default_factory=dict)
@@ -132,7 +134,9 @@ async def test_acknowledged_tasks_survive_a_killed_leader_and_have_one_holder_ea
         assert len(record.acknowledged) == total
         assert set(record.finished) == record.acknowledged, "acknowledged tasks were lost"
         assert len(record.finished) == total, "a task was finished twice"
-        assert {len(tokens) for tokens in record.takers.values()} == {1}, "held twice"
+        assert {len(tokens) for tokens in record.takers.values()} == {1}, (
+            "two consumers held one task"
+        )
         # The killed node starts again, catches up and has the same state.
         killed.start()
         await asyncio.to_thread(nodes.wait_ready)
@@ -146,6 +150,35 @@ async def test_acknowledged_tasks_survive_a_killed_leader_and_have_one_holder_ea
         await cluster.close()
         for node in nodes.running():
             assert await asyncio.to_thread(node.stop) == 0
+
+
+PUT_ONCE = """
+import sys
+from taskraft import Client
+
+target, client_id = sys.argv[1:]
+with Client(target, client_id=client_id) as client:
+    print(client.tube("work").put("order 7", request_id="order-4711"))
+"""
+
+
+def put_once(target, client_id):
+    """Put a task in a process of its own; return the id of the task."""
+    command = [sys.executable, "-c", PUT_ONCE, target, client_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return int(done.stdout)
+
+
+def test_a_put_repeated_by_another_process_after_a_leader_kill_has_one_effect(tmp_path):
+    with LocalCluster(3, tmp_path, {"TASKRAFT_AUTO_CREATE_TUBES": "true"}) as nodes:
+        first = put_once(nodes.target, "shop")
+        leader = nodes.leader()
+        assert leader is not None
+        leader.kill()
+        assert put_once(nodes.target, "shop") == first
+        assert put_once(nodes.target, "mail") != first
+        with Client(nodes.target) as client:
+            assert client.tube("work").stats().tasks.total == 2
 
 
 def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):

@@ -1,8 +1,6 @@
 """Fill the disk of a node, and check the node before, during and after the lack of space."""
 
 import random
-import shutil
-import subprocess
 
 import grpc
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.process.main import EXIT_BROKEN
+from tests.cluster.volume import NoVolumes, Volume
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -24,45 +23,17 @@ SMALL = {
     "TASKRAFT_WRITE_BUFFER_BYTES": str(MIB),
 }
 NOISE = random.Random(1).randbytes(MIB - 64)
-"""Incompressible, so that the state grows by the size of the payload."""
-
-
-class Volume:
-    """A small file system in memory."""
-
-    def __init__(self, place):
-        self.place = place
-        self.place.mkdir(parents=True)
-
-    def mount(self, size_bytes):
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(self.place)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
-
-    def grow(self, size_bytes):
-        command = ["mount", "-o", f"remount,size={size_bytes}", str(self.place)]
-        subprocess.run(command, check=True)
-
-    def unmount(self):
-        subprocess.run(["umount", str(self.place)], check=True)
+"""Payload that cannot be compressed, so that the state grows by its size."""
 
 
 @pytest.fixture
 def volume(tmp_path):
-    if shutil.which("mount") is None:
-        pytest.skip("there is no mount command")
-    one = Volume(tmp_path / "volume")
-    one.mount(16 * MIB)
+    try:
+        one = Volume(tmp_path / "volume", 16 * MIB)
+    except NoVolumes as error:
+        pytest.skip(str(error))
     yield one
     one.unmount()
-
-
-def on(node, volume):
-    """Put the data directory of a node on the volume."""
-    data = str(volume.place / "data")
-    node.environment = {**node.environment, "TASKRAFT_DATA_DIR": data}
-    return node
 
 
 def stub_of(channel):
@@ -99,7 +70,7 @@ def take_and_acknowledge_all(address):
 def test_puts_are_refused_below_the_low_space_limit_and_consumers_still_settle(tmp_path, volume):
     settings = {**SMALL, "TASKRAFT_DISK_LOW_BYTES": str(8 * MIB)}
     cluster = LocalCluster(1, tmp_path / "c", settings)
-    node = on(cluster.nodes[0], volume)
+    node = volume.hold(cluster.nodes[0])
     with cluster:
         answered, error = put_until_refused(node.address, 1000)
         assert "free disk space is low" in error.details()
@@ -112,21 +83,21 @@ def test_puts_are_refused_below_the_low_space_limit_and_consumers_still_settle(t
 
 def test_a_node_with_a_full_disk_stops_and_later_has_all_acknowledged_tasks(tmp_path, volume):
     cluster = LocalCluster(1, tmp_path / "c", {**SMALL, "TASKRAFT_DISK_LOW_BYTES": "0"})
-    node = on(cluster.nodes[0], volume)
+    node = volume.hold(cluster.nodes[0])
     ballast = volume.place / "ballast"
     ballast.write_bytes(b"x" * 6 * MIB)
     with cluster:
         answered, error = put_until_refused(node.address, 1000)
-        assert error.code() is grpc.StatusCode.UNAVAILABLE, "the outcome is not known"
+        assert error.code() is grpc.StatusCode.UNAVAILABLE, "the outcome of the put is unknown"
         assert node.wait() == EXIT_BROKEN
         (line,) = [each for each in node.log.read_text().splitlines() if each[:9] == "taskraft:"]
         assert "No space left on device" in line
-        assert str(volume.place) in line, "it names the file"
+        assert str(volume.place) in line, "the error names the file"
         ballast.unlink()
         node.start()
         cluster.wait_ready()
         found = take_and_acknowledge_all(node.address)
-        # The unanswered put has taken effect as a whole or not at all.
+        # The unanswered put has taken effect for all of its tasks or for none.
         assert found[: len(answered)] == answered
         assert len(found) - len(answered) in {0, 4}
 
@@ -141,7 +112,7 @@ def test_a_joining_node_without_disk_space_for_a_snapshot_runs_on_and_installs_i
             for _ in range(12):
                 put = pb.PutTasksRequest(tube="t", tasks=[task_pb2.TaskSpec(payload=NOISE)])
                 stub_of(channel).PutTasks(put, timeout=20)
-        newcomer = on(cluster.joiner("newcomer"), volume)
+        newcomer = volume.hold(cluster.joiner("newcomer"))
         newcomer.start()
         refused = "cannot use a received snapshot"
         cluster.wait_until(lambda: refused in newcomer.log.read_text(), "the snapshot is refused")

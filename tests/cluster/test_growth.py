@@ -115,5 +115,5 @@ def test_a_cluster_grows_to_five_and_shrinks_to_three_under_load(tmp_path):
         finally:
             load.stop()
         numbers = found(last.address)
-        assert len(numbers) == len(set(numbers)), "none twice"
+        assert len(numbers) == len(set(numbers)), "no task was put twice"
         assert set(load.answered) <= set(numbers) <= {*load.answered, *load.unknown}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 MIB = 1 << 20
 CONNECTIONS = 1000
-"""Connections to each port."""
+"""Number of connections to each port."""
 GROWTH_BYTES_MAX = 256 * MIB
 DESCRIPTORS = 512
 SETTINGS = {
@@ -56,11 +56,11 @@ def hostile_connections(node):
                     one = stack.enter_context(socket.create_connection((host, int(port)), 20))
                     one.sendall(OPENINGS[number % len(OPENINGS)])
                 except OSError:
-                    pass  # the node has closed it, or does not accept more
+                    pass  # The node has closed this connection, or accepts no more.
         yield
 
 
-def test_a_cluster_leads_on_while_strangers_hold_connections(tmp_path):
+def test_a_cluster_keeps_its_leader_under_thousands_of_connections_without_credentials(tmp_path):
     with LocalCluster(3, tmp_path / "c", SETTINGS) as cluster:
         leader = cluster.wait_ready()
         term = leader.state().state.term
@@ -75,10 +75,10 @@ def test_a_cluster_leads_on_while_strangers_hold_connections(tmp_path):
         assert [node.state().state.term for node in cluster.nodes] == [term] * 3
 
 
-def test_a_node_with_few_descriptors_opens_its_files_whatever_connects(tmp_path):
+def test_a_node_with_few_descriptors_opens_its_files_under_thousands_of_connections(tmp_path):
     (node,) = LocalCluster(1, tmp_path / "c", SETTINGS).nodes
     node.folder.mkdir(parents=True)
-    limited = f"ulimit -n {DESCRIPTORS}; exec {sys.executable} -m taskraft_service.process.main"
+    limited = f"ulimit -n {DESCRIPTORS}; exec {sys.executable} -m taskraft_service.process"
     with node.log.open("wb") as log:
         process = subprocess.Popen(
             ["sh", "-c", limited], env={**os.environ, **node.environment}, stdout=log, stderr=log
@@ -90,15 +90,12 @@ def test_a_node_with_few_descriptors_opens_its_files_whatever_connects(tmp_path)
             put(stub)
             with hostile_connections(node):
                 assert descriptors(process.pid) < DESCRIPTORS - 16
-                for _ in range(200):  # each third one begins a segment of the log
+                for _ in range(200):  # Every third put begins a new segment of the log.
                     put(stub)
             put(stub)
         assert process.poll() is None, node.tail()
-        # asyncio accepts a burst of connections before the port can close those beyond its share.
-        refused = [
-            line for line in node.log.read_text().splitlines() if "Too many open files" in line
-        ]
-        assert all("socket.accept() out of system resource" in line for line in refused), refused
+        lines = node.log.read_text().splitlines()
+        assert not [line for line in lines if "Too many open files" in line][:3]
     finally:
         process.kill()
         process.wait()

@@ -54,7 +54,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert leader is new
     assert "4 voters" in taskraft(cluster, "cluster", "status")
     taskraft(cluster, "put", "work", "after")
-    # The leader transfers leadership, the new leader removes it, and its process ends.
+    # The leader transfers leadership. The new leader removes the former leader, whose process ends.
     assert taskraft(cluster, "cluster", "remove", new.name) == "removed n4\n"
     assert new.wait() == 1
     assert "member 4 was removed" in last_words(new)
@@ -64,7 +64,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert "it must join again, with an empty data directory" in last_words(new)
     cluster.wait_ready()
     assert "3 voters" in taskraft(cluster, "cluster", "status")
-    assert json.loads(taskraft(cluster, "stats", "work", "-o", "jsonl"))["tasks"]["ready"] == "2"
+    assert json.loads(taskraft(cluster, "stats", "work", "-o", "jsonl"))["tasks"]["ready"] == 2
 
 
 def test_a_wiped_node_can_join_only_as_a_new_member(cluster):

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.cluster
 
 TUBE = "work"
 PUT_SECONDS = 4.5
-"""Less than the time after which the client gives up an attempt at a node that answers nothing."""
+"""Maximum duration of a call, less than the time after which a client gives up a node that does not
+answer."""
 GUARD_SECONDS = 30
 
 

@@ -54,7 +54,7 @@ class Record:
 
 
 class Nodes:
-    """A client that tries each node in turn until one answers."""
+    """A client that tries one node after the other until a node answers."""
 
     def __init__(self, addresses):
         options = (("grpc.max_reconnect_backoff_ms", 200),)

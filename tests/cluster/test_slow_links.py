@@ -10,14 +10,16 @@ from tests.cluster.slow_links_table import MIB, puts_over
 pytestmark = pytest.mark.cluster
 
 ATTEMPTS = 2
-"""A machine that is busy with other tests may miss an election timeout once."""
+"""Maximum number of attempts: a machine that is busy with other tests may miss an election
+timeout."""
 
 
 @pytest.mark.parametrize(
     ("megabits", "delay_ms", "sizes"),
     [
-        (46, 10, (4 * MIB, 16 * MIB)),  # the larger put takes 3 s, several election timeouts
-        (4, 200, (MIB // 2,)),  # a round trip takes longer than an election timeout
+        # The larger put takes 3 s, which is several election timeouts.
+        (46, 10, (4 * MIB, 16 * MIB)),
+        (4, 200, (MIB // 2,)),  # A round trip takes longer than an election timeout.
     ],
 )
 def test_a_large_put_over_a_slow_link_costs_no_election(tmp_path, megabits, delay_ms, sizes):

@@ -16,10 +16,12 @@ Other blocks (``console``, ``text``, ``json``, unmarked) are not executed.
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -67,14 +69,40 @@ def blocks(page: str, content: str) -> list[Block]:
     return found
 
 
+NETWORK = ("unshare", "-Urn", "sh", "-c", "ip link set lo up && echo up && exec sleep infinity")
+"""Holds a network namespace. The pages use fixed ports, which other programs may use too."""
+
+
 class Session:
-    """Runs the blocks of one page; a context manager that stops background blocks."""
+    """Runs the blocks of one page; a context manager that stops background blocks.
+
+    The blocks share a network of their own where the kernel permits user namespaces.
+    """
 
     def __init__(self) -> None:
         self.running: list[subprocess.Popen[str]] = []
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+        self.prefix: list[str] = []
+        self.network: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Session":
+        if shutil.which("unshare") and shutil.which("nsenter") and shutil.which("ip"):
+            network = subprocess.Popen(
+                NETWORK,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+            assert network.stdout is not None
+            with network.stdout:
+                is_up = network.stdout.readline() == "up\n"
+            if is_up:
+                self.network = network
+                inside = ("--target", str(network.pid), "--user", "--net", "--preserve-credentials")
+                self.prefix = ["nsenter", *inside]
+            else:
+                network.wait()
         return self
 
     def __exit__(
@@ -83,20 +111,21 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for process in self.running:
-            os.killpg(process.pid, signal.SIGINT)
-        for process in self.running:
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
+        with ExitStack() as stack:
+            if self.network is not None:
+                stack.enter_context(self.network)
+                stack.callback(self.network.kill)
+            for process in self.running:
+                stack.callback(end, process)
+            for process in self.running:
+                with suppress(ProcessLookupError):  # a block may have ended by itself
+                    os.killpg(process.pid, signal.SIGINT)
 
     def command(self, block: Block) -> list[str]:
         """Return the command that executes a block."""
         if block.language == "python":
-            return [sys.executable, "-W", "error", "-c", block.text]
-        return ["bash", "-euo", "pipefail", "-c", block.text]
+            return [*self.prefix, sys.executable, "-W", "error", "-c", block.text]
+        return [*self.prefix, "bash", "-euo", "pipefail", "-c", block.text]
 
     def run(self, block: Block) -> str:
         """Execute a block and return its output.
@@ -146,6 +175,19 @@ class Session:
             assert line, f"{block}: ended before {block.argument!r}\n{printed}"
             printed += line
         return printed
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """Wait until a process has ended; kill its group if it does not end in time.
+
+    Raises:
+        subprocess.TimeoutExpired: the process had to be killed.
+    """
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def drain(process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:

@@ -4,66 +4,26 @@ Both programs make the same calls and print their observations, which must be eq
 """
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.foreign.conftest import ROOT, build_go, run
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.foreign
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-BUILD_TIMEOUT_S = 170
 RUN_TIMEOUT_S = 60
-
-
-def run(*command: str, folder: Path, timeout_s: int) -> str:
-    """Run a program and return what it printed; its stderr is part of the failure's message."""
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def require(*programs: str) -> None:
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-
-
-@pytest.fixture(scope="module")
-def go_stubs():
-    require("go")
-    folder = HERE / "go"
-    shutil.rmtree(folder / "stubs", ignore_errors=True)
-    buf = str(Path(sys.executable).parent / "buf")
-    contract = str(ROOT / "proto")
-    stubs = [buf, "generate", contract, "--path", f"{contract}/taskraft/v1"]
-    run(*stubs, "--template", "buf.gen.yaml", folder=folder, timeout_s=BUILD_TIMEOUT_S)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def go_client(go_stubs, tmp_path_factory):
-    binary = tmp_path_factory.mktemp("go") / "foreign"
-    run("go", "build", "-o", str(binary), ".", folder=go_stubs, timeout_s=BUILD_TIMEOUT_S)
-    return [str(binary)]
+    return build_go(go_stubs, ".", tmp_path_factory.mktemp("go") / "foreign")
 
 
 @pytest.fixture(scope="module")
-def node_client():
-    require("node", "npm")
-    folder = HERE / "node"
-    installed = folder / "node_modules" / ".package-lock.json"
-    lock = folder / "package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        run("npm", "ci", folder=folder, timeout_s=BUILD_TIMEOUT_S)
-    return ["node", str(folder / "client.js")]
+def node_client(node_folder):
+    return ["node", str(node_folder / "client.js")]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +32,8 @@ def node_address(tmp_path_factory):
         yield cluster.target
 
 
-# The first two steps are separate tests, because each can take minutes while Go's cache is empty.
+# Stubs and compilation are tests of their own, because each can take minutes with an empty Go
+# cache.
 
 
 def test_the_contract_generates_stubs_for_go(go_stubs):

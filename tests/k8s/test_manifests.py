@@ -1,4 +1,4 @@
-"""Check that the manifests agree with each other and protect data; a schema cannot check this."""
+"""Check rules that no schema can express: the manifests agree with each other and protect data."""
 
 import pytest
 

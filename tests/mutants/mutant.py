@@ -16,7 +16,7 @@ _SEEDS: Final = tuple(
 """Fixed seeds of the simulation, so that the verdict on a mutant repeats."""
 
 FEW_SEEDS: Final = _SEEDS[:5]
-"""Seeds that detect almost every mutant that any seed detects."""
+"""Seeds that run first, because they detect almost every mutant that any seed detects."""
 
 REST: Final = _SEEDS[5:]
 """Seeds that run last, for mutants that nothing else has killed."""
@@ -68,6 +68,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/peers",
         "tests/replication/node/test_membership.py",
     ),
+    "founding": ("tests/sim/test_founding.py", "tests/replication/node/test_bootstrap.py"),
     "service": ("tests/service/machine/test_state_machine.py",),
     "entries": ("tests/service/entries", "tests/service/machine"),
     "command_codecs": (
@@ -82,7 +83,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "leader": (
         "tests/service/leader",
-        "tests/service/api/schedules/test_schedules.py",
+        "tests/service/api/test_schedules.py",
         "tests/service/api/tubes/test_statistics.py",
         "tests/service/api/tasks/test_waiting_take.py",
         "tests/service/api/streams/test_subscribe.py",

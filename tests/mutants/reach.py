@@ -41,7 +41,7 @@ class Reach:
 
     tests: Sequence[str]
     seconds: Sequence[float]
-    """Duration of each test."""
+    """Duration of each test in seconds."""
     lines: Mapping[str, Mapping[str, Sequence[int]]]
     """By file and line number (as text), the indexes of the tests that run the line."""
 

@@ -42,7 +42,7 @@ Place: TypeAlias = tuple[str, str, int]
 """A function: its file, its qualified name and its first line."""
 
 CPU_SECONDS_MAX: Final = 20
-"""CPU time limit of one test."""
+"""CPU time limit of one test in seconds."""
 
 MEMORY_BYTES_MAX: Final = 4 << 30
 

@@ -42,7 +42,7 @@ IMPORT_ROOTS: Final = ("service", "replication", "clients/python/src")
 """Folders of the repository that hold importable packages."""
 
 TEST_SECONDS_MAX: Final = 60
-"""Time limit of one test."""
+"""Time limit of one test in seconds."""
 ACCIDENTS: Final = ("AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError")
 """Exceptions which show that a mutant is not a working program."""
 NO_TEST: Final = "pytest itself"
@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def killer(self) -> str:
-        """The test that killed it, empty if it survived."""
+        """The test that killed the mutant; empty if the mutant survived."""
         return self.answer.killer
 
     @property
@@ -170,7 +170,7 @@ class Workshop:
             for done in as_completed([pool.submit(attempt, each) for each in groups]):
                 yield done.result()
         finally:
-            # Running workers end when they are closed.
+            # Closing a worker ends the worker with its tests.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def unchanged(self, tests: Iterable[str]) -> Answer:

@@ -158,7 +158,8 @@ def _watch(child: int) -> int | None:
         if ended:
             return os.waitstatus_to_exitcode(how)
         if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-            # Orders come one at a time, so readable input means its end.
+            # Orders come one at a time, so readable input during an order means the end of the
+            # input.
             _kill(child)
             os.waitpid(child, 0)
             return None
@@ -178,7 +179,7 @@ def _answer(order: dict[str, Any]) -> dict[str, Any] | None:
     with tempfile.TemporaryFile("w+") as notes, tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if not child:
-            status = 70  # an internal error of pytest
+            status = 70  # pytest reports an internal error.
             try:
                 status = _test(order, notes, output)
             except BaseException:  # noqa: BLE001 - the fork must end here after any exception

@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Blocked:
-    """A call that was started, with its outcome once that is known."""
+    """A started call; its outcome is None until the call ends."""
 
     step: Step
     session_id: str
@@ -136,7 +136,7 @@ class BlockedCalls:
     def hang_up(self, session: str) -> None:
         """Cancel the calls of a connection that is about to close.
 
-        Otherwise the service may answer that their session has ended before they are cancelled.
+        Otherwise the service may first answer these calls with the end of their session.
         """
         for blocked in self._calls.values():
             if blocked.step.session == session:

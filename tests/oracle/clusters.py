@@ -50,7 +50,7 @@ def until(is_so: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
 class Host:
     """A cluster for traces: one node, or two if a trace makes the queue read-only.
 
-    With two voters neither can lead without the other. When one is killed, the other stops serving,
+    With two voters, no node can lead alone. When one node is killed, the other node stops serving,
     like the oracle after a role switch.
     """
 
@@ -116,7 +116,7 @@ class Host:
         assert until(lambda: self.state() == "WAITING"), "the node leads without a majority"
 
     def make_writable(self) -> None:
-        """Start the other node again, and wait until one of them leads."""
+        """Start the other node again, and wait until one of the two nodes leads."""
         for node in self._cluster.nodes:
             if node is not self._node:
                 node.start()

@@ -16,7 +16,7 @@ UNCOMPARED: Final = frozenset(
     {"id", "message", "waiters", "next_event_in", "expires_in", "elapsed"}
 )
 VERBATIM: Final = "data"
-"""Key of a task's payload, which is compared completely, whatever keys it contains."""
+"""Key of a task's payload. The payload is compared completely, with any keys in it."""
 CALLS: Final = "calls"
 
 
@@ -57,7 +57,10 @@ def _differences_by_key(
 
 
 def _comparable_calls(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of calls, with one name for the end of a delay and without touches."""
+    """Return the counts of calls, with one name for the end of a delay.
+
+    Touches are left out.
+    """
     counts = {name: count for name, count in calls.items() if name not in ("delayed", "touch")}
     return {**counts, "delay": calls.get("delay", 0) + calls.get("delayed", 0)}
 

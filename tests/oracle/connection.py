@@ -24,7 +24,8 @@ CALL_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 10.0
 """Maximum interval between two messages of a session's stream."""
 NOTHING: Final = "oracle.nothing.*"
-"""A pattern that matches no tube of a trace: the stream keeps a session and takes no tasks."""
+"""A pattern that matches no tube of a trace, so that the stream keeps a session and takes no
+tasks."""
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -34,7 +35,7 @@ OPTIONS: Final = (
 
 
 class Stubs:
-    """A channel of its own and the stubs of all services on it.
+    """A channel of its own, with the stubs of all services.
 
     ``revision`` is the highest log position that any answer contained.
     """
@@ -161,8 +162,8 @@ class Connection:
     def close(self) -> None:
         """Close the connection, its stream and its blocked calls.
 
-        All are closed together: a blocked call must not report that the session of the stream has
-        ended.
+        All three are closed together, because a blocked call must not report that the session of
+        the stream has ended.
         """
         self.stubs.close()
         if self._stream is not None:

@@ -1,8 +1,8 @@
 """Answer like tarantool/queue 1.5.0, in the simplest possible way: the model of random traces.
 
-The model covers the behaviour in the recorded traces (tests/oracle/test_model.py replays them). It
-scans lists instead of keeping indexes, and its clock moves only with the sleeps of a trace. The
-model leaves out restarts, changes of role, session ttr, puts that wait for capacity, and the
+The model covers the behaviour in the recorded traces (tests/oracle/test_model.py replays them). The
+model scans lists instead of keeping indexes, and its clock moves only with the sleeps of a trace.
+The model leaves out restarts, changes of role, session ttr, puts that wait for capacity, and the
 peculiarities in docs/divergence.md. Tasks and sessions have the names of the traces ("t3", "S2").
 """
 
@@ -162,7 +162,7 @@ class Model:
         self._tell(tube, task, event)
 
     def _take(self, by: str, tube: str, timeout: float = 0) -> Json:
-        assert timeout == 0, "what waits has a handle"
+        assert timeout == 0, "a waiting call has a handle"
         return self._take_first(by, self._tube(tube))
 
     def _take_first(self, by: str, tube: Tube) -> Json:
@@ -259,7 +259,10 @@ class Model:
         return task if self.tubes[tube].tasks.get(task.number) is task else None
 
     def _end(self, tube: Tube, task: Task, call: str) -> None:
-        """Remove a task. The event is always a deletion, whatever is counted."""
+        """Remove a task.
+
+        The event is always a deletion, for every operation.
+        """
         was_taken = task.state == "TAKEN"
         del tube.tasks[task.number]
         task.owner = None
@@ -422,5 +425,5 @@ class Model:
 
 
 def _began(handle: str) -> int:
-    """Return the order in which a blocked call began; all wait equally long."""
+    """Return the number of a blocked call in the order of the starts."""
     return int(handle[1:])

@@ -61,7 +61,7 @@ class Task:
 
     @property
     def ends_at(self) -> int | None:
-        """Return the time at which its TTL ends."""
+        """Return the time at which the TTL of the task ends."""
         return later(self.created_at, self.ttl_ms)
 
     def answer(self, state: str | None = None) -> Json:

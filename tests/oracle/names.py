@@ -50,7 +50,7 @@ class Names:
         return next(one for one, known in self._sessions.items() if known == name)
 
     def session_by_prefix(self, prefix: str) -> tuple[str, str] | None:
-        """Return id and name of the session with an id prefix, which is what other clients see."""
+        """Return id and name of the session with an id prefix; other clients see the prefix."""
         for session_id, name in self._sessions.items():
             if prefix and session_id.startswith(prefix):
                 return session_id, name

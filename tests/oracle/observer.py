@@ -155,7 +155,7 @@ class Observer:
     def forget_counts(self) -> None:
         """Reset the counts, because a restart of the oracle loses its counters."""
         self._counted.clear()
-        # Counters of temporary tubes are lost with the contents in the service too.
+        # The service, too, loses the counters of temporary tubes together with their contents.
         kept = self._kinds(temporary=False)
         counts = {name: body for name, body in self._statistics(()).items() if name in kept}
         totals = {name: body["calls"] for name, body in counts.items()}

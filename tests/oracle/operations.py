@@ -31,7 +31,7 @@ from tests.oracle.trace import Json
 
 PROFILE: Final = "tarantool"
 NO_SUBQUEUE: Final = "nil"
-"""Name in traces of the sub-queue of tasks that name none."""
+"""Name, in traces, of the sub-queue of a task that names no sub-queue."""
 MS_MAX: Final = 2**63 - 1
 
 Tube = tube_service_pb2.Tube

@@ -1,4 +1,4 @@
-"""Replay many traces concurrently, because most of them mainly sleep."""
+"""Replay many traces concurrently, because most traces mainly sleep."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class ItemAnswer(Protocol):
 
 
 def refused_call(error: grpc.RpcError) -> Refused:
-    """Return the refusal that a failed call stands for."""
+    """Convert a failed call to a refusal."""
     reason, metadata = error.code().name, {}
     for key, packed in error.trailing_metadata() or ():
         if key == STATUS_KEY:
@@ -82,7 +82,7 @@ def refused_call(error: grpc.RpcError) -> Refused:
 
 
 def refused_item(error: error_pb2.Error) -> Refused:
-    """Return the refusal that a refused item stands for."""
+    """Convert a refused item to a refusal."""
     return refused_as(Reason.Reason.Name(error.reason), dict(error.metadata), error.message)
 
 

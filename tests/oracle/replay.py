@@ -13,13 +13,11 @@ from tests.oracle.stretching import stretched
 from tests.oracle.trace import Outcome, Trace, TraceUnreadable, read_trace
 
 RUNS_MAX: Final = 3
-"""Runs of a timed trace that differs, because a busy machine may have missed a deadline.
-
-Each run has half the pace of the previous one: a machine that is busy during one run is often busy
-during the next.
-"""
+"""Maximum number of runs of a timed trace that differs: a busy machine may have missed a deadline.
+Each run has half the pace of the previous run, because a machine that is busy during one run is
+often busy during the next."""
 PACES: Final = (1, 1, 2, 4, 8)
-"""Paces of the runs that miss a time; such runs are not valid and are repeated more slowly."""
+"""Paces of the repetitions after runs that missed a time, because such runs are not valid."""
 SHOWN_MAX: Final = 5
 
 DIVERGES: Final = frozenset(

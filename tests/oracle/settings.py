@@ -12,7 +12,7 @@ from tests.oracle.refusals import INVALID_CONFIG, Refused
 from tests.oracle.trace import Json
 
 SESSION_TTR_MAX_MS: Final = 86_400_000
-"""A day; the oracle has no limit."""
+"""Maximum TTR of a session in the service: one day. The oracle has no maximum."""
 KNOWN: Final = ("ttr", "in_replicaset")
 
 

@@ -1,4 +1,7 @@
-"""Build the wheels as the image does, and check their contents; a checkout hides omissions."""
+"""Build the wheels as the image does, and check their contents.
+
+Tests in a checkout cannot show that a wheel lacks a file.
+"""
 
 import contextlib
 import os
@@ -82,9 +85,7 @@ def free_port():
 
 
 @pytest.mark.cluster
-def test_an_installed_server_starts_in_a_folder_that_has_folders_named_like_the_repository_s(
-    built, tmp_path
-):
+def test_folders_with_the_names_of_packages_do_not_disturb_an_installed_server(built, tmp_path):
     """``python -m`` puts the working directory first on the import path."""
     installed, folder = tmp_path / "installed", tmp_path / "application"
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]

@@ -46,8 +46,6 @@ class SimClocks:
         """The term in which this member leads and has started the cluster time."""
         self._waiting_term = Term(0)
         self._waiting_since_ms = 0
-        self._started_us = 0
-        self._trusts_wrong_clock = False
         self._correction = WallCorrection(0)
 
     # Sources
@@ -81,6 +79,14 @@ class SimClocks:
     def applied_ms(self) -> int:
         return self._member.machine.queue.now_ms
 
+    @property
+    def clock_epoch(self) -> int:
+        return self._member.machine.queue.clock_epoch
+
+    @property
+    def clock_term(self) -> int:
+        return self._member.machine.queue.clock_term
+
     def has_quorum(self, members: Collection[MemberId]) -> bool:
         present = dict.fromkeys(members, True)
         return joint_vote(self._member.driver.membership, present) is VoteResult.WON
@@ -99,10 +105,11 @@ class SimClocks:
         if not self.clock.try_start(waits_for_all=waited_ms < ALL_VOTERS_MS_MAX):
             return False
         self.served_term = term
-        self._started_us = self._member.world.schedule.now_us
-        by_wall_clocks = self.clock.started_by in (AGREED, LEAST)
-        wrong = self._member.world.wrong_clocks()
-        self._trusts_wrong_clock = by_wall_clocks and self.has_quorum(wrong)
+        world = self._member.world
+        if self.clock.started_by in (AGREED, LEAST) and self.has_quorum(world.wrong_clocks()):
+            world.wrong_epochs.add(self.clock.cluster.epoch)
+        if self.clock.started_by == LEAST:
+            world.late_epochs.add(self.clock.cluster.epoch)
         at_once = self.clock.started_by == LEAST
         self._correction = WallCorrection(now_ms, at_once=at_once)
         return True
@@ -113,9 +120,9 @@ class SimClocks:
             self.clock.now_ms(),
             commands,
             true_us=self._member.world.schedule.now_us,
-            started_us=self._started_us,
-            started_by=self.clock.started_by,
-            trusts_wrong_clock=self._trusts_wrong_clock,
+            epoch=self.clock.cluster.epoch,
+            may_be_late=self.clock.cluster.epoch in self._member.world.late_epochs,
+            trusts_wrong_clock=self.clock.cluster.epoch in self._member.world.wrong_epochs,
         )
 
     def next_wall_offset(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Derive from the seed what happens to the members and when, as a list that can be shortened."""
+"""Derive the events of a run from the seed, as a list that can be shortened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GAPS_US = ((100, 5000), (1000, 80_000), (20_000, 200_000))
 """Ranges of the pause between two calls: bursts, normal load, and idle times."""
 
 FAULT_SHARES = (0.5, 0.3, 0.15, 0.08)
-"""Share of faults among the decisions: runs with many faults, and runs with few."""
+"""Share of faults among the decisions: some runs have many faults, and some have few."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,7 +9,8 @@ it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -22,6 +23,13 @@ class Crashed(Exception):
     """The process ended in the middle of a disk operation."""
 
 
+class ReadFailed(OSError):
+    """The simulated disk cannot read a sector."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EIO, "the simulated disk failed to read")
+
+
 class Inode:
     """The content of a file: the durable content, and the content that programs read."""
 
@@ -31,6 +39,9 @@ class Inode:
         self.writes: list[tuple[int, bytes]] = []
         self.sizes: list[int] = []
         """Sizes set by truncation or growth since the last sync."""
+        self.unwritten: list[tuple[int, int]] = []
+        """Begin and end of writes that a failed sync has marked as clean: no later sync writes
+        them."""
 
     def write(self, offset: int, data: bytes) -> None:
         if len(self.current) < offset + len(data):
@@ -43,12 +54,20 @@ class Inode:
         self.sizes.append(size)
 
     def sync(self) -> None:
-        self.durable = bytearray(self.current)
+        before, self.durable = self.durable, bytearray(self.current)
+        if self.unwritten:
+            _resize(before, len(self.current))
+            for begin, end in self.unwritten:
+                self.durable[begin:end] = before[begin:end]
+            for offset, data in self.writes:
+                end = offset + len(data)
+                self.durable[offset:end] = self.current[offset:end]
         self.writes.clear()
         self.sizes.clear()
 
     def fail_sync(self) -> None:
         """Model Linux after a failed fsync: pages count as clean, but are not on the disk."""
+        self.unwritten += [(offset, offset + len(data)) for offset, data in self.writes]
         self.writes.clear()
         self.sizes.clear()
 
@@ -57,6 +76,7 @@ class Inode:
         other = Inode()
         other.durable, other.current = bytearray(self.durable), bytearray(self.current)
         other.writes, other.sizes = list(self.writes), list(self.sizes)
+        other.unwritten = list(self.unwritten)
         return other
 
     def lose_power(self, rng: Random) -> None:
@@ -72,6 +92,7 @@ class Inode:
         self.current = bytearray(kept)
         self.writes.clear()
         self.sizes.clear()
+        self.unwritten.clear()
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,6 +122,7 @@ class SimFile:
         self._inode = inode
 
     def read(self, offset: int, size: int) -> bytes:
+        self._disk.read_sector()
         return bytes(self._inode.current[offset : offset + size])
 
     def write(self, offset: int, data: bytes) -> None:
@@ -144,6 +166,9 @@ class SimDisk:
         """Number of the operation at which the process ends; None: no crash."""
         self.failing_syncs = 0
         """Number of the next syncs that fail; later syncs succeed but write nothing (fsyncgate)."""
+        self.failing_reads = 0
+        """Number of the next reads of the member that fail."""
+        self._is_member_reading = False
         self.full_part: str | None = None
         """Files whose name contains this text get no disk space; None: there is free space."""
         self._watch: Callable[[], object] | None = None
@@ -179,6 +204,29 @@ class SimDisk:
         if self.full_part is not None and self.full_part in name:
             raise OSError(errno.ENOSPC, "the simulated disk is full")
 
+    @contextmanager
+    def read_by_member(self, failed: Callable[[OSError], None]) -> Iterator[None]:
+        """Let planned reads fail inside the context; ``failed`` is called with the error.
+
+        Reads of the simulation itself never fail.
+        """
+        error: OSError | None = None
+        self._is_member_reading = True
+        try:
+            yield
+        except ReadFailed as raised:
+            error = raised
+        finally:
+            self._is_member_reading = False
+        if error is not None:
+            failed(error)
+
+    def read_sector(self) -> None:
+        """Raise ``ReadFailed`` if this read of the member is planned to fail."""
+        if self._is_member_reading and self.failing_reads:
+            self.failing_reads -= 1
+            raise ReadFailed
+
     def operate(self) -> None:
         """Count an operation that changes the disk; the process may end here."""
         self.operations += 1
@@ -201,6 +249,7 @@ class SimDisk:
         """Let a new process use the disk after a crash."""
         self.crash_at = None
         self.failing_syncs = 0
+        self.failing_reads = 0
         self.full_part = None
 
     def flip_bit(self, suffix: str) -> str | None:
@@ -260,6 +309,7 @@ class SimDisk:
         return SimFile(self, name, self._names[name])
 
     def read(self, name: str) -> bytes:
+        self.read_sector()
         if name not in self._names:
             raise FileNotFoundError(name)
         return bytes(self._names[name].current)

@@ -191,6 +191,7 @@ class Faults:
         network.drop = rng.choice((0.0, 0.02, 0.3))
         network.double = rng.choice((0.0, 0.1))
         network.reorder = rng.choice((0.0, 0.2))
+        network.bytes_per_second = rng.choice((None, 20_000, 1_000_000))
         network.delay_us = rng.choice(((200, 2000), (1000, 100_000), (100, 500_000)))
 
     def reset(self, rng: Random) -> None:
@@ -261,12 +262,19 @@ class Faults:
             member.storage_thread.crash_soon()
 
     def flip_bit(self, rng: Random) -> None:
-        """Damage a member's log permanently; the member detects it at the next start."""
+        """Damage a file of a member; its next start refuses, or finds everything."""
         member = self._some(rng)
         if member is not None and self._world.can_lose(member):
             self._world.flipped.add(member.id)
             self.end_life(member, "bit flip", power=False, rng=rng)
-            member.disk.flip_bit(".log")
+            member.disk.flip_bit(rng.choice(("", ".log")))
+
+    def fail_read(self, rng: Random) -> None:
+        """Let a read of a running member fail; the member must stop, and can start again."""
+        member = self._some(rng)
+        if member is not None:
+            self._count("failed read")
+            member.disk.failing_reads = rng.choice((1, 1 << 30))
 
     def wipe(self, rng: Random) -> None:
         """Lose a member with all its data. A replacement is a new member."""
@@ -283,7 +291,8 @@ class Faults:
 
     def jump_clock(self, rng: Random) -> None:
         self._count("clock jump")
-        """Let one wall clock jump. At most one is wrong at a time: a minority of each quorum."""
+        """Let one wall clock jump. At most one wall clock is wrong at a time: a minority of each
+        quorum."""
         member = self._any(rng)
         others = [each for each in self._world.wrong_clocks() if each != member.id]
         if member.clocks.wrong_by_ms or others:
@@ -349,6 +358,7 @@ class Faults:
         hang_disk: 2,
         choke_state: 2,
         fail_sync: 2,
+        fail_read: 1,
         fill_disk: 1,
         crash_in_storage: 4,
         flip_bit: 1,

@@ -55,7 +55,11 @@ class Flow:
     def _check_match(self, leader: Member, peer_id: MemberId, match: LogIndex) -> None:
         """Check that entries counted as stored are synced, on the leader too. [3]"""
         peer = self._members[peer_id]
-        if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
+        # A flipped bit may be in the hard state of a stopped member; its start will notice it.
+        is_flipped = peer_id in peer.world.flipped and not peer.is_running
+        if peer.is_damaged or is_flipped:
+            return
+        if peer.durable_hard_state().term > leader.driver.core.term:
             return
         at = leader.term_at(match)
         demand(
@@ -66,7 +70,8 @@ class Flow:
     def _check_window(self, leader: Member, peer: MemberId, progress: Progress) -> None:
         """Check the limits of the in-flight window of a follower. [8]
 
-        The message that crosses the byte limit is still sent. It may hold a single large entry.
+        The message that crosses the byte limit is still sent. Such a message may hold a single
+        large entry.
         """
         config, window = leader.config, progress.inflights
         count = len(window)

@@ -46,9 +46,13 @@ class History:
     payloads: set[bytes] = field(default_factory=set)
     """All payloads that were ever put."""
     holdings: dict[int, Holding] = field(default_factory=dict)
+    changes: list[tuple[LogIndex, int, bytes | None]] = field(default_factory=list)
+    """Log index, id, and payload of each put task, or None for a finished task, in order."""
     token_max: int = 0
     effects: dict[str, Effect] = field(default_factory=dict)
     """By request id, the answer given when the request took effect."""
+    _index: LogIndex = LogIndex(0)
+    """Index of the entry that is judged."""
 
     def record(self, applied: Applied, content: Stamped | None) -> None:
         """Record an entry that a member has applied."""
@@ -60,6 +64,7 @@ class History:
         if content is None:
             return
         self._expire(applied.now_ms)
+        self._index = applied.index
         for command, result in zip(content.commands, applied.results, strict=True):
             self._judge(command, result)
 
@@ -71,6 +76,18 @@ class History:
     def living(self) -> list[int]:
         """Return the ids of the tasks that must exist."""
         return sorted(self.tasks)
+
+    def living_at(self, index: LogIndex) -> dict[int, bytes]:
+        """Return the tasks that existed after an entry, with their payloads."""
+        found: dict[int, bytes] = {}
+        for at, task_id, payload in self.changes:
+            if at > index:
+                break
+            if payload is None:
+                del found[task_id]
+            else:
+                found[task_id] = payload
+        return found
 
     def _expire(self, now_ms: int) -> None:
         for task_id, holding in list(self.holdings.items()):
@@ -96,7 +113,7 @@ class History:
             case CloseSession(), CountResult():
                 self._end_session(command.session_id)
             case _:
-                pass  # a command that the model does not cover
+                pass  # The model does not cover the command.
 
     def _is_repeated(self, command: Command, result: Result) -> bool:
         """Return whether a request id had its effect before; then the answer must be the same."""
@@ -116,11 +133,12 @@ class History:
             demand(task_id not in self.tasks, f"id {task_id} was given twice")
             self.payloads.add(task.body)
             self.tasks[task_id] = task.body
+            self.changes.append((self._index, task_id, task.body))
 
     def _take(self, task: TaskView) -> None:
         holding = self.holdings.get(task.id)
         if holding is not None and holding.token == task.token:
-            return  # the answer to a repeated request
+            return  # The command repeats an earlier request, so the answer must be the same.
         demand(holding is None, f"task {task.id} has two holders")
         demand(
             self.tasks.get(task.id) == task.body,
@@ -157,6 +175,7 @@ class History:
     def _finish(self, task_id: int) -> None:
         demand(task_id in self.tasks, f"task {task_id} was finished twice")
         del self.tasks[task_id]
+        self.changes.append((self._index, task_id, None))
         self.holdings.pop(task_id, None)
 
     def _end_session(self, session_id: str) -> None:

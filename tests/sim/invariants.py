@@ -96,7 +96,7 @@ class Invariants:
         demand(answer >= asked_at, f"a read was answered at {answer}, but {asked_at} was committed")
 
     def check_installable(self, meta: SnapshotMeta) -> None:
-        """Check that a snapshot stands for committed entries and has their configuration."""
+        """Check that a snapshot contains only committed entries and has their configuration."""
         demand(
             self._committed.get(meta.index, meta.term) == meta.term,
             f"a snapshot of {meta.index} names term {meta.term}",
@@ -274,7 +274,7 @@ class Invariants:
         )
 
     def configuration_at(self, index: LogIndex) -> ConfState | None:
-        """Return the configuration that was in force at ``index``, if any member was seen there."""
+        """Return the configuration in force at ``index``, if any member was observed there."""
         return self._configurations.get(index)
 
     def compare_logs(self) -> None:

@@ -11,16 +11,16 @@ from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.peers.contract import PreferredSet
 from taskraft_replication.peers.send_batcher import Room, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
-from tests.sim.network import Sign, SignKind
+from tests.sim.network import Activity, ActivityKind
 from tests.sim.schedule import Event
 
 LONG_STEPS = (1, 40)
-"""How many times bytes of a long frame arrive before the frame is complete."""
+"""Minimum and maximum number of steps in which the bytes of a long frame arrive."""
 LONG_STEP_US = 20_000
 
 FULL_SHARE = 0.1
 FULL_US = (100, 5000)
-"""Range of the time for which a connection is full after a frame."""
+"""Minimum and maximum time in µs for which a connection is full after a frame."""
 
 OUTBOXES = ((4, 1 << 20), (4096, 3000), (4096, 1 << 25))
 """Limits of a send queue, in messages and bytes; some runs have small limits."""
@@ -36,7 +36,7 @@ class Process(Protocol):
 
     def carry(self, to: MemberId, frame: list[Message]) -> None: ...
 
-    def carry_sign(self, to: MemberId, sign: Sign) -> None: ...
+    def carry_activity(self, to: MemberId, activity: Activity) -> None: ...
 
 
 class Link:
@@ -56,7 +56,7 @@ class Link:
         self._is_full = False
         self._long_share = long_share
         self._long: list[Message] = []
-        """The long frame that is being sent, as over a slow network."""
+        """The long frame that is being sent, a few bytes in each step."""
         self._long_event: Event | None = None
         self.leading_term = Term(0)
         self.batcher = SendBatcher(
@@ -92,7 +92,9 @@ class Link:
         """Send bytes of the long frame, or its last bytes if ``steps`` is 0."""
         if steps:
             if self.leading_term:
-                self._process.carry_sign(self._to, Sign(SignKind.LEADER, self.leading_term))
+                self._process.carry_activity(
+                    self._to, Activity(ActivityKind.LEADER, self.leading_term)
+                )
             self._long_event = self._process.later(
                 LONG_STEP_US, "bytes", lambda: self._send_bytes(steps - 1)
             )

@@ -16,7 +16,8 @@ from tests.service.queue.memory_store import MemoryStore
 
 NO_DIGEST = bytes(16)
 DIGEST_PERIOD = 64
-"""Interval of digests of the whole state; a digest takes longer than applying the entries."""
+"""Interval of digests of the whole state in entries; a digest takes longer than applying the
+entries."""
 
 _LENGTHS = Struct(">II")
 
@@ -29,10 +30,12 @@ class Stamped:
     commands: Sequence[Command]
     true_us: int = 0
     """True time at which the leader made the timestamp."""
-    started_us: int = 0
-    """True time at which that leader started its cluster time."""
-    started_by: str = ""
+    epoch: int = 0
+    """Term in which a leader started this cluster time from the wall clocks."""
+    may_be_late: bool = False
+    """Whether the epoch began with the lowest of wall clocks that disagreed."""
     trusts_wrong_clock: bool = False
+    """Whether wrong wall clocks alone were a quorum when the epoch began."""
 
 
 @value
@@ -111,8 +114,11 @@ class QueueMachine:
     def waits_for_disk(self, entry: Entry) -> bool:
         return self.is_choked
 
+    def waits_for_members(self) -> bool:
+        return False
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
-        # A membership change is stored between the question and its application.
+        # A membership change is stored after ``waits_for_disk`` and before its application.
         is_change = entries[0].kind is not EntryKind.NORMAL
         assert not self.is_choked or is_change, "the event loop would stop"
         done = [self._apply(entry) for entry in entries]

@@ -26,7 +26,7 @@ from taskraft_replication.core.types import (
 )
 from taskraft_replication.driver.driver import RaftDriver, build_driver
 from taskraft_replication.effects import StorageWork
-from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.errors import MemberRemoved, SnapshotBroken, SnapshotUnusable
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.peers.codec import has_heartbeat
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
@@ -35,14 +35,14 @@ from taskraft_replication.storage.stored_log import StoredLog
 from taskraft_service.leader.clock_keeper import CHECK_MS
 from tests.sim.clocks import SimClocks
 from tests.sim.disk import SimDisk
-from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
-from tests.sim.network import Content, Frame, Sign, SignKind
+from tests.sim.network import Activity, ActivityKind, Content, Frame
 from tests.sim.pieces import Piece, pieces_of
 from tests.sim.planned_crashes import Moment
-from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
+from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, REFUSALS, Probe
+from tests.sim.run_profile import RunProfile
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
 from tests.sim.violation import demand
@@ -61,7 +61,7 @@ class World(Protocol):
     schedule: Schedule
     invariants: Invariants
     workload: Workload
-    habits: Habits
+    profile: RunProfile
 
     def send(self, to: MemberId, frame: Content, sender: Member) -> None: ...
     def send_snapshot(
@@ -147,7 +147,7 @@ class Member:
             Identity("sim", self.id, 0),
             self.founders,
             salt=self._rng.randrange(1 << 32),
-            segment_bytes=self._rng.choice(self.world.habits.segment_bytes),
+            segment_bytes=self._rng.choice(self.world.profile.segment_bytes),
             recent_entries_max=self._rng.choice((10, 1000)),
         )
         try:
@@ -156,7 +156,7 @@ class Member:
             self.is_damaged = True
             self.world.count("removed member stays away")
             return
-        except LogDamaged as error:
+        except REFUSALS as error:
             demand(
                 self.id in self.world.flipped,
                 f"member {self.id} is damaged, but no fault flipped a bit: {error}",
@@ -174,11 +174,11 @@ class Member:
         self.clocks.start()
         self.world.invariants.began(self, synced)
         self.known_commit = self.commit_found
-        policy = self.world.habits.storage_policy(self._rng)
+        policy = self.world.profile.storage_policy(self._rng)
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
-        self.links = Links(self, self._rng, self.driver.membership, self.world.habits.long_share)
+        self.links = Links(self, self._rng, self.driver.membership, self.world.profile.long_share)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
         self.later(self._rng.randrange(CHECK_US), "clocks", self._check_clocks)
         self.world.on_rare_event(self, Moment.START)
@@ -251,12 +251,12 @@ class Member:
         return self._storage.memberships.at(index)
 
     def uncommitted_changes(self) -> list[LogIndex]:
-        """Return the indexes of membership changes that it does not know to be committed."""
+        """Return the indexes of membership changes that may be uncommitted for this member."""
         log = self.driver.core._member.log
         first, end = LogIndex(log.commit_index + 1), LogIndex(log.last_index + 1)
         found: list[LogIndex] = []
         while first < end:
-            # Of the stored changes, ``read`` returns those of one segment at a time.
+            # ``read`` returns only the stored changes of one segment at a time.
             tail = log.entries(first, end, 1 << 30)
             found += [entry.index for entry in tail if of_entry(entry) is not None]
             first = LogIndex(tail[-1].index + 1)
@@ -281,14 +281,14 @@ class Member:
             self.driver.receive(frame)
             self._try_to_serve()
 
-    def receive_sign(self, sender: MemberId, sign: Sign, incarnation: int) -> None:
-        """Handle a sign of life of an incarnation of a peer; a paused process misses it."""
+    def receive_activity(self, sender: MemberId, activity: Activity, incarnation: int) -> None:
+        """Handle activity of an incarnation of a peer; a paused process misses it."""
         if not self.is_running or self.is_paused or incarnation < self.heard.get(sender, 0):
             return
-        if sign.kind is SignKind.LEADER:
-            self.driver.leader_alive(sender, sign.term)
+        if activity.kind is ActivityKind.LEADER:
+            self.driver.leader_alive(sender, activity.term)
         else:
-            self.driver.follower_alive(sender, sign.term)
+            self.driver.follower_alive(sender, activity.term)
 
     def lost(self, to: MemberId) -> None:
         """Handle a broken connection to a peer."""
@@ -356,14 +356,14 @@ class Member:
             content.beacon = self.clocks.clock.make()
         self.world.send(to, content, self)
 
-    def carry_sign(self, to: MemberId, sign: Sign) -> None:
-        self.world.send(to, sign, self)
+    def carry_activity(self, to: MemberId, activity: Activity) -> None:
+        self.world.send(to, activity, self)
 
     def set_leading_term(self, term: Term) -> None:
         self.links.set_leading_term(term)
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        self.carry_sign(leader, Sign(SignKind.FOLLOWER, term))
+        self.carry_activity(leader, Activity(ActivityKind.FOLLOWER, term))
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         self.world.invariants.check_installable(meta)
@@ -408,7 +408,7 @@ class Member:
         )
 
     def _note_change(self) -> None:
-        """Demand that the last stored change, which shows that it is committed, stays stored."""
+        """Demand that the last stored membership change stays stored; it may be committed."""
         last, _ = self._storage.metadata.memberships()[-1]
         self.world.invariants.change_stored(self, last)
 
@@ -452,10 +452,11 @@ class Member:
     def act(self, run: Callable[[], None]) -> None:
         """Run a call in this process, then check the invariants."""
         self.is_in_event = True
-        run()
-        if self._pumps_at_once and self.is_running:
-            self.pump()
-        self.links.depart()
+        with self.disk.read_by_member(self.failed):
+            run()
+            if self._pumps_at_once and self.is_running:
+                self.pump()
+            self.links.depart()
         self.is_in_event = False
         if self.is_running:
             self.world.invariants.check(self)

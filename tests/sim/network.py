@@ -11,6 +11,8 @@ from taskraft_replication.core.types import MemberId, Message, Term
 from tests.sim.schedule import Event, Schedule
 
 Link = tuple[MemberId, MemberId]
+MESSAGE_BYTES = 32
+"""Size of a message without its entries, in bytes."""
 
 
 class Frame(list[Message]):
@@ -19,26 +21,26 @@ class Frame(list[Message]):
     beacon: bytes | None = None
 
 
-class SignKind(Enum):
-    """Identity of the member that sent a sign of life."""
+class ActivityKind(Enum):
+    """Role of the member whose activity is reported."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """A sign of life: bytes of a leader's unfinished frame, or a follower's answer to them."""
+class Activity:
+    """Activity of a member: bytes of a leader's unfinished frame, or a report in answer to them."""
 
-    kind: SignKind
+    kind: ActivityKind
     term: Term
 
     def __str__(self) -> str:
-        return f"sign of a {self.kind.value}"
+        return f"activity of a {self.kind.value}"
 
 
-Content = Frame | Sign
-"""What travels over a link."""
+Content = Frame | Activity
+"""The frames and notices of activity that travel over a link."""
 
 
 class Network:
@@ -67,13 +69,15 @@ class Network:
         self.double = 0.0
         self.reorder = 0.0
         self.delay_us = (200, 2000)
+        self.bytes_per_second: int | None = None
+        """Rate of each link; None: unlimited."""
         self.frames = 0
         self.messages = 0
 
     def send(self, link: Link, frame: Content, incarnation: int) -> None:
         """Accept messages that travel together, from the given incarnation of a member."""
         self.frames += 1
-        self.messages += 1 if isinstance(frame, Sign) else len(frame)
+        self.messages += 1 if isinstance(frame, Activity) else len(frame)
         if link in self._stalled:
             self._stalled[link].append((frame, incarnation))
             return
@@ -89,6 +93,8 @@ class Network:
         arrival = self._schedule.now_us + self._rng.randint(*self.delay_us)
         if self._rng.random() >= self.reorder:
             arrival = max(arrival, self._busy_until.get(link, 0))
+            if self.bytes_per_second is not None:
+                arrival += size_of(frame) * 1_000_000 // self.bytes_per_second
             self._busy_until[link] = arrival
         event = self._schedule.after(
             arrival - self._schedule.now_us,
@@ -129,11 +135,21 @@ class Network:
         """End all faults."""
         self.cut.clear()
         self.drop = self.double = self.reorder = 0.0
+        self.bytes_per_second = None
         self.delay_us = (200, 2000)
         self.release()
 
 
+def size_of(frame: Content) -> int:
+    """Return the approximate size of a frame in bytes; entries are the largest part."""
+    if isinstance(frame, Activity):
+        return MESSAGE_BYTES
+    return sum(
+        MESSAGE_BYTES + sum(len(entry.data) for entry in message.entries) for message in frame
+    )
+
+
 def _label(frame: Content) -> str:
-    if isinstance(frame, Sign):
+    if isinstance(frame, Activity):
         return str(frame)
     return ", ".join(message.kind.value for message in frame)

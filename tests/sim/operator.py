@@ -106,11 +106,11 @@ class Operator:
         try:
             after = membership.change(configuration, wanted)
         except ConfChangeInvalid:
-            return True  # the leader will refuse the change
+            return True  # The leader will refuse the change.
         return self._world.has_majority(after)
 
     def _take_away(self, leader: Member, rng: Random) -> None:
-        """Shut down, for good, a member that is in no configuration any more."""
+        """Shut down permanently a member that is in no configuration any more."""
         in_use: set[MemberId] = set()
         for each in self._world.running:
             in_use.update(membership.members(each.configuration))

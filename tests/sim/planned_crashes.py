@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DELAYS_US = (1, 1000, 5000, 50_000, 400_000)
 ROUNDS = (1, 1, 2, 3)
-"""Number of crashes in a row; each later crash follows soon after the restart."""
+"""Possible numbers of crashes in a row; each later crash follows soon after the restart."""
 
 WAITING_MAX = 4
 MOMENTS_OF_A_RUN = 2

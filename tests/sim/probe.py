@@ -49,7 +49,7 @@ class Facts:
     commit: LogIndex
     """The highest commit index that the member and its disk have known."""
     entries: tuple[tuple[LogIndex, Term], ...]
-    """Some of the entries that it has synced, including the last one."""
+    """Some of the entries that the member has synced, including the last synced entry."""
 
     @property
     def last(self) -> LogIndex:
@@ -101,7 +101,7 @@ class Probe:
             self._start(self._copy(), lambda found: self._demand_same(facts, found))
 
     def _damage(self, copy: Copy) -> None:
-        """Check that a start after damage either refuses or finds all promised entries."""
+        """Check that a start after damage finds all promised entries or refuses to start."""
         member, rng = self._member, self._rng
         facts, look = facts_of(member, rng), self._demand_same
         if rng.random() < 0.5 and member.view.last_index() > self._before.last:
@@ -161,7 +161,7 @@ class Probe:
             f"not to {view.last_index()}",
         )
         if facts.entries:
-            # The first entry may be removed as soon as it is hidden.
+            # A first entry that the trim has hidden may be removed at any time.
             index, _ = self._rng.choice(facts.entries)
             if index >= max(found.view.first_index(), view.first_index()):
                 demand(
@@ -201,7 +201,7 @@ class Probe:
 
 
 def facts_of(member: Member, rng: Random) -> Facts:
-    """Return what ``member`` has promised so far."""
+    """Return the promises that ``member`` has made so far."""
     view = member.view
     first, last = view.first_index() - 1, view.last_index()
     places = {last, *(rng.randint(first, last) for _ in range(PLACES))}

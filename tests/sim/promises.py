@@ -71,7 +71,7 @@ class Promises:
     def left(self, member: Member, message: Message) -> None:
         """Check a message when its frame is sent, perhaps later and merged with others.
 
-        The promise must hold from the hand-over to the sending.
+        The promise must hold until the message is sent.
         """
         if message.kind is MessageKind.APPEND:
             self._joined(member, message)

@@ -41,7 +41,8 @@ class StorageThread:
         self.sync_us = SYNC_US
         """Range of the duration of one item of work."""
         self.is_whole = True
-        """Whether no write since the start was interrupted; such a write may have cut a suffix."""
+        """Whether each write since the start was reported. A write that was interrupted, or is done
+        on a hung disk, may have replaced entries that the member still counts as stored."""
         self._process = process
         self._disk = disk
         self._rng = rng
@@ -49,10 +50,10 @@ class StorageThread:
         self._crash_within = 0
         """Number of disk operations after which the process ends; 0: no crash is planned."""
         self.progress = StorageWork()
-        """Of this life."""
+        """The finished work since the last start."""
         self._is_hung = False
         self._held: Callable[[], None] | None = None
-        """What goes on when the disk answers again."""
+        """The work that continues when the disk answers again."""
 
     def begin_life(self) -> None:
         self._work.clear()
@@ -108,11 +109,13 @@ class StorageThread:
             return
         if self._is_hung:
             # The content is durable already, but the sync does not return.
+            self.is_whole = False
             self._held = partial(self._finish, then, result)
         else:
             self._finish(then, result)
 
     def _finish(self, then: Callable[[object], None], result: object) -> None:
+        self.is_whole = True
         self._work.popleft()
         self.progress.finished += 1
         if self._work:
@@ -122,7 +125,7 @@ class StorageThread:
             self._process.pump()
 
     def _crash(self, work: Callable[[], object]) -> None:
-        """Do a part of the work; nobody learns that it is durable."""
+        """Do a part of the work; no reply reports the part as durable."""
         self.is_whole = False
         self._disk.crash_at = self._disk.operations + self._crash_within
         with contextlib.suppress(Crashed, OSError):

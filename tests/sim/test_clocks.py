@@ -35,7 +35,7 @@ def serving(world):
 
 
 @pytest.mark.parametrize("wrong_by_ms", [DAY_MS, -DAY_MS])
-def test_a_member_that_starts_with_a_wrong_wall_clock_and_leads_moves_no_time(wrong_by_ms):
+def test_a_leader_that_started_with_a_wrong_wall_clock_does_not_move_cluster_time(wrong_by_ms):
     world, leader, (follower, _) = scripted()
     serving(world)
     follower.stop(power=False)
@@ -163,9 +163,11 @@ def test_the_rules_find_time_that_runs_ahead_or_back():
 def test_a_start_by_wall_clocks_may_be_wrong_by_their_tolerance_only():
     first = Stamped(1_000, (), true_us=0)
     for ahead_ms, is_allowed in ((WALL_TOLERANCE_MS, True), (3 * WALL_TOLERANCE_MS, False)):
-        start = Stamped(1_000 + ahead_ms, (), true_us=9, started_us=9, started_by=AGREED)
+        start = Stamped(1_000 + ahead_ms, (), true_us=9, epoch=2)
         if is_allowed:
             judged(first, start)
             continue
         with pytest.raises(Violation, match="runs ahead by"):
             judged(first, start)
+    after_late = Stamped(9_000_000, (), true_us=9, epoch=3)
+    judged(Stamped(1_000, (), true_us=0, epoch=2, may_be_late=True), after_late)

@@ -37,7 +37,7 @@ def cut(world: World, one: Member, *others: Member) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_repeated_append_does_not_shorten_an_acknowledged_log(seed):
-    """A: after a reset the leader sends a range twice, and dies in the middle of it."""
+    """Failure A: after a reset the leader sends a range twice, and crashes between both."""
     world, leader, (near, far) = scripted(seed=seed)
     cut(world, leader, far)
     cut(world, near, far)
@@ -57,7 +57,7 @@ def test_a_repeated_append_does_not_shorten_an_acknowledged_log(seed):
 
 
 def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
-    """B: a deposed leader gets a snapshot; its uncommitted entries must not be applied."""
+    """Failure B: a deposed leader gets a snapshot and must not apply its uncommitted entries."""
     world, leader, (first, second) = scripted()
     cut(world, leader, first, second)
     orphans = world.propose(leader, 4)
@@ -79,7 +79,7 @@ def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
 
 
 def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
-    """C: five members; acknowledgements stall, and arrive when the same member leads again."""
+    """Failure C: acknowledgements stall, and arrive when the same member leads again."""
     world, leader, followers = scripted(5)
     near, *others = followers
     world.network.stall((near.id, leader.id))
@@ -107,7 +107,7 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
 
 
 def test_a_cut_off_leader_cannot_remove_the_other_members():
-    """D: five members; the leader without a quorum is asked to remove all others."""
+    """Failure D: a leader without a quorum is asked to remove all other members."""
     world, leader, followers = scripted(5)
     cut(world, leader, *followers)
     core = leader.driver.core
@@ -125,7 +125,7 @@ def test_a_cut_off_leader_cannot_remove_the_other_members():
 
 @pytest.mark.parametrize("power", [False, True])
 def test_a_crash_during_a_trim_loses_nothing(power):
-    """E: the process ends at each operation of a trim."""
+    """Failure E: the process ends at each operation of a trim."""
     for crash_at in range(1, 12):
         disk = SimDisk(Random(crash_at))
         promises = Promises(disk)
@@ -152,9 +152,9 @@ def change(world: World, leader: Member, kind: MemberChangeKind, member: Member)
 
 @pytest.mark.parametrize("power", [False, True])
 def test_the_last_remaining_member_leads_after_two_crashes_in_a_row(power):
-    """F: the second crash comes while a part of the changes is replayed; no other member is left.
+    """Failure F: the second crash comes while a part of the changes is replayed.
 
-    The random runs needed three million steps to find it.
+    No other member is left. The random runs needed three million steps to find this failure.
     """
     world, leader, (other,) = scripted(2)
     first = change(world, leader, MemberChangeKind.UPDATE, other)

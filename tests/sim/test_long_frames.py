@@ -46,13 +46,13 @@ def test_a_long_frame_costs_no_election_and_is_committed(slow):
     world.until_done([proposal])
     assert proposal.error is None
     assert roles(world) == terms
-    assert world.counts["sign of a leader"] > 100
-    assert world.counts["sign of a follower"] > 100
+    assert world.counts["activity of a leader"] > 100
+    assert world.counts["activity of a follower"] > 100
 
 
 @pytest.mark.parametrize("kind", ["leader", "follower"])
-def test_without_signs_of_life_a_long_frame_costs_an_election(slow, monkeypatch, kind):
-    """This shows that the test above depends on the signs of life."""
+def test_without_activity_a_long_frame_costs_an_election(slow, monkeypatch, kind):
+    """The test above therefore depends on the notices of activity."""
     world, leader, followers = slow
     for member in [leader, *followers]:
         monkeypatch.setattr(member.driver, f"{kind}_alive", lambda *_: None)
@@ -63,7 +63,7 @@ def test_without_signs_of_life_a_long_frame_costs_an_election(slow, monkeypatch,
 
 
 def test_a_leader_that_steps_down_sends_no_more_signs_of_life(slow):
-    """Its bytes would prevent the election of another leader for as long as they arrive."""
+    """The bytes would prevent the election of another leader for as long as they arrive."""
     world, leader, followers = slow
     world.propose(leader, 1)
     world.elapse(300)

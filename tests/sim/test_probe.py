@@ -56,7 +56,10 @@ def test_a_start_that_forgets_entries_is_found(monkeypatch):
 
 
 def test_a_forgotten_membership_change_is_found(monkeypatch):
-    """The error that once took the simulation millions of steps, see ``test_stored_commit``."""
+    """The simulation once needed millions of steps to find this error.
+
+    See ``test_stored_commit``.
+    """
     add = MembershipHistory.add
 
     def forgetful(history, index, conf_state, durable):

@@ -1,5 +1,6 @@
 """Run the simulation with fixed seeds and with new ones."""
 
+import os
 import time
 from collections import Counter
 from hashlib import blake2b
@@ -11,8 +12,10 @@ from tests.sim.world import World
 
 STEPS = 800
 FIXED = 200
-FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(50)]
-"""New seeds in each run of the suite; the report of a failure contains the seed."""
+FIRST_FRESH = FIXED if os.environ.get("CI") else time.time_ns() % 1_000_000_000
+FRESH = [FIRST_FRESH + number for number in range(50)]
+"""New seeds in each run of the suite; the report of a failure contains the seed. On CI all runs
+draw the same seeds, as for Hypothesis: a change is not refused for an older defect."""
 GROUP = 10
 """Number of seeds per test."""
 
@@ -45,6 +48,11 @@ def test_a_slow_follower_may_catch_up_after_the_clients_have_stopped():
     assert not run_seed(7_730_424, 5000).failure
 
 
+def test_a_hung_disk_may_have_replaced_entries_without_a_report():
+    """The member ends before the sync returns, so its view still shows the replaced entries."""
+    assert not run_seed(500_144, 4000).failure
+
+
 def trace_of(seed: int) -> bytes:
     digest = blake2b()
     run_seed(seed, 500, trace=lambda line: digest.update(line.encode()))
@@ -71,7 +79,7 @@ def test_every_kind_of_fault_occurs():
 
 def test_clients_use_the_queue():
     worlds = (World(seed, members=3) for seed in range(3, 20))
-    world = next(each for each in worlds if not each.habits.idle_share)
+    world = next(each for each in worlds if not each.profile.idle_share)
     world.run(12_000)
     history = world.invariants.history
     assert len(history.payloads) > 50

@@ -183,8 +183,8 @@ def test_a_follower_with_a_hung_disk_costs_no_put_and_does_not_campaign(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_leader_whose_disk_hangs_stays_while_the_others_cannot_commit(seed):
-    """Without a majority of other working disks, a change of leader does not help."""
+def test_a_leader_whose_disk_hangs_stays_while_the_other_members_cannot_commit(seed):
+    """The change of leader does not help without a majority of other working disks."""
     world, leader, (first, second) = steady(3, seed)
     cut(world, second, leader, first)
     leader.storage_thread.hang()

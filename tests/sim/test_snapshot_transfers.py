@@ -11,7 +11,7 @@ from tests.sim.world import World
 
 
 def leave_behind(world, leader, far):
-    """Trim the leader's log beyond the entries of ``far``, which is cut off meanwhile."""
+    """Trim the leader's log beyond the entries of ``far``, which is cut off during the trim."""
     cut(world, far, *(each for each in world.members.values() if each is not far))
     for _ in range(12):
         proposals = world.propose(leader, 30)

@@ -58,5 +58,6 @@ def test_an_idle_group_keeps_its_leader_and_sends_only_heartbeats():
     before = world.network.messages
     world.elapse(10_000)
     assert world.leader is leader
-    # A heartbeat to each of two followers, and two replies, ten times a second.
+    # The leader sends a heartbeat to each of two followers and gets two replies, ten times a
+    # second.
     assert world.network.messages - before <= 4 * 101

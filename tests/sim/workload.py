@@ -29,6 +29,7 @@ from taskraft_service.queue.operations.settlements import (
 )
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.store.idempotency import request_scope
 from tests.sim.machine import Applied, Stamped
 from tests.sim.violation import demand
 
@@ -92,7 +93,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Workload:
-    """All clients. They know their leases from answers only."""
+    """All clients; they know their leases only from answers."""
 
     counts: Counter[str]
     invariants: Invariants
@@ -104,7 +105,7 @@ class Workload:
     """All results that clients wait for; at the end of a run each must be done."""
     _unanswered: list[Call] = field(default_factory=list)
     _tokens: list[int] = field(default_factory=list)
-    """Leases that a client was told of."""
+    """Leases that the answers to a client contained."""
     _number: int = 0
 
     def call(self, member: Member, rng: Random) -> None:
@@ -120,7 +121,8 @@ class Workload:
 
     def startup(self, member: Member) -> None:
         """Let a new leader begin to serve."""
-        command = Startup(member.id, FOREVER_MS, "feed", 1)
+        cluster = member.clocks.clock.cluster
+        command = Startup(member.id, FOREVER_MS, "feed", 1, cluster.epoch, cluster.term)
         self._propose(member, Call((command, *OPENING), TRIES_MAX))
 
     def correct(self, member: Member, wall_offset_ms: int) -> None:
@@ -143,7 +145,7 @@ class Workload:
     def _ask(self, member: Member, call: Call, rng: Random) -> None:
         call.tries += 1
         if call.tries < TRIES_MAX and rng.random() < 0.5:
-            # A call is also repeated while its first attempt is pending: the answer got lost.
+            # A pending call is repeated too, as if its answer had been lost.
             self._unanswered.append(call)
             del self._unanswered[:-50]
         self._propose(member, call, bytes(rng.randrange(600)) if rng.random() < 0.1 else b"")
@@ -152,7 +154,8 @@ class Workload:
         self._number += 1
         data = b"%d:%d %s" % (self._number, member.id, padding)
         if member.serves:
-            # The entry of a member that does not serve has no commands, even if it then leads.
+            # A member that does not serve proposes an entry without commands, even if it then
+            # leads.
             self.contents[data] = member.clocks.stamped(call.commands)
         self.counts["client: proposals"] += 1
         answer = Answer(self, call, self.invariants.commit_max)
@@ -166,8 +169,10 @@ class Workload:
         return tuple(kind(self, member, rng) for kind in kinds)
 
     def _request_id(self) -> str:
+        """Return the next request id of one of two clients; both count, so ids are equal."""
         self._number += 1
-        return f"r{self._number}"
+        number, client = divmod(self._number, 2)
+        return request_scope("", f"c{client}") + f"r{number}"
 
     def _put(self, _: Member, rng: Random) -> Command:
         request_id = self._request_id()

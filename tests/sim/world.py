@@ -20,31 +20,38 @@ from taskraft_replication.core.types import (
 from taskraft_replication.driver.disk_watch import DiskPolicy
 from taskraft_replication.membership.roster import roster_of
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.queue import Queue
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
-from tests.sim.habits import habits_of
 from tests.sim.invariants import Invariants
 from tests.sim.member import TICK_US, Member
-from tests.sim.network import Content, Link, Network, Sign
+from tests.sim.network import Activity, Content, Link, Network
 from tests.sim.operator import Operator
 from tests.sim.pieces import Piece
 from tests.sim.planned_crashes import Moment
+from tests.sim.run_profile import draw_profile
 from tests.sim.schedule import Schedule
 from tests.sim.violation import demand
 from tests.sim.workload import TUBE, Answer, Call, Workload
 
 ELECTION_TICKS = 7
 QUIET_ELECTIONS = 12
-"""Election timeouts without faults within which the group must make progress again."""
+"""Maximum number of election timeouts without faults until the group makes progress again."""
 
 SIZES = (3, 3, 3, 3, 5, 5, 4, 2, 1)
-"""Number of members at the start of a run; one is drawn."""
+"""Possible numbers of members at the start of a run; a run draws one of these numbers."""
 
 AGAIN_SHARE = 0.3
 """Share of the runs that also lose the power of all members at the end."""
 
 COMPARE_PERIOD = 500
-"""Steps after which whole logs are compared."""
+"""Number of steps after which whole logs are compared."""
+
+
+def tasks_in(queue: Queue) -> dict[int, bytes]:
+    """Return all tasks of a queue, with their payloads."""
+    found: list[TaskView] = queue.list_tasks(TUBE, (), 0, 1 << 30)
+    return {task.id: task.body for task in found}
 
 
 class Read:
@@ -65,6 +72,14 @@ class Read:
         self._world.counts["client: reads"] += 1
         self._world.invariants.read(self._asked_at, result)
         demand(self._member.machine.applied_index >= result, "a read was released too early")
+        self._check_value()
+
+    def _check_value(self) -> None:
+        """Demand that the tasks that the member shows are those of the model at its index."""
+        history, machine = self._world.invariants.history, self._member.machine
+        if history.changes:
+            expected = history.living_at(machine.applied_index)
+            demand(tasks_in(machine.queue) == expected, "a read shows other tasks than were put")
 
     def set_exception(self, exception: BaseException, /) -> None:
         self._is_done = True
@@ -97,11 +112,15 @@ class World:
         self.members: dict[MemberId, Member] = {}
         self.flipped: set[MemberId] = set()
         """Members whose data was damaged on purpose."""
+        self.wrong_epochs: set[int] = set()
+        """Epochs of the cluster time that wrong wall clocks alone could start."""
+        self.late_epochs: set[int] = set()
+        """Epochs that began with the lowest of wall clocks that disagreed."""
         self.invariants = Invariants(self.members)
-        self.habits = habits_of(Random(f"{seed} habits"))
+        self.profile = draw_profile(Random(f"{seed} habits"))
         if is_scripted:
-            self.habits = replace(self.habits, disk=DiskPolicy(), long_share=0.0)
-        self.workload = Workload(self.counts, self.invariants, self.habits.idle_share)
+            self.profile = replace(self.profile, disk=DiskPolicy(), long_share=0.0)
+        self.workload = Workload(self.counts, self.invariants, self.profile.idle_share)
         self.faults = Faults(self, Random(f"{seed} faults"))
         self.operator = Operator(self)
         self._seed = seed
@@ -111,7 +130,7 @@ class World:
         self._chosen = chosen
         self._decisions = decisions_of(seed)
         founders = self.rng.choice(SIZES) if members is None else members
-        self._newcomers_left = self.habits.newcomers_max
+        self._newcomers_left = self.profile.newcomers_max
         ids = tuple(MemberId(number) for number in range(1, founders + 1))
         roster = roster_of(MemberInfo(member) for member in ids)
         founded = ConfState(voters=ids, roster=roster)
@@ -153,9 +172,9 @@ class World:
         return max(leaders, key=lambda each: each.driver.core.term, default=None)
 
     def has_majority(self, configuration: ConfState, but: Member | None = None) -> bool:
-        """Return whether a majority of ``configuration`` has its data, also without ``but``.
+        """Return whether a majority of ``configuration`` has its data, also without member ``but``.
 
-        A member with a damaged log counts as lost, even before it detects the damage.
+        A member with a damaged log counts as lost, even before the member detects the damage.
         """
         whole = {
             each.id: not each.is_damaged and each.id not in self.flipped and each is not but
@@ -314,10 +333,8 @@ class World:
         assert leader is not None
         queues = [each.machine.queue for each in self._reachable(leader)]
         demand(len({each.digest() for each in queues}) == 1, "replicas differ in the end")
-        found: list[TaskView] = queues[0].list_tasks(TUBE, (), 0, 1 << 30)
-        history = self.invariants.history
         demand(
-            {task.id: task.body for task in found} == history.tasks,
+            tasks_in(queues[0]) == self.invariants.history.tasks,
             "the remaining tasks differ from the tasks that were put and not finished",
         )
 
@@ -371,9 +388,9 @@ class World:
         member = self.members[link[1]]
         if not member.is_running:
             return
-        if isinstance(frame, Sign):
+        if isinstance(frame, Activity):
             self.counts[str(frame)] += 1
-            member.act(lambda: member.receive_sign(link[0], frame, incarnation))
+            member.act(lambda: member.receive_activity(link[0], frame, incarnation))
         else:
             member.act(lambda: member.receive(frame, incarnation))
 

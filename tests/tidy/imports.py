@@ -34,8 +34,16 @@ REGISTRIES = tuple(
 
 STUB_PACKAGES = ("taskraft.v1",)
 
-GRPC_MODULES = frozenset({"endpoint.py", "forwarding.py", "server.py"})
+GRPC_MODULES = frozenset(
+    {"endpoint.py", "forwarding.py", "grpc_calls.py", "leader_channels.py", "server.py"}
+)
 """Modules of the API that know grpc.aio, so that another gRPC server can take its place."""
+
+
+COMMANDS = frozenset(
+    {"service/taskraft_service/backup/cli.py", "service/taskraft_service/backup/download.py"}
+)
+"""Modules of the server's distribution that are programs over the client."""
 
 
 def imports_beyond_the_stubs() -> list[str]:
@@ -44,6 +52,7 @@ def imports_beyond_the_stubs() -> list[str]:
         f"{place(path, line)} {name}"
         for path, tree in modules()
         if path.relative_to(ROOT).parts[0] in {"service", "replication"}
+        and str(path.relative_to(ROOT)) not in COMMANDS
         for name, line in imported_names(tree)
         if name.split(".")[0] == "taskraft" and not name.startswith(STUB_PACKAGES)
     ]
@@ -74,7 +83,7 @@ def grpc_in_handlers() -> list[str]:
 
 
 def addresses_of_registries() -> list[str]:
-    """Find names of package registries, and lock files of npm that say where they downloaded."""
+    """Find lines that name a package registry, and download URLs in ``package-lock.json``."""
     found = []
     for path in project_files():
         try:
@@ -93,7 +102,7 @@ def addresses_of_registries() -> list[str]:
 
 
 def type_checking_imports() -> list[str]:
-    """Find imports in the queue for type checkers only: they hide cycles."""
+    """Find imports in the queue for type checkers only, because such imports hide cycles."""
     return [
         f"{place(path, line)} {name}"
         for package, path, tree in installed_modules()

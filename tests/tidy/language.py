@@ -20,6 +20,8 @@ _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|no|nos|sec)\.\s", re.IGNORECASE
 _BEGIN = r"(?:^|[.:;!?]\s+|\n\s*\n\s*)"
 """The beginning of a sentence, or of a clause after a colon or semicolon."""
 
+_SUPPRESSION = re.compile(r"# (ruff: )?noqa(: [A-Z0-9, ]+)?$")
+
 _OLD_WORDS = re.compile(r"\b(anew|hitherto|whence|thereof|ere)\b")
 
 RIDDLES = {
@@ -73,7 +75,8 @@ def _texts() -> Iterator[tuple[Path, str, int]]:
         if path.suffix == ".proto":
             for text, line in _comments(path.read_text(), "//"):
                 yield path, text, line
-        elif path.suffix == ".md" and path.name != "CONTRIBUTING.md":  # has bad examples
+        # This page quotes bad examples.
+        elif path.suffix == ".md" and path.name != "CONTRIBUTING.md":
             yield path, path.read_text(), 1
 
 
@@ -94,4 +97,19 @@ def old_words() -> list[str]:
         f"{place(path, line + text[: match.start()].count(chr(10)))} {match.group()}"
         for path, text, line in _texts()
         for match in _OLD_WORDS.finditer(text)
+    ]
+
+
+def is_unexplained(line: str) -> bool:
+    """Return whether a line of code suppresses a lint rule without a reason."""
+    return _SUPPRESSION.search(line) is not None
+
+
+def unexplained_suppressions() -> list[str]:
+    """Find lint rules that are suppressed without a reason after the code of the rule."""
+    return [
+        place(path, number)
+        for path, _ in modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if is_unexplained(line)
     ]

@@ -20,8 +20,8 @@ STEM_CHARACTERS_MIN = 4
 MAIN_CLASS_SHARE_MIN = 1 / 4
 """A class with a smaller share of its module's lines need not give the module its name."""
 
-TOPICS = frozenset({"contract", "handshake"})
-"""Modules with several classes that are named after their topic."""
+TOPICS = frozenset({"contract", "handshake", "trace"})
+"""Modules that hold several classes, and are named after the topic of these classes."""
 
 
 def _lines_of(node: ast.ClassDef) -> int:
@@ -49,7 +49,7 @@ def share_a_word(module: str, name: str) -> bool:
 
 
 def shapeless_modules() -> list[str]:
-    """Find modules and folders with a name that says nothing."""
+    """Find modules and folders whose name does not describe their content."""
     return [
         place(path)
         for path, _ in modules()
@@ -88,7 +88,7 @@ def modules_not_named_after_their_class() -> list[str]:
 
 
 def repeated_class_names() -> list[str]:
-    """Find public class names that one package has twice."""
+    """Find public class names that occur twice in one package."""
     places = defaultdict(list)
     for package, path, tree in installed_modules():
         for node in public_classes(tree):

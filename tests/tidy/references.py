@@ -151,7 +151,7 @@ def resolves(name: str) -> bool:
     if _FILE.fullmatch(name):
         return any(str(path).endswith("/" + name) for path in project_files())
     if name in _FOREIGN or not _NAME.fullmatch(name):
-        return True  # an expression, an example or a pattern
+        return True  # The text is an expression, an example or a pattern, and no name.
     first, *rest = name.split(".")
     if not rest:
         return name in _words_of_code()

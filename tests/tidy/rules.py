@@ -21,6 +21,7 @@ RULES = (
     references.dangling_references,
     language.long_first_lines,
     language.old_words,
+    language.unexplained_suppressions,
 )
 """Enforced by ``tests/test_tidy.py``."""
 

@@ -41,7 +41,7 @@ def assertionless_tests() -> list[str]:
 
 
 def misplaced_tests() -> list[str]:
-    """Find tests of the server in folders that are no packages of it."""
+    """Find tests of the server whose folder has no counterpart among the packages."""
     tests = ROOT / "tests"
     return [
         place(path)

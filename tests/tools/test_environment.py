@@ -51,7 +51,7 @@ def test_a_step_is_current_only_with_the_same_inputs(tmp_path):
     assert not environment.is_current(stamp, environment.digest([locked]))
 
 
-def test_without_java_spark_is_left_out_and_the_user_is_told(tmp_path, monkeypatch, capsys):
+def test_without_java_spark_is_left_out_and_the_output_says_so(tmp_path, monkeypatch, capsys):
     steps = []
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(environment, "install", lambda _, constraints: steps.append(constraints))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tools.local_cluster import LocalCluster, NodeFailed
+from tools.local_cluster import LocalCluster
+from tools.local_node import NodeFailed
 
 
 @pytest.mark.cluster

@@ -26,7 +26,7 @@ whole log.
 
 
 @dataclass(slots=True, frozen=True)
-class Habits:
+class RunProfile:
     """Settings that all members of a run share; each start chooses among the values."""
 
     flush_bytes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Habits:
     long_share: float
     """Share of frames with entries that take long to arrive, and that other messages overtake."""
     disk: DiskPolicy
-    """How long a disk may take."""
+    """Limits of the time that a disk may take."""
 
     def storage_policy(self, rng: Random) -> StoragePolicy:
         """Return when a member makes its state durable and trims its log, for one start."""
@@ -48,10 +48,10 @@ class Habits:
         return StoragePolicy(trim, self.disk)
 
 
-def habits_of(rng: Random) -> Habits:
-    """Choose the habits of a run."""
+def draw_profile(rng: Random) -> RunProfile:
+    """Draw the settings of a run."""
     flush_bytes, kept_entries, segment_bytes = rng.choice(TRIMMING)
-    return Habits(
+    return RunProfile(
         flush_bytes,
         kept_entries,
         segment_bytes,

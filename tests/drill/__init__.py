@@ -1,0 +1,1 @@
+"""Drills: real node processes under faults, and a judge of the recorded client operations."""

@@ -1,0 +1,107 @@
+"""Run drills and print a table: ``make drill`` runs all, ``make drill ONLY=pause`` some.
+
+With HISTORY=directory, each history is kept there, as "drill-seed.jsonl".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+from taskraft import TaskraftError
+from tests.cluster.volume import NoVolumes
+from tests.drill.drill_run import Drill, DrillRun, Result
+from tests.drill.drill_table import DRILLS
+from tests.drill.judge import judge_file, summary
+from tools.local_node import NodeFailed
+from tools.packet_links import NoNamespaces
+from tools.preload import CompilerMissing
+
+UNSUPPORTED = (CompilerMissing, NoNamespaces, NoVolumes)
+"""Errors that say what this machine lacks for a drill."""
+
+HEAD = f"{'drill':16} {'operations':>10} {'puts':>7} {'faults':>6} {'unavailable':>12}  violations"
+
+
+def line_of(result: Result) -> str:
+    """Return one line of the table."""
+    evidence = result.verdict.evidence
+    late = "" if result.is_available else f" (above {result.unavailable_seconds_max:g} s)"
+    return (
+        f"{result.name:16} {evidence.operations:10d} {evidence.puts:7d} {result.faults:6d} "
+        f"{result.unavailable_seconds:10.2f} s  {summary(result.verdict.violations) or '0'}{late}"
+    )
+
+
+def judge_files(paths: list[Path]) -> int:
+    """Print the violations in histories; return 1 if there is any."""
+    verdicts = [judge_file(path) for path in paths]
+    for path, verdict in zip(paths, verdicts, strict=True):
+        print(f"{path.name}: {summary(verdict.violations) or 'no violation'}; {verdict.evidence}")
+        for violation in verdict.violations:
+            print(f"    {violation}")
+    return 1 if any(verdict.violations for verdict in verdicts) else 0
+
+
+def main() -> int:
+    """Run the chosen drills; return 1 after a violation or too long an outage."""
+    parser = argparse.ArgumentParser(description="Run node processes under faults and judge them.")
+    parser.add_argument("names", nargs="*", metavar="DRILL", help="default: all drills")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and the clients")
+    parser.add_argument("--seconds", type=float, help="duration of the faults of each drill")
+    parser.add_argument("--list", action="store_true", help="print the names of the drills")
+    parser.add_argument("--judge", nargs="+", type=Path, metavar="FILE", help="judge histories")
+    options = parser.parse_args()
+    if options.judge:
+        return judge_files(options.judge)
+    if options.list:
+        print("\n".join(drill.name for drill in DRILLS))
+        return 0
+    unknown = set(options.names) - {drill.name for drill in DRILLS}
+    if unknown:
+        parser.error(f"unknown drills: {' '.join(sorted(unknown))}; --list prints the names")
+    drills = [drill for drill in DRILLS if not options.names or drill.name in options.names]
+    if options.seconds is not None:
+        drills = [replace(drill, seconds=options.seconds) for drill in drills]
+    results, wrong = [], []
+    print(HEAD, flush=True)
+    for drill in drills:
+        try:
+            result = run(drill, options.seed)
+        except UNSUPPORTED as error:
+            print(f"{drill.name:16} skipped: {error}", flush=True)
+            continue
+        if result is not None:
+            results.append(result)
+        if result is None or not result.is_right:
+            wrong.append(drill.name)
+    faults = sum(result.faults for result in results)
+    print(f"{len(drills)} drills, {faults} faults; not right: {' '.join(wrong) or 'none'}")
+    return 1 if wrong else 0
+
+
+def run(drill: Drill, seed: int) -> Result | None:
+    """Run a drill and print its line; None if the nodes failed, with the reason on stderr."""
+    with tempfile.TemporaryDirectory(prefix="taskraft-drill-") as folder:
+        kept = Path(os.environ.get("HISTORY") or folder)
+        kept.mkdir(parents=True, exist_ok=True)
+        history = kept / f"{drill.name}-{seed}.jsonl"
+        try:
+            result = DrillRun(drill, Path(folder) / drill.name, history, seed).run()
+        except (NodeFailed, AssertionError, TaskraftError, TimeoutError, OSError):
+            print(f"{drill.name:16} did not end; history: {history}", flush=True)
+            traceback.print_exc()
+            return None
+    print(line_of(result), flush=True)
+    for violation in result.verdict.violations[:10]:
+        print(f"    {violation}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

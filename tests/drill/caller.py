@@ -1,0 +1,108 @@
+"""Call the nodes of a cluster, and decide what each answer says about the effect of the call."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from taskraft import errors
+from taskraft._error_translation import from_rpc_error
+from taskraft.v1 import error_pb2
+from tools.local_cluster import LocalCluster
+from tools.local_node import Node
+
+CALL_SECONDS = 2.0
+OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
+UNKNOWN_REASONS = frozenset({"COMMIT_UNKNOWN", "INTERNAL_ERROR", "DEADLINE_EXCEEDED"})
+"""Reasons that leave the effect open. All other reasons of the contract say "no effect"."""
+CONTRACT = frozenset(error_pb2.Error.Reason.keys())
+FACTS = {
+    "LEASE_STALE": "stale_token",
+    "TASK_NOT_FOUND": "not_found",
+    "SESSION_NOT_FOUND": "session_expired",
+}
+"""Reasons that state a fact about the task or the session, as histories name them."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The end of a call: ``ok`` with a response, or ``fail`` or ``info`` with an error."""
+
+    outcome: str
+    response: Any = None
+    error: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Return whether the call succeeded."""
+        return self.outcome == "ok"
+
+
+def refusal(reason: str) -> str:
+    """Return a reason of the contract as histories name it."""
+    return FACTS.get(reason, reason.lower())
+
+
+class Channels:
+    """One channel to each address, shared by all callers of a drill."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self._open: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, node: Node) -> grpc.aio.Channel:
+        """Return the channel to the present address of a node."""
+        if node.address not in self._open:
+            self._open[node.address] = grpc.aio.insecure_channel(node.address, options=OPTIONS)
+        return self._open[node.address]
+
+    async def close(self) -> None:
+        """Close all channels."""
+        for channel in self._open.values():
+            await channel.close()
+
+
+class Caller:
+    """Calls one node until it fails, then another one, like a client library."""
+
+    def __init__(self, channels: Channels, draw: random.Random) -> None:
+        self._channels = channels
+        self._draw = draw
+        self.node = draw.choice(channels.cluster.nodes)
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return the channel to the present node."""
+        return self._channels.to(self.node)
+
+    def turn_away(self) -> None:
+        """Use another node from now on."""
+        others = [node for node in self._channels.cluster.nodes if node is not self.node]
+        self.node = self._draw.choice(others or [self.node])
+
+    async def call(
+        self, stub: Any, method: str, request: Any, seconds: float = CALL_SECONDS
+    ) -> Answer:
+        """Send a request once."""
+        try:
+            sent = getattr(stub(self.channel()), method)(request, timeout=seconds)
+            return Answer("ok", await sent)
+        except grpc.aio.AioRpcError as error:
+            self.turn_away()
+            return answer_of(error)
+
+
+def answer_of(error: grpc.aio.AioRpcError) -> Answer:
+    """Say what the failure of a call proves."""
+    translated = from_rpc_error(error)
+    if isinstance(translated, errors.Unavailable) and translated.is_sent is False:
+        return Answer("fail", error="not sent")
+    reason = translated.reason
+    is_stated = reason in CONTRACT and reason not in UNKNOWN_REASONS
+    return Answer("fail" if is_stated else "info", error=refusal(reason or error.code().name))

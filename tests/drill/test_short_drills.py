@@ -1,0 +1,23 @@
+"""Run short drills with the most common faults; ``make drill`` runs all drills for longer."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.drill.drill_run import DrillRun
+from tests.drill.drill_table import DRILLS, SHORT
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the faults of disks")
+@pytest.mark.parametrize(("name", "seconds"), SHORT.items())
+def test_a_short_drill_breaks_no_promise(name, seconds, tmp_path):
+    drill = next(drill for drill in DRILLS if drill.name == name)
+    history = tmp_path / "history.jsonl"
+    result = DrillRun(replace(drill, seconds=seconds), tmp_path / "nodes", history, seed=1).run()
+    assert result.verdict.violations == ()
+    assert result.faults > 0
+    evidence = result.verdict.evidence
+    assert min(evidence.puts, evidence.holds) > 50, "the drill tested too little"
