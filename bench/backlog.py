@@ -2,7 +2,7 @@
 
 The program fills a backlog, closes it, and opens it again in a new process, so that the memory is
 that of a restarted node; the directory can be kept. Then it takes and acknowledges tasks from the
-backlog and, for comparison, from a tube that only holds the tasks of the moment.
+backlog and, for comparison, from a tube without a backlog.
 
 Run: `python -m bench.backlog [--tasks N] [--directory PATH]`; the target size is 5 000 000.
 """

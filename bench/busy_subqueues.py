@@ -2,9 +2,9 @@
 
 The original has 10 sub-queues, 10 consumers and a number of tasks per sub-queue. All tasks are put
 first. Then each consumer repeatedly takes one task, yields, and acknowledges it until no task is
-left. Here all requests of one turn form one log entry, as on a leader with concurrent consumers.
-The program prints the time of the puts, and of takes and acks. tarantool/queue needs one minute for
-10 sub-queues of 150 000 tasks.
+left. In this program, the requests of all consumers in one turn form one log entry, as on a leader
+with concurrent consumers. The program prints the time of the puts, and of takes and acks.
+tarantool/queue needs one minute for 10 sub-queues of 150 000 tasks.
 
 Run: `python -m bench.busy_subqueues [--tasks N] [--subqueues N] [--tubes N]`.
 """

@@ -1,9 +1,10 @@
-"""Add a new member to a full cluster under load; measure its catch-up and the puts meanwhile.
+"""Add a new member to a full cluster under load; measure its catch-up and concurrent puts.
 
 Three processes on loopback are filled with tasks, and their log is trimmed. Then a client puts one
-task every 20 ms, and a fourth node with an empty directory joins: it receives a snapshot, then the
-log after it. The report has the time until the new member has applied what the leader had, the size
-of its state, and the latency of the puts before and during the catch-up::
+task every 20 ms, and a fourth node with an empty directory joins: it receives a snapshot, and then
+the log entries after the snapshot. The report has the time until the new member has applied the
+entries that the leader had, the size of the new member's state, and the latency of the puts before
+and during the catch-up::
 
     python -m bench.catch_up                      # 100 000 tasks
     python -m bench.catch_up --tasks 1000000
@@ -29,7 +30,8 @@ import grpc
 
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
-from tools.local_cluster import LocalCluster, Node, NodeFailed
+from tools.local_cluster import LocalCluster
+from tools.local_node import Node, NodeFailed
 
 TUBE: Final = "backlog"
 BATCH_TASKS: Final = 1000

@@ -18,7 +18,8 @@ FOLDER: Final = Path("bench/results")
 
 FOREIGN_CPU_PERCENT_MAX: Final = 20
 STEAL_PERCENT_MAX: Final = 5
-"""A run above one of the two limits is doubtful, because other programs used the machine."""
+"""Maximum values of a valid run; a run above one of them is doubtful, because other programs used
+the machine."""
 
 LATENCY_OF: Final = {"put": "put", "take": "cycle", "cycle": "delivery", "mixed": "delivery"}
 """Operation whose latency a workload's row shows; a stream has settlements instead of calls."""

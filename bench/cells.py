@@ -1,4 +1,4 @@
-"""Define what is measured: workloads, shapes, and the combinations of both."""
+"""Define the cells of the benchmark: combinations of a workload and a shape."""
 
 from __future__ import annotations
 

@@ -37,6 +37,10 @@ CALLERS: Final = 100
 class NullServer(TaskServiceServicer, SessionServiceServicer):
     """Answers every call without doing any work."""
 
+    def __init__(self) -> None:
+        self.spec: Final = task_pb2.TaskSpec(payload=PAYLOAD, content_type="text/plain")
+        """The task that is delivered again and again."""
+
     async def PutTasks(  # noqa: N802 - gRPC methods are PascalCase
         self, request: task_service_pb2.PutTasksRequest, context: object
     ) -> task_service_pb2.PutTasksResponse:
@@ -53,10 +57,16 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
         self, requests: AsyncIterator[task_service_pb2.SubscribeRequest], context: object
     ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
         """Send as many tasks as the credit allows, and accept all settlements."""
+        async for response in self.answers(requests):
+            yield response
+
+    async def answers(
+        self, requests: AsyncIterator[task_service_pb2.SubscribeRequest]
+    ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
+        """Answer the messages of a subscription."""
         opened = task_service_pb2.SubscribeResponse.Opened(session_id="null")
         yield task_service_pb2.SubscribeResponse(opened=opened)
         token = itertools.count(1)
-        spec = task_pb2.TaskSpec(payload=PAYLOAD, content_type="text/plain")
         async for request in requests:
             if request.request_id:
                 settled = task_service_pb2.SubscribeResponse.Settled(request_id=request.request_id)
@@ -68,7 +78,7 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
                     response.tasks.add(
                         tube="bench",
                         id=number,
-                        spec=spec,
+                        spec=self.spec,
                         state=3,
                         token=number,
                         attempt=1,

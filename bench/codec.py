@@ -1,4 +1,4 @@
-"""Measure what the service spends per task on converting bytes into commands and back.
+"""Measure the cost, per task, of converting bytes into commands and back.
 
 Run: python -m bench.codec. Prints CPU time per task in µs in batches of 100, one line per path:
 median and range of several rounds. Rejected alternatives are measured too.
@@ -77,7 +77,7 @@ def views() -> list[TaskView]:
 
 
 def leader_put(raw: bytes) -> bytes:
-    """Do what the leader does with a put before it is proposed."""
+    """Process a put as the leader does before it proposes the put."""
     request = pb.PutTasksRequest.FromString(raw)
     return encode_entry(NOW_MS, [encode_request(PUT, request, raw)])
 

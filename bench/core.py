@@ -21,7 +21,7 @@ MEASUREMENTS: dict[str, tuple[list[str], list[str]]] = {
     "node_delayed": ([], ["--tasks", "1000000"]),
     "raft_commit_path": ([], []),
 }
-"""Modules, with their arguments for a look and for the full size."""
+"""Modules, with their arguments for a short run and for the full size."""
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 ENTRIES_PER_COLLECT = 256
-"""Entries between two collects: what a node does under load."""
+"""Number of entries between two collects, as on a node under load."""
 STARTED_MS = 1_000_000
 SESSION = "consumer"
 
@@ -38,7 +38,7 @@ class CoreQueue:
     """A queue in a directory; it numbers its entries and collects at regular intervals."""
 
     def __init__(self, path: Path) -> None:
-        """Open a directory; a new one gets a session for takes."""
+        """Open a directory; in a new directory, create a session for takes."""
         self.store = RocksStore(path / "state", BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES)
         self.queue = Queue(self.store, Limits())
         self.index = self.queue.applied_index

@@ -2,7 +2,7 @@
 
 The program puts tasks with random delays and moves the clock in steps of 10 ms, as entries of a
 leader under light load do. It checks that every due task fires in the next entry, and that no entry
-fires more tasks than the limit. Then it repeats this with a leader that was down for a while.
+fires more tasks than the limit. Then it repeats the measurement after a time without a leader.
 
 Run: `python -m bench.delayed_tasks [--tasks N]`; the target size is 1 000 000.
 """

@@ -45,7 +45,7 @@ def put_waiting(core: CoreQueue, tasks: int) -> None:
 
 
 def end_first(core: CoreQueue, tasks: int) -> None:
-    """Acknowledge the first task, and let its dependents be released."""
+    """Acknowledge the first task, and apply entries until its dependents are released."""
     (first,) = core.take(TUBE, 10)
     times: list[int] = []
     begun = cpu_ns()

@@ -22,7 +22,7 @@ TASKS_MAX: Final = 1_000
 
 Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = object
-"""The handlers do not use it."""
+"""The gRPC context, which the handlers do not use."""
 
 
 def prepared_tasks(count: int) -> list[task_pb2.Task]:
@@ -54,7 +54,7 @@ async def put_tasks(
 async def take_tasks(
     request: task_service_pb2.TakeTasksRequest, _: Context
 ) -> task_service_pb2.TakeTasksResponse:
-    """Return the requested number of tasks, always the same ones."""
+    """Return the requested number of tasks, always the same tasks."""
     return task_service_pb2.TakeTasksResponse(tasks=TASKS[: request.tasks_max or 1])
 
 

@@ -1,8 +1,8 @@
 """Measure what an idle cluster of three nodes costs: CPU time and wake-ups per node.
 
 There are no clients; the nodes only exchange heartbeats. CPU time comes from the scheduler's
-statistics per thread; wake-ups are voluntary context switches. On a busy machine a wake-up costs up
-to three times as much, because the caches are cold, so the results are upper bounds.
+statistics per thread; wake-ups are voluntary context switches. On a busy machine a wake-up takes up
+to three times as much CPU time, because the caches are cold, so the results are upper bounds.
 
     python -m bench.idle_cluster [--seconds 20]
 """
@@ -21,7 +21,7 @@ from tools.local_cluster import LocalCluster
 
 GOAL_PERCENT: Final = 2.0
 SETTLE_SECONDS: Final = 2.0
-"""After the election there is still something to do: the first state is written, streams open."""
+"""Time after the election in which the first state is written and the streams open, in seconds."""
 
 
 @dataclass(slots=True, frozen=True)

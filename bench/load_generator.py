@@ -13,7 +13,7 @@ from bench.cells import Cell
 from bench.servers import Server, Use, look, used
 
 BINARY: Final = Path("var/load")
-"""Built by `make load`."""
+"""The load generator; `make load` builds it."""
 
 
 class LoadFailed(Exception):
@@ -35,7 +35,7 @@ class Run:
     seconds: float
     tasks: int
     latency_us: Mapping[str, Mapping[str, int]]
-    """By operation: count, mean_us, p50_us and so on, as the generator prints them."""
+    """For each operation: count, mean_us, p50_us and so on, as the generator prints them."""
     errors: Mapping[str, int]
     is_dry: bool
     """True if the tube was empty before the end of the window, which then ended early."""

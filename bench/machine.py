@@ -1,4 +1,4 @@
-"""Describe the machine of a measurement, and how busy it was."""
+"""Describe the machine of a measurement and its load."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Machine:
     grpcio: str
     commit: str
     is_modified: bool
-    """The work tree differs from the commit."""
+    """Whether the work tree differs from the commit."""
     memory_mib: int
     fdatasync_p50_us: int
-    """Of a preallocated file in the folder where the nodes keep their data."""
+    """Median time of fdatasync in µs, for a preallocated file in the data folder of the nodes."""
 
 
 def output_of(*command: str) -> str:

@@ -2,7 +2,7 @@
 
 One process on loopback is filled over gRPC, killed, and started again: it opens RocksDB and replays
 the log since the last flush. Then tasks are taken and acknowledged from the backlog and, for
-comparison, from a tube that only holds the tasks of the moment::
+comparison, from a tube without a backlog::
 
     python -m bench.node_backlog                    # 200 000 tasks
     python -m bench.node_backlog --tasks 5000000    # target size
@@ -28,7 +28,8 @@ import grpc
 from bench.machine import TICKS_PER_SECOND, process_ticks, resident_kib
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
-from tools.local_cluster import LocalCluster, Node
+from tools.local_cluster import LocalCluster
+from tools.local_node import Node
 
 BACKLOG: Final = "backlog"
 EMPTY: Final = "empty"
@@ -45,7 +46,7 @@ MIB: Final = 1024 * 1024
 
 
 class Client:
-    """Calls one node; it serialises few puts, so that the node is the bottleneck."""
+    """Calls one node; encodes few puts, so that the node is the bottleneck."""
 
     def __init__(self, node: Node) -> None:
         self._channel = grpc.insecure_channel(node.address)

@@ -1,8 +1,8 @@
 """Measure on a running node how late delayed tasks arrive, while very many others wait.
 
-The program puts tasks with a distant due time, then tasks that become due one after another, in
-random order. A consumer waits for these. The program prints the lateness of each task, by the clock
-of this machine, which the node uses as well::
+The program puts tasks with a distant due time, and then tasks that become due one after another, in
+random order. A consumer waits for the latter. The program prints the lateness of each task, by the
+clock of this machine, which the node uses as well::
 
     python -m bench.node_delayed                     # with 100 000 waiting tasks
     python -m bench.node_delayed --tasks 1000000     # target size
@@ -30,7 +30,7 @@ TUBE: Final = "delayed"
 FAR_MS: Final = 3_600_000
 FAR_SPAN_MS: Final = 10_000_000
 FIRST_MS: Final = 5_000
-"""From the puts until the first of the near ones is due."""
+"""Time from the puts until the first of the near tasks is due, in ms."""
 EVERY_MS: Final = 50
 WAIT_MS: Final = 2_000
 BODY_BYTES: Final = 100

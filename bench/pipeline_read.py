@@ -1,6 +1,6 @@
-"""Measure how fast changes become rows: the codec alone, over gRPC, and in Spark.
+"""Measure how fast changes are converted to rows: in the codec, over gRPC, and in Spark.
 
-A server in this process sends the same prepared chunk again and again, so only reading costs time.
+A server in this process sends the same prepared chunk again and again, so only reading takes time.
 The program prints thousand events per second: median, minimum and maximum of some rounds. The codec
 is measured in CPU time of this process, the rest in wall time. Compare only results of the same
 session; across sessions compare ratios.
@@ -32,7 +32,7 @@ from taskraft_pipeline.schema import COLUMNS
 from taskraft_pipeline.spark_session import spark_session
 
 CHUNK_EVENTS: Final = 40_000
-"""About 4 MiB, the largest chunk of the contract."""
+"""Number of events in about 4 MiB, the largest chunk of the contract."""
 MESSAGE_EVENTS: Final = 5_000
 PARTITIONS: Final = 4
 FEW: Final = ("tube", "kind", "since_ts")

@@ -4,8 +4,8 @@ Entries of 100 bytes are proposed one by one, in asynchronous mode, each in its 
 follower. Messages go through the real send queues, so a message that is not urgent, such as a new
 commit index, is sent with the next message. As with the driver, the members process all received
 messages before they ask for work. The goal is for four entries in flight, the default. With one
-entry in flight, the leader commits and applies each entry before the next is proposed, so that two
-entries share no work. The garbage collector is set as in a node. Prints one line.
+entry in flight, the leader commits and applies each entry before it proposes the next entry, so
+that two entries share no work. The garbage collector is set as in a node. Prints one line.
 
     python -m bench.raft_commit_path [--entries 3000] [--rounds 7]
 """
@@ -127,7 +127,7 @@ def main() -> None:
     medians = []
     for in_flight in IN_FLIGHT:
         rounds = [cpu_us_per_entry(arguments.entries, in_flight) for _ in range(arguments.rounds)]
-        medians.append(f"{median(rounds):.0f} ({min(rounds):.0f}-{max(rounds):.0f})")
+        medians.append(f"{median(rounds):.1f} ({min(rounds):.0f}-{max(rounds):.0f})")
     print(
         f"raft commit path, 3 members, µs CPU per entry, median of {arguments.rounds}: "
         + ", ".join(f"{m} with {n} in flight" for m, n in zip(medians, IN_FLIGHT, strict=True))

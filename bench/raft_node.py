@@ -1,9 +1,9 @@
-"""Measure the whole path of an entry: core, driver, log on disk; with and without a network.
+"""Measure the whole path of an entry: core, driver and log, with and without a network.
 
 ``python -m bench.raft_node`` proposes entries of 100 bytes on one node and on three nodes in this
-process. It prints CPU time, fsyncs (of the node with most) and latency per entry. ``direct``
-replaces the connections between the nodes by function calls: what remains is the cost of consensus
-and storage.
+process. It prints CPU time, fsyncs (of the node with the most fsyncs) and latency per entry.
+``direct`` replaces the connections between the nodes by function calls: the result is the cost of
+consensus and storage alone.
 """
 
 from __future__ import annotations
@@ -59,17 +59,21 @@ class NullMachine:
         self.durable_index = LogIndex(0)
 
     def waits_for_disk(self, entry: Entry) -> bool:
-        """Never wait."""
+        """Return False."""
         del entry
         return False
 
+    def waits_for_members(self) -> bool:
+        """Never wait."""
+        return False
+
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
-        """Count."""
+        """Record the index of the last entry."""
         self.applied_index = entries[-1].index
         return entries
 
     def flush_durably(self) -> LogIndex:
-        """Pretend."""
+        """Return the applied index without any write."""
         self.durable_index = self.applied_index
         return self.durable_index
 
@@ -83,12 +87,12 @@ class NullMachine:
         return self.applied_index
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
-        """Fail: in a benchmark, no member falls behind."""
+        """Fail, because in a benchmark no member falls behind."""
         raise AssertionError(f"a snapshot at {index}")
 
 
 class DirectTransport:
-    """Passes messages by function calls, in the next turn of the event loop."""
+    """Passes messages by function calls, in the next iteration of the event loop."""
 
     def __init__(self) -> None:
         self._receivers: dict[MemberId, Receiver] = {}
@@ -112,17 +116,17 @@ class DirectTransport:
                 loop.call_soon(receiver.receive, (message,))
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """Close the content: no benchmark sends snapshots."""
+        """Close the content, because no benchmark sends snapshots."""
         content.close()
 
     def set_preferred(self, chosen: PreferredSet) -> None:
-        """Do nothing: all messages are sent at once."""
+        """Do nothing, because all messages are sent at once."""
 
     def set_leading_term(self, term: Term) -> None:
-        """Do nothing: messages are delivered whole, so partial frames are not reported."""
+        """Do nothing, because messages are delivered whole and partial frames are not reported."""
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """Do nothing: messages are delivered whole, so partial frames are not reported."""
+        """Do nothing, because messages are delivered whole and partial frames are not reported."""
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``."""

@@ -26,7 +26,7 @@ class Server:
 
     pid: int
     http_address: str = ""
-    """Address of its metrics; empty: it has none."""
+    """Address of the metrics; empty: the server has no metrics."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -35,7 +35,7 @@ const drainGrace = 10 * time.Second
 func parseOptions() (options, error) {
 	var o options
 	addresses := flag.String("addresses", "127.0.0.1:7401", "addresses of nodes, host:port, separated by commas")
-	flag.StringVar(&o.workload, "workload", workloadPut, "put, take, cycle or mixed")
+	flag.StringVar(&o.workload, "workload", workloadPut, "put, take, cycle, mixed or idle")
 	flag.StringVar(&o.shape, "shape", "batches", "sequence, clients or batches")
 	flag.StringVar(&o.consumer, "consumer", "unary", "unary or stream")
 	flag.IntVar(&o.clients, "clients", 0, "number of clients with one request in flight each (0: from the shape)")
@@ -87,7 +87,7 @@ func parseOptions() (options, error) {
 
 func notify(event string) { fmt.Printf("{\"event\":%q}\n", event) }
 
-func execute(ctx context.Context, o options) (report, error) {
+func execute(ctx context.Context, o options) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stopping, stop := context.WithCancel(ctx)
@@ -105,14 +105,17 @@ func execute(ctx context.Context, o options) (report, error) {
 	finding, cancelFinding := context.WithTimeout(ctx, o.timeout)
 	defer cancelFinding()
 	if err := r.cluster.findLeader(finding); err != nil {
-		return report{}, err
+		return nil, err
 	}
 	if err := r.createTube(); err != nil {
-		return report{}, err
+		return nil, err
+	}
+	if o.workload == workloadIdle {
+		return r.holdIdleStreams()
 	}
 	loops, err := r.loops()
 	if err != nil {
-		return report{}, err
+		return nil, err
 	}
 	window, cpu := r.measure(loops, cancel, notify)
 	result := r.merge(window, cpu)

@@ -15,6 +15,7 @@ const (
 	workloadTake  = "take"
 	workloadCycle = "cycle"
 	workloadMixed = "mixed"
+	workloadIdle  = "idle"
 )
 
 const (
@@ -146,7 +147,7 @@ func (r *run) createTube() error {
 	ctx, cancel := context.WithTimeout(r.ctx, r.options.timeout)
 	defer cancel()
 	_, err = taskraft.NewTubeServiceClient(link).CreateTube(ctx, &taskraft.CreateTubeRequest{
-		RequestId: runName + "-create",
+		RequestId: r.tube + "-create",
 		Tube:      &taskraft.Tube{Name: r.tube, Kind: taskraft.Tube_FIFO},
 	})
 	if err != nil {
