@@ -8,7 +8,7 @@ RUN     = $(VENV)/bin/python
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage drills slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
+.PHONY: help setup dev demo test coverage drill process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -19,6 +19,9 @@ help: ## List the targets
 setup: ## Install all tools into .venv (instant if nothing changed)
 	@$(PYTHON) tools/environment.py $(VENV)
 
+dev: setup ## Run a cluster of three nodes on this machine until Ctrl-C (ARGS="--data var/dev")
+	@$(VENV)/bin/taskraft dev --nodes 3 $(ARGS)
+
 demo: setup ## Run three nodes, four consumers, a killed leader, a check and a Spark report
 	@$(RUN) -m demo
 
@@ -28,8 +31,17 @@ test: setup go-parts ## Run all tests (T="tests/service -k put" selects some)
 coverage: setup ## Measure the test coverage (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
 
-drills: setup ## Run the tests with real processes: kills, cut links, full disks
+drill: setup ## Put node processes under faults and judge what clients saw (ONLY="pause kill-all" SEED=1 HISTORY=dir)
+	@HISTORY="$(HISTORY)" $(RUN) -m tests.drill $(ONLY) --seed $(or $(SEED),1) $(ARGS)
+
+process-tests: setup ## Run the tests with real processes: kills, cut links, full disks
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
+
+long-tasks: setup ## Work two minutes on a task from Go and Node, over silent streams
+	@TASKRAFT_TEST_WORK_MS=120000 $(RUN) -m pytest -q tests/foreign/test_long_tasks.py $(T)
+
+hostile-frames: setup ## Send a million hostile frames to a node, and print figures (ARGS="--frames 100000")
+	@$(RUN) -m tests.cluster.hostile_frames_table $(ARGS)
 
 slow-links: setup ## Put tasks of all sizes over slow links between nodes, and print a table (ARGS="--rates 1 46")
 	@$(RUN) -m tests.cluster.slow_links_table $(ARGS)

@@ -12,7 +12,7 @@ from demo.demo_run import DemoOptions, run_demo
 from demo.feed_check import FeedBroken
 from demo.progress_watcher import ProgressStalled
 from taskraft import TaskraftError
-from tools.local_cluster import NodeFailed
+from tools.local_node import NodeFailed
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TASKS_PER_TAKE: Final = 16
 TAKE_WAIT: Final = "500ms"
 SETTLE_TIMEOUT: Final = "30s"
-"""Longer than any failover, so that no outcome stays unknown."""
+"""Time limit of a settlement; longer than any failover, so that no outcome stays unknown."""
 
 
 class Consumer:
@@ -75,7 +75,7 @@ class Consumer:
 async def consume(arguments: argparse.Namespace) -> None:
     """Work until SIGTERM."""
     async with AsyncClient(arguments.target, name=arguments.name) as client:
-        # Line buffering: the records of a killed consumer are complete.
+        # Line buffering, so that the records of a killed consumer are complete.
         with arguments.records.open("w", buffering=1) as records:
             consumer = Consumer(arguments.name, client.tube(arguments.tube), records)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
@@ -84,7 +84,7 @@ async def consume(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the arguments and work."""
+    """Parse the arguments, and process tasks until SIGTERM."""
     parser = argparse.ArgumentParser(description="Examine files until SIGTERM.")
     parser.add_argument("--name", required=True)
     parser.add_argument(

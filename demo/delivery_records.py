@@ -61,13 +61,14 @@ class RecordsCheck:
     held_twice: Collection[int]
     """Tasks that two deliveries held at the same time."""
     tokens_out_of_order: Collection[int]
-    """Tasks of which a later delivery has no larger lease token, so the token is no fence."""
+    """Tasks of which a later delivery has no larger lease token, so the token cannot be used for
+    fencing."""
     refused: int
     """Number of refused acknowledgements: the lease had ended and the task was processed again."""
 
     @property
     def is_clean(self) -> bool:
-        """Return whether nothing went wrong."""
+        """Return whether the check found no error."""
         return not (
             self.lost or self.acknowledged_twice or self.held_twice or self.tokens_out_of_order
         )

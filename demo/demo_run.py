@@ -29,7 +29,7 @@ PUTS_AT_ONCE: Final = 25
 """Number of concurrent puts; few, so that puts are in flight when the leader is killed."""
 
 PUT_TIMEOUT: Final = "30s"
-"""Longer than any failover, so that no outcome stays unknown."""
+"""Time limit of a put; longer than any failover, so that no outcome stays unknown."""
 
 NODES_THAT_SURVIVE_ONE: Final = 3
 """Minimum number of nodes for killing one; smaller clusters would stop."""

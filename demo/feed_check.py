@@ -72,14 +72,14 @@ class FeedCheck:
     held_twice: Collection[int]
     """Tasks that were taken while they were TAKEN."""
     inconsistent: Collection[int]
-    """Tasks with an event that does not start from the state before it."""
+    """Tasks with an event that does not start from the previous state."""
     released: int
     """Number of leases that ended without an acknowledgement."""
     events: int
 
     @property
     def is_clean(self) -> bool:
-        """Return whether nothing went wrong."""
+        """Return whether the check found no error."""
         return not (self.lost or self.held_twice or self.inconsistent)
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from demo.event_log import EventLog
 from taskraft import Client
-from tools.local_cluster import LocalCluster, Node
+from tools.local_cluster import LocalCluster
+from tools.local_node import Node
 
 PROBE_TUBE: Final = "probe"
 FAILOVER_TIMEOUT: Final = "30s"

@@ -27,7 +27,7 @@ STALLED_AFTER_MS: Final = 60_000
 
 
 class ProgressStalled(Exception):
-    """No progress for too long; the message says how far the tasks are."""
+    """No progress for too long; the message has the last progress."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -35,7 +35,7 @@ def standard_library() -> Path:
 
 
 def source_files(root: Path) -> Sequence[SourceFile]:
-    """Return the Python files below ``root``, ordered by path, without foreign folders."""
+    """Return the Python files below ``root`` by path, without folders of other projects."""
     paths = (
         path
         for path in sorted(root.rglob("*.py"))

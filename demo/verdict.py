@@ -26,7 +26,7 @@ class Verdict:
     duration_ms: int
     """Time from the first take to the last acknowledgement, in ms."""
     report: str
-    """Path of the report, or why there is none."""
+    """Path of the report, or the reason why there is no report."""
     is_report_missing: bool = False
     """True if the report was requested and not written."""
 
