@@ -89,24 +89,23 @@ class PeerSendQueue:
         """
         is_bulk = message.kind in _BULK
         queue = self._bulk if is_bulk else self._small
-        size = payload_bytes(message.entries)
+        size = payload_bytes(message.entries) if is_bulk else 0
         # An oversized message is accepted if the queue is empty; otherwise it could never be sent.
         is_full = is_bulk and self._bytes > 0 and self._bytes + size > self._bytes_max
         if is_full or len(queue) >= self._messages_max:
             return False
         if not self._can_be_delayed(message, may_delay=may_delay):
             self.is_urgent = True
-        joined_bytes = self._last_bytes + size if is_bulk else 0
-        joined = (
-            _joined(queue[-1], message) if queue and joined_bytes <= MESSAGE_BYTES_MAX else None
-        )
-        if joined is None:
-            queue.append(message)
-        else:
-            queue[-1] = joined
+        self._bytes += size
+        if queue and (not is_bulk or self._last_bytes + size <= MESSAGE_BYTES_MAX):
+            joined = _joined(queue[-1], message)
+            if joined is not None:
+                queue[-1] = joined
+                self._last_bytes += size
+                return True
+        queue.append(message)
         if is_bulk:
-            self._bytes += size
-            self._last_bytes = size if joined is None else joined_bytes
+            self._last_bytes = size
         return True
 
     def take_frame(self) -> list[Message]:
@@ -114,14 +113,18 @@ class PeerSendQueue:
         if self._small:
             if self._bytes > SHARED_BYTES_MAX or len(self._small) > SMALL_MESSAGES_MAX:
                 return self.take_small()
-            self._small += self._bulk
             taken, self._small = self._small, []
-            self.drop_bulk()
+            if self._bulk:
+                taken += self._bulk
+                self._bulk.clear()
+                self._bytes = 0
+            self.is_urgent = False
             return taken
         taken = self._bulk
         if self._bytes <= FRAME_BYTES_MAX:
             self._bulk = []
-            self.drop_bulk()
+            self._bytes = 0
+            self.is_urgent = False
             return taken
         count = _frame_length(taken)
         rest = self._bulk = taken[count:]
