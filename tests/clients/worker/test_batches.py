@@ -8,8 +8,6 @@ from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, running
 from tests.clients.worker.test_worker import WAIT, when
 
-pytestmark = pytest.mark.cluster
-
 
 def batched(app, handler, **options):
     """Return a task whose batches have exactly three items."""
@@ -115,7 +113,9 @@ def test_many_calls_of_several_tasks_are_put_and_refused_one_by_one(app):
         assert add.handle(refused.value.task_ids[2]).status().json() == {"a": 3}
 
 
-def test_a_planned_task_is_put_in_its_own_tube_only(tube):
+def test_a_planned_task_is_put_in_its_own_tube_only(taskraft):
+    taskraft.client.create_tube("plain")
+    tube = taskraft.client.tube("plain")
     other = tube.task("a", priority=3)
     (task_id,) = tube.put_many([other])
     assert tube.peek(task_id).priority == 3

@@ -10,8 +10,6 @@ from tests.clients.worker import handlers
 from tests.clients.worker.handlers import running
 from tests.clients.worker.test_worker import WAIT
 
-pytestmark = pytest.mark.cluster
-
 
 def nightly() -> None: ...
 
@@ -20,17 +18,9 @@ def hourly(n: int = 3) -> None: ...
 
 
 @pytest.fixture
-def new_app(node, app):
-    """Return a function that makes the next version of an app; its schedules are deleted."""
-
-    def make():
-        return App(app.defaults["tube"], target=node.target, defaults=app.defaults)
-
-    yield make
-    with make() as last:
-        client = last.clients.blocking_inner()
-        for schedule in schedules(last).values():
-            last.clients.run(client.schedules.delete(schedule.name))
+def new_app(app):
+    """Return a function that makes the next version of an app."""
+    return lambda: App("worker", defaults=app.defaults)
 
 
 def schedules(app):
@@ -170,13 +160,12 @@ def nightly() -> None: ...
 """
 
 
-def test_the_commands_of_an_app(node, new_app, tmp_path, monkeypatch):
+def test_the_commands_of_an_app(new_app, tmp_path, monkeypatch):
     app = new_app()
     name = app.name
     tmp_path.joinpath("declared.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("APP", name)
-    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
     outputs = {}
     for command in ("list", "apply", "check"):
         done = CliRunner().invoke(main, ["app", command, "declared:app"])

@@ -1,4 +1,4 @@
-"""Chains, fan-in and groups on a real node."""
+"""Chains, fan-in and groups between tasks of a worker."""
 
 import pytest
 
@@ -6,8 +6,6 @@ from taskraft.worker import Context, TaskFailed, chain, group
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, running
 from tests.clients.worker.test_worker import WAIT
-
-pytestmark = pytest.mark.cluster
 
 
 def count(word: str) -> int:

@@ -20,8 +20,6 @@ from tests.clients.worker.handlers import released, running
 from tests.clients.worker.test_worker import WAIT
 from tools.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.cluster
-
 
 class Lines(logging.Handler):
     """Collects log records, and wakes threads that wait for one."""

@@ -12,19 +12,27 @@ from tests.clients.worker import handlers, process_tasks
 from tests.clients.worker.handlers import running
 from tests.clients.worker.test_worker import WAIT, when
 
-pytestmark = pytest.mark.cluster
 
-
-@pytest.fixture
-def app(node, monkeypatch):
+def with_tube(monkeypatch, target, tube):
     """Return the app of the processes, on a tube of its own."""
     found = process_tasks.app
-    monkeypatch.setattr(found, "clients", AppClients(node.target, {}))
-    tube = f"worker-{uuid.uuid4()}"
+    monkeypatch.setattr(found, "clients", AppClients(target, {}))
     monkeypatch.setenv(process_tasks.TUBE, tube)
     for task in found.tasks.values():
         monkeypatch.setattr(task, "tube", tube)
     return found
+
+
+@pytest.fixture
+def app(ataskraft, monkeypatch):
+    """Return the app on a cluster in memory, whose clock stands still while a process works."""
+    return with_tube(monkeypatch, None, "worker")
+
+
+@pytest.fixture
+def real_app(node, monkeypatch):
+    """Return the app on a real node, for handlers that hang until a time limit."""
+    return with_tube(monkeypatch, node.target, f"worker-{uuid.uuid4()}")
 
 
 async def begun(handle):
@@ -70,31 +78,34 @@ async def test_a_failure_in_a_process_settles_its_task_only(app, kind, state, fa
         assert (await (await process_tasks.where.aput("a")).aresult(WAIT))[0] == "a"
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("is_deaf", [False, True])
-async def test_the_time_limit_ends_the_process(app, tmp_path, monkeypatch, is_deaf):
+async def test_the_time_limit_ends_the_process(real_app, tmp_path, monkeypatch, is_deaf):
     monkeypatch.setattr(process_tasks.hang, "time_limit", 1.0)
     path = tmp_path / "cleaned"
-    async with running(app, processes=1, cancel_grace="200ms"):
+    async with running(real_app, processes=1, cancel_grace="200ms"):
         handle = await process_tasks.hang.aput(str(path), is_deaf=is_deaf)
         found = await when(handle, lambda task: task.state == "DELAYED")
         assert found.failure == "TimeLimitExceeded: the time limit of 1 s is over"
         assert path.read_text() == "cleaned up"
 
 
-async def test_a_handler_in_a_process_is_handed_back_uncounted_after_the_grace(app, tmp_path):
-    async with running(app, processes=1, grace="10ms") as worker:
+@pytest.mark.cluster
+async def test_a_handler_in_a_process_is_handed_back_uncounted_after_the_grace(real_app, tmp_path):
+    async with running(real_app, processes=1, grace="10ms") as worker:
         handle = await process_tasks.hang.aput(str(tmp_path / "cleaned"))
         await begun(handle)
-        app.stop()
+        real_app.stop()
         assert await worker is ExitReason.GRACE_OVER
-    async with app:
+    async with real_app:
         found = await handle.astatus()
     assert (found.state, found.attempt) == ("READY", 0)
     assert (tmp_path / "cleaned").read_text() == "cleaned up"
 
 
-async def test_a_cancelled_task_ends_its_process(app, tmp_path):
-    async with running(app, processes=1, cancel_grace="100ms"):
+@pytest.mark.cluster
+async def test_a_cancelled_task_ends_its_process(real_app, tmp_path):
+    async with running(real_app, processes=1, cancel_grace="100ms"):
         handle = await process_tasks.hang.aput(str(tmp_path / "cleaned"))
         await begun(handle)
         await handle.acancel()

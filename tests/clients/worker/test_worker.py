@@ -1,4 +1,4 @@
-"""A worker runs tasks on a real node, and settles them by the outcome of their handlers."""
+"""A worker runs tasks, and settles them by the outcome of their handlers."""
 
 import asyncio
 
@@ -17,7 +17,6 @@ from taskraft.worker.worker import ExitReason
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, released, running
 
-pytestmark = pytest.mark.cluster
 WAIT = "30s"
 
 
@@ -148,9 +147,10 @@ async def test_the_time_limit_cancels_a_coroutine(app):
         assert events == ["begun", "cleaned up"]
 
 
-async def test_a_thread_beyond_its_time_limit_keeps_its_slot_and_the_worker_ends(app):
-    block = app.task(time_limit="50ms")(handlers.block)
-    async with running(app, threads=2, grace="30s") as worker:
+@pytest.mark.cluster
+async def test_a_thread_beyond_its_time_limit_keeps_its_slot_and_the_worker_ends(real_app):
+    block = real_app.task(time_limit="50ms")(handlers.block)
+    async with running(real_app, threads=2, grace="30s") as worker:
         handle = await block.aput()
         found = await when(handle, lambda task: task.state == "DELAYED")
         assert found.failure.startswith("TimeLimitExceeded")

@@ -1,4 +1,4 @@
-"""Traces through a running node."""
+"""Traces through a node: links between puts, attempts and settlements."""
 
 import pytest
 from opentelemetry import trace
@@ -20,9 +20,20 @@ def spans(monkeypatch):
 
 
 @pytest.fixture
-def traced(node, spans):
+def real_client(taskraft):
+    return taskraft.client
+
+
+@pytest.fixture
+def tube(taskraft):
+    taskraft.client.create_tube("work")
+    return taskraft.client.tube("work")
+
+
+@pytest.fixture
+def traced(taskraft, spans):
     """A client with tracing, different from the client that put the task."""
-    with Client(node.target, name="worker") as one:
+    with Client(name="worker") as one:
         yield one
 
 
