@@ -18,7 +18,7 @@ NETWORK_FAULTS: Final = ("isolate", "cut-peers", "cut-follower")
 
 
 class LeaderFault:
-    """The fault of one kind, in a node."""
+    """Applies one kind of fault to a node, and repairs the node."""
 
     def __init__(self, kind: str, cluster: LocalCluster, folder: Path) -> None:
         self.kind = kind

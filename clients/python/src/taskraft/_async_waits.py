@@ -43,9 +43,10 @@ class AsyncWaits:
         """Wait until tasks have ended or are BURIED; return them in their state at that time.
 
         The outcome of a task that has ended before the call is known while the task is kept
-        (`on_ack`); otherwise it is NOT_KEPT. The same holds for a task that ends between two of the
-        calls of which a wait of more than one minute consists. A handler that calls this method
-        releases its concurrency slot during the wait.
+        (`on_ack`); otherwise it is NOT_KEPT. A wait of more than one minute consists of several
+        calls, and the outcome of a task that ends between two of them is known or NOT_KEPT in
+        the same way. A handler that calls this method releases its concurrency slot during the
+        wait.
 
         Args:
             tasks: tasks by id or key.
@@ -59,7 +60,7 @@ class AsyncWaits:
 
         Raises:
             TaskNotFound: the only task never existed, or no task has its key.
-            ItemsRefused: this holds for some of several tasks.
+            ItemsRefused: some of several tasks never existed, or their keys have no task.
         """
         wait_end = None if wait is None else monotonic() + seconds(wait, "wait")
         selector = selector_of(tasks)
