@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taskraft import Retry
+from taskraft import Retry, errors
 from taskraft.worker import (
     App,
     Context,
@@ -373,3 +373,29 @@ async def test_a_handle_yields_the_progress_until_the_task_has_ended(app):
             handlers.begun.set()
         assert seen == [(0.25, "begun")]
         assert await handle.aresult(WAIT) == 4
+
+
+async def test_a_worker_ends_after_its_maximum_lifetime(app, caplog):
+    app.task(handlers.add)
+    with caplog.at_level("INFO", "taskraft.worker"):
+        async with running(app, max_lifetime="10ms") as worker:
+            assert await worker is ExitReason.DRAINED
+    told = [line.removeprefix("test: ") for line in caplog.messages]
+    assert told.index("the maximum lifetime is over") < told.index("draining")
+
+
+async def test_a_worker_runs_in_the_background_of_a_block(app):
+    add = app.task(handlers.add)
+    async with app.running(start_timeout=WAIT):
+        assert await (await add.aput(1)).aresult(WAIT) == 3
+    handle = await add.aput(1)
+    assert (await handle.astatus()).state == "READY"
+    await app.clients.close_here()
+
+
+async def test_a_background_worker_that_cannot_start_raises_at_the_beginning():
+    app = App("test", target="127.0.0.1:1")
+    app.task(handlers.add)
+    with pytest.raises(errors.TaskraftError):
+        async with app.running(start_timeout="10ms"):
+            raise AssertionError("the block has begun without a worker")

@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     help="Replace a process that has grown by more than this, such as 500MiB.  [default: no limit]",
 )
 @click.option(
+    "--max-lifetime",
+    type=DURATION,
+    envvar="TASKRAFT_WORKER_MAX_LIFETIME",
+    help="Drain and end after this time, such as 1d.  [default: no limit]",
+)
+@click.option(
     "--grace",
     type=DURATION,
     default="25s",
@@ -122,8 +128,8 @@ def worker(
     The first signal drains: handlers may finish within the grace, and other tasks are handed back
     without counting an attempt. A second signal ends the process at once.
 
-    Exit codes: 0 drained, 2 usage or import, 5 no cluster, 7 the grace was over, 8 half of the
-    threads were stuck
+    Exit codes: 0 drained, also after the maximum lifetime, 2 usage or import, 5 no cluster, 7 the
+    grace was over, 8 half of the threads were stuck
     """
     if reload and not check:
         _log_to_stderr(log_level.upper(), log_format)

@@ -47,6 +47,8 @@ from taskraft.worker.flows import AppGroup, FanOut, Flow, chain, group
 from taskraft.worker.handle import Handle, Progress, Result
 from taskraft.worker.middleware import Middleware, PutRequest
 from taskraft.worker.options import CallOptions, ConsumerOptions, TaskOptions, WorkerOptions
+from taskraft.worker.outbox import Outbox
+from taskraft.worker.outbox_relay import OutboxRelay
 from taskraft.worker.task import BatchDecorator, Plan, TaskDecorator, TaskFunction
 
 __all__ = [
@@ -72,6 +74,8 @@ __all__ = [
     "LeaseLost",
     "Middleware",
     "MsgspecCodec",
+    "Outbox",
+    "OutboxRelay",
     "Plan",
     "Progress",
     "PutRequest",

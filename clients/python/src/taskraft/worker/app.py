@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from taskraft.worker.worker import ExitReason, Worker
 
 R = TypeVar("R")
+log = logging.getLogger("taskraft.worker")
 
 
 class App(Declarations):
@@ -210,6 +213,39 @@ class App(Declarations):
                     break
                 await stack.enter_async_context(_managed(lifespan, self))
             return await worker.run()
+
+    @asynccontextmanager
+    async def running(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[None]:
+        """Run a worker in the background of the block; at the end of the block, it drains.
+
+        The block begins when the worker takes tasks. Signals are left to the program, unless
+        `signals=True`. A worker that fails during the block is logged; the end of the block raises
+        its error.
+
+        Raises:
+            TypeError: an option is unknown.
+            ValueError: an option cannot be used, or no task of the app is chosen.
+            TaskraftError: the cluster was not reachable at the start, or a subscription failed.
+        """
+        options.setdefault("signals", False)
+        run = asyncio.create_task(self.run(**options))
+        assert self._worker is not None  # `run` creates the worker at once
+        worker = self._worker
+        started = asyncio.create_task(worker.started.wait())
+        try:
+            await asyncio.wait([run, started], return_when=asyncio.FIRST_COMPLETED)
+            if run.done():
+                run.result()  # raises why the worker could not start
+            run.add_done_callback(self._log_failure)
+            yield
+        finally:
+            started.cancel()
+            worker.stop()
+            await run
+
+    def _log_failure(self, run: asyncio.Task[ExitReason]) -> None:
+        if not run.cancelled() and run.exception() is not None:
+            log.error("%s: the worker has failed", self.name, exc_info=run.exception())
 
     def stop(self) -> None:
         """Ask the worker of this app to drain and to end; call it on the worker's event loop.

@@ -144,6 +144,9 @@ class WorkerOptions(TypedDict, total=False):
     max_memory: int
     """Bytes by which a process may grow after its start before it is replaced; default: no
     limit."""
+    max_lifetime: Duration
+    """Time after which the worker drains and ends, so that its supervisor starts a new one; minus a
+    random part of up to a tenth. Default: no limit."""
     grace: Duration
     """Time that handlers have to finish after the worker was asked to stop; default 25 s."""
     cancel_grace: Duration

@@ -6,6 +6,7 @@ import asyncio
 import enum
 import logging
 import os
+import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskraft.worker")
 
+LIFETIME_SHARE_MIN: Final = 0.9
+"""Minimum share of `max_lifetime`: workers that start together end at different times."""
+
 
 class ExitReason(enum.IntEnum):
     """Why a worker ended; the number is the exit status of `taskraft worker`."""
@@ -78,6 +82,9 @@ class Worker:
             options.get("cancel_grace", CANCEL_GRACE_DEFAULT), "cancel_grace"
         )
         self._start_timeout = options.get("start_timeout", START_TIMEOUT_DEFAULT)
+        self._lifetime = None
+        if "max_lifetime" in options:
+            self._lifetime = seconds(options["max_lifetime"], "max_lifetime")
         self._has_signals = options.get("signals", True)
         self._threads = whole_number("threads", options.get("threads", THREADS_DEFAULT), 1, 10_000)
         processes = whole_number("processes", options.get("processes", processors()), 1, 1_000)
@@ -92,6 +99,8 @@ class Worker:
         if not self._receivers:
             raise ValueError(f"the app {app.name} has no task in these tubes")
         self._stopping = asyncio.Event()
+        self.started: Final = asyncio.Event()
+        """Set when the worker takes tasks."""
         self.ports: Final[list[int]] = []
         """Ports of the probe servers, in the order health, metrics."""
         self._health = WorkerHealth(
@@ -148,7 +157,7 @@ class Worker:
         return self._stopping.is_set()
 
     async def run(self) -> ExitReason:
-        """Run until a signal, or until half of the threads are stuck.
+        """Run until a signal, the end of the lifetime, or until half of the threads are stuck.
 
         A worker that was asked to end before does not connect to the cluster.
 
@@ -197,6 +206,7 @@ class Worker:
             working = [asyncio.create_task(one.work(shared)) for one in self._receivers]
             log.info("%s: running %d tasks", self._app.name, len(self._tasks))
             self._health.enter(WorkerState.RUNNING)
+            self.started.set()
             try:
                 reason = await self._until_stopped(working)
             finally:
@@ -211,16 +221,25 @@ class Worker:
         stuck = [asyncio.create_task(slots.half_is_stuck.wait()) for slots in self._slots.values()]
         try:
             done, _ = await asyncio.wait(
-                [stopping, *stuck, *working], return_when=asyncio.FIRST_COMPLETED
+                [stopping, *stuck, *working],
+                timeout=self._lifetime_left(),
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             for waiting in (stopping, *stuck):
                 waiting.cancel()
+        if not done:
+            log.info("%s: the maximum lifetime is over", self._app.name)
         for one in working:
             if one in done:
                 one.result()  # raises why the subscription has failed
         reason = await self._drain()
         return ExitReason.THREADS_STUCK if done.intersection(stuck) else reason
+
+    def _lifetime_left(self) -> float | None:
+        if self._lifetime is None:
+            return None
+        return self._lifetime * random.uniform(LIFETIME_SHARE_MIN, 1.0)  # noqa: S311 - no secret
 
     def stop(self) -> None:
         """Ask the worker to drain and to end."""
