@@ -70,3 +70,5 @@ def tube(real_client):
 @pytest.fixture(autouse=True)
 def no_target(monkeypatch):
     monkeypatch.delenv("TASKRAFT_TARGET", raising=False)
+    monkeypatch.setenv("TASKRAFT_CONTEXT_FILE", "/nonexistent/contexts.json")
+    monkeypatch.delenv("TASKRAFT_CONTEXT", raising=False)

@@ -130,3 +130,14 @@ def test_the_image_copies_only_files_that_exist_and_are_not_ignored():
     for source in sources:
         assert (ROOT / source).exists(), source
         assert source.split("/")[0] in {name.split("/")[0] for name in admitted}, source
+
+
+def test_the_plain_client_installs_all_that_its_command_imports(built):
+    """``pip install taskraft`` must not install a command that cannot start."""
+    (wheel,) = built.glob("taskraft-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        (metadata,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
+        lines = opened.read(metadata).decode().splitlines()
+    plain = [line for line in lines if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    names = {re.split(r"[<>=;, ]", line.removeprefix("Requires-Dist: "))[0] for line in plain}
+    assert {"click", "rich", "pyyaml"} <= names

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from taskraft import _change_feed, _settlement, _snapshot, errors
 from taskraft._arguments import Texts, texts, wrong_type
@@ -54,7 +54,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: grpc.ChannelCredentials | Literal[False] | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
         """Configure the client without connecting.
@@ -69,7 +69,8 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
                 The server keeps the request_ids of each client_id apart. Set it, equal in all
                 processes of the application, if you pass a `request_id` to a call. Default: empty;
                 then all clients of the same principal share their request_ids.
-            credentials: gRPC credentials, instead of `access`.
+            credentials: gRPC credentials, instead of `access`. False: neither TLS nor a token,
+                whatever the environment says.
             **access: certificates and token, see `AccessOptions`; default: TASKRAFT_CA and the
                 related variables.
 
@@ -82,7 +83,9 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
             name=name,
             session_ttr=session_ttr,
             client_id=client_id,
-            credentials=credentials or channel_credentials(**access),
+            credentials=(
+                channel_credentials(**access) if credentials is None else credentials or None
+            ),
         )
         self.groups = AsyncGroups(self._connection)
         self.schedules = AsyncSchedules(self._connection)

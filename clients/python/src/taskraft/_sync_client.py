@@ -14,7 +14,7 @@ other fork, every call in the child raises `ClientForked`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from taskraft._async_client import AsyncClient
 from taskraft._blocking_facade import blocking, iterating
@@ -55,7 +55,7 @@ class Client:
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: grpc.ChannelCredentials | Literal[False] | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
         """Configure the client without connecting; the arguments are those of `AsyncClient`."""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 import grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 PREFIX: Final = "TASKRAFT_"
+NAMES: Final = ("ca", "cert", "key", "token", "token_file")
+"""Names of the options; also the names of the variables, after the prefix."""
 
 
 class AccessOptions(TypedDict, total=False):
@@ -84,11 +86,20 @@ def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentia
     Raises:
         CredentialsUnusable: cert without key, key without cert, two tokens, or an unusable file.
     """
-    names = ("ca", "cert", "key", "token", "token_file")
-    options = {name: given.get(name) or os.environ.get(PREFIX + name.upper()) for name in names}
+    options = {name: given.get(name) or os.environ.get(PREFIX + name.upper()) for name in NAMES}
     if given.get("token") or given.get("token_file"):
         # A given token overrides both token variables of the environment.
         options |= {name: given.get(name) for name in ("token", "token_file")}
+    return credentials_of(options)
+
+
+def credentials_of(options: Mapping[str, object]) -> grpc.ChannelCredentials | None:
+    """Return credentials of `AccessOptions` without the environment; None if no option is set.
+
+    Raises:
+        CredentialsUnusable: see `channel_credentials`.
+    """
+    options = {name: options.get(name) for name in NAMES}
     if not any(options.values()):
         return None
     if bool(options["cert"]) != bool(options["key"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -56,6 +56,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
+    "context": LazyCommand("context", "context", "Name clusters, and choose the one to use."),
     "token": LazyCommand("token", "token", "Generate a token for a principal."),
     "explain": LazyCommand("explain", "explain", "Explain an error reason."),
 }
@@ -100,6 +101,23 @@ class RootGroup(SuggestingGroup):
             )
         return None
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - passed on to click
+    ) -> click.Context:
+        """Parse the options of the root; print wrong usage in one line."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            from taskraft.cli import failures
+
+            raise click.exceptions.Exit(failures.report_usage(error)) from error
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -125,10 +143,12 @@ class RootGroup(SuggestingGroup):
         """Run a command; print a failure in one line and a hint in another."""
         try:
             return super().invoke(ctx)
-        except click.exceptions.Exit:
+        except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError):
             raise
-        except click.ClickException:
-            raise
+        except click.ClickException as error:
+            from taskraft.cli import failures
+
+            ctx.exit(failures.report_usage(error))
         except (KeyboardInterrupt, click.Abort):  # click turns Ctrl-C at a prompt into Abort
             from taskraft.cli import failures
 
@@ -168,7 +188,8 @@ def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> 
 def main() -> None:
     """Put, take and manage the tasks of a taskraft cluster.
 
-    The address of the cluster is --target, else the variable TASKRAFT_TARGET, else 127.0.0.1:7401.
+    The cluster is that of --target, else of --context, else of the variables TASKRAFT_TARGET and
+    TASKRAFT_CONTEXT, else of the current context, else 127.0.0.1:7401.
     The options of the cluster may stand before or after the command.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout, 130

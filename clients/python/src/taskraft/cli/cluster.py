@@ -12,6 +12,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.watch import watch_option
 
 
 @click.group(
@@ -24,6 +25,7 @@ def cluster() -> None:
 
 
 @cluster.command(epilog=examples("taskraft cluster status -o json"))
+@watch_option
 @output_option
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
@@ -134,6 +136,7 @@ def settings(*, output: str, target: str | None, timeout: float, **given: object
 
 
 @cluster.command(epilog=examples("taskraft cluster sessions -o json"))
+@watch_option
 @output_option
 @cluster_options
 def sessions(*, output: str, target: str | None, timeout: float) -> None:

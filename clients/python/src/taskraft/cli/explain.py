@@ -19,6 +19,8 @@ def explain(*, reason: str | None, output: str) -> None:
 
     Without REASON, list all reasons.
     """
+    from taskraft.cli.output import write_values
+
     if reason is None:
         _list(output)
         return
@@ -27,8 +29,10 @@ def explain(*, reason: str | None, output: str) -> None:
         click.echo(f"error: unknown reason {reason.upper()}", err=True)
         click.echo("hint:  `taskraft explain` lists all reasons.", err=True)
         click.get_current_context().exit(NOT_FOUND)
-    if output != "table":
-        click.echo(json.dumps(_value(row), indent=2 if output == "json" else None))
+    if output == "json":
+        click.echo(json.dumps(_value(row), indent=2))
+        return
+    if write_values([_value(row)], output):
         return
     click.echo(f"{row.reason}  ({row.code})")
     click.echo(f"  what      {row.meaning}")
@@ -41,15 +45,10 @@ def explain(*, reason: str | None, output: str) -> None:
 
 
 def _list(output: str) -> None:
-    rows = list(catalogue.CATALOGUE.values())
-    if output == "json":
-        click.echo(json.dumps([_value(row) for row in rows], indent=2))
-    elif output == "jsonl":
-        for row in rows:
-            click.echo(json.dumps(_value(row)))
-    else:
-        from taskraft.cli.output import write_table
+    from taskraft.cli.output import write_table, write_values
 
+    rows = list(catalogue.CATALOGUE.values())
+    if not write_values([_value(row) for row in rows], output):
         write_table(("REASON", "CODE", "MEANING"), ((r.reason, r.code, r.meaning) for r in rows))
 
 

@@ -63,6 +63,15 @@ def report(error: Exception) -> int | None:
     return None
 
 
+def report_usage(error: click.ClickException) -> int:
+    """Print an error of click in one line, and a hint for wrong usage; return the exit code."""
+    message = " ".join(error.format_message().split())
+    click.echo(f"error: {message}", err=True)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"hint:  see: {error.ctx.command_path} --help", err=True)
+    return error.exit_code
+
+
 def _discard_output() -> None:
     """Redirect stdout to /dev/null; otherwise Python's flush at exit fails with status 120."""
     try:

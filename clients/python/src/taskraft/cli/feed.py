@@ -7,7 +7,7 @@ from itertools import islice
 import click
 
 from taskraft.cli.options import (
-    FORMATS,
+    OUTPUT,
     OUTPUT_HELP,
     SuggestingGroup,
     check_tubes,
@@ -39,7 +39,7 @@ def feed() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(FORMATS),
+    type=OUTPUT,
     default="jsonl",
     show_default=True,
     help=OUTPUT_HELP,
@@ -59,7 +59,7 @@ def tail(
 
     With TUBE, only transitions in these tubes. Each must exist; the feed knows no patterns.
     """
-    from taskraft.cli.output import show_instant, to_json, write
+    from taskraft.cli.output import show_instant, write
     from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:
@@ -67,12 +67,11 @@ def tail(
             check_tubes(tubes, (each.name for each in client.list_tubes(tubes)))
         changes = client.changes(tubes, from_start=from_start, follow=follow)
         events = islice(changes, limit)
-        if output == "json":
+        if output in ("json", "yaml"):
             write(list(events), output)
             return
         for event in events:
-            if output == "jsonl":
-                click.echo(to_json(event))
+            if write([event], output):
                 continue
             kind = feed_service_pb2.ChangeEvent.Kind.Name(event.kind)
             state = task_pb2.Task.State.Name(event.to_state) if event.to_state else "-"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
+from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from taskraft import Group
@@ -62,6 +63,7 @@ def create(
 
 @group.command(epilog=examples("taskraft group show book-1"))
 @click.argument("name")
+@watch_option
 @output_option
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:

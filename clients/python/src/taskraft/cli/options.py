@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from difflib import get_close_matches
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
 import click
 from click.core import ParameterSource
@@ -15,19 +16,30 @@ from taskraft._durations import seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from click.shell_completion import CompletionItem
+    from grpc import ChannelCredentials
+
     from taskraft import Client
 
 Params = ParamSpec("Params")
 
-FORMATS: Final = ("table", "json", "jsonl")
+FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
+TEMPLATE: Final = "template="
+"""Prefix of the output format with a template."""
 OUTPUT_HELP: Final = (
-    "Output format. JSON uses the field names of the API; ids, tokens, revisions, priorities, "
-    "sequence numbers and log positions are strings, other numbers are numbers."
+    "Output format: table, wide, json, jsonl, yaml, name, or template=TEXT with fields in braces, "
+    "such as '{name} {options.ttr_ms}'. JSON uses the field names of the API; ids, tokens, "
+    "revisions, priorities, sequence numbers and log positions are strings, other numbers are "
+    "numbers."
 )
 _ACCESS: Final = "taskraft.access."
 """Prefix of the context keys that hold the paths of credential files."""
 _ACCESS_FILES: Final = (
-    ("token-file", "token_file", "File with the token; alternative: TASKRAFT_TOKEN."),
+    (
+        "token-file",
+        "token_file",
+        "File with the token; alternative: TASKRAFT_TOKEN.",
+    ),
     ("cert-key", "key", "Private key of the certificate, PEM."),
     ("cert", "cert", "Client certificate, PEM."),
     ("ca", "ca", "CAs of the nodes' certificates, PEM."),
@@ -71,6 +83,32 @@ class SizeType(click.ParamType[int]):
 
 
 SIZE: Final = SizeType()
+
+
+class OutputType(click.ParamType[str]):
+    """An output format: one of FORMATS, or "template=TEXT"."""
+
+    name = "format"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the format."""
+        if value in FORMATS or value.startswith(TEMPLATE):
+            return value
+        return self.fail(f"{value!r} is not one of {', '.join(FORMATS)}, template=TEXT", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the formats that begin with the incomplete word."""
+        from click.shell_completion import CompletionItem
+
+        del ctx, param
+        return [
+            CompletionItem(each) for each in (*FORMATS, TEMPLATE) if each.startswith(incomplete)
+        ]
+
+
+OUTPUT: Final = OutputType()
 
 
 class SuggestingGroup(click.Group):
@@ -160,13 +198,24 @@ def root_options(command: Callable[Params, None]) -> Callable[Params, None]:
             callback=keep,
             help="Addresses of nodes, host:port,host:port.",
         ),
+        click.option(
+            "--context",
+            expose_value=False,
+            callback=keep,
+            help="Context that names the cluster, see `taskraft context`.",
+        ),
     ):
         command = option(command)
     return command
 
 
 def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the options for the target, the timeout and the credentials."""
+    """Add the options for the target, the context, the timeout and the credentials."""
+
+    def keep(ctx: click.Context, option: click.Parameter, value: object) -> None:
+        if value is not None:
+            ctx.meta[f"{_ROOT}{option.name}"] = value
+
     command = _access_files(command)
     for option in (
         click.option(
@@ -179,8 +228,13 @@ def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
         click.option(
             "-t",
             "--target",
-            envvar="TASKRAFT_TARGET",
             help="Addresses of nodes, host:port,host:port.",
+        ),
+        click.option(
+            "--context",
+            expose_value=False,
+            callback=keep,
+            help="Context that names the cluster, see `taskraft context`.",
         ),
     ):
         command = option(command)
@@ -202,15 +256,13 @@ def _access_option(
     There is no option for a token itself, because other users can read command lines.
     """
 
-    def register(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
-        is_given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if path is not None and (is_given or _ACCESS + name not in ctx.meta):
+    def register(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
+        if path is not None:
             ctx.meta[_ACCESS + name] = path
 
     return click.option(
         f"--{flag}",
         type=click.Path(dir_okay=False),
-        envvar=f"TASKRAFT_{name.upper()}",
         expose_value=False,
         callback=register,
         help=text,
@@ -222,7 +274,7 @@ def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(FORMATS),
+        type=OUTPUT,
         default="table",
         show_default=True,
         help=OUTPUT_HELP,
@@ -257,23 +309,47 @@ def client_id_option(command: Callable[Params, None]) -> Callable[Params, None]:
     )(command)
 
 
+def _cluster(target: str | None) -> tuple[str | None, ChannelCredentials | Literal[False] | None]:
+    """Return addresses and credentials of the cluster that the options or the context choose.
+
+    A context is used whole: its credentials are never sent to another target, and credentials of
+    the environment are never sent to the target of a context.
+    """
+    from taskraft.cli.context_file import NAME_VARIABLE, ContextFile
+    from taskraft.credentials import channel_credentials, credentials_of
+
+    meta = click.get_current_context().meta
+    files = {name: meta[_ACCESS + name] for _, name, _ in _ACCESS_FILES if _ACCESS + name in meta}
+    target = target or meta.get(f"{_ROOT}target")
+    name = meta.get(f"{_ROOT}context", "")
+    if target and name:
+        raise click.UsageError("Give either --target or --context.")
+    target = target or (None if name else os.environ.get("TASKRAFT_TARGET"))
+    if target:
+        return target, channel_credentials(**files)
+    contexts = ContextFile.load()
+    name = name or os.environ.get(NAME_VARIABLE) or contexts.current
+    if not name:
+        return None, channel_credentials(**files)
+    chosen = contexts.find(name)
+    access = chosen.access()
+    if "token_file" in files:
+        access.pop("token", None)
+    return chosen.target, credentials_of(access | files) or False
+
+
 def connect(target: str | None, timeout: float) -> Client:
     """Return a client; export traces if the environment requests it."""
     from taskraft import Client, tracing
-    from taskraft.credentials import CredentialsUnusable, channel_credentials
+    from taskraft.credentials import CredentialsUnusable
 
     tracing.configure_from_environment("taskraft-cli")
     context = click.get_current_context()
     meta = context.meta
-    if context.get_parameter_source("target") is not ParameterSource.COMMANDLINE:
-        target = meta.get(f"{_ROOT}target", target)
     if context.get_parameter_source("timeout") is not ParameterSource.COMMANDLINE:
         timeout = meta.get(f"{_ROOT}timeout", timeout)
-    files = {name: meta.get(_ACCESS + name, "") for name in ("ca", "cert", "key", "token_file")}
     try:
-        credentials = channel_credentials(
-            ca=files["ca"], cert=files["cert"], key=files["key"], token_file=files["token_file"]
-        )
+        target, credentials = _cluster(target)
     except CredentialsUnusable as error:
         raise click.UsageError(str(error)) from error
     return Client(

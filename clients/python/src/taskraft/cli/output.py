@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from taskraft import Retry
+    from taskraft import Retry, Task
 
+TABLES: Final = ("table", "wide")
+"""Formats of which the caller prints a table."""
 PIPE_COLUMNS = 10_000
 """Table width if the output is not a terminal, so that no cell is cut off."""
 
@@ -69,13 +72,68 @@ def _field_value(content: Any, field: FieldDescriptor) -> Any:  # noqa: ANN401 -
     return int(content) if field.cpp_type in _BITS_64 else content
 
 
-def to_json(message: Message) -> str:
-    """Return a message as one line of JSON."""
-    return json.dumps(to_value(message), ensure_ascii=False)
+_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+
+
+def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
+    """Print JSON values in the format `output`; return False for a table, which the caller prints.
+
+    Raises:
+        ValueError: a template names a field that a value does not have.
+    """
+    if output in TABLES:
+        return False
+    if output == "json":
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump([*values], sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        for line in [_line_of(value, output) for value in values]:
+            if line is not None:
+                click.echo(line)
+    return True
+
+
+def _line_of(value: Mapping[str, Any], output: str) -> str | None:
+    """Return the line of one value; None for a value without a name."""
+    if output == "jsonl":
+        return json.dumps(value, ensure_ascii=False)
+    if output == "name":
+        return _name_of(value)
+    template = output.removeprefix("template=").replace("\\t", "\t").replace("\\n", "\n")
+    return _FIELD.sub(lambda found: _text_at(value, found[1]), template)
+
+
+def _name_of(value: Mapping[str, Any]) -> str | None:
+    """Return the name of a value: tube/id of a task, else its name; None for mere counts."""
+    if "tube" in value and ("id" in value or "task_id" in value):
+        return f"{value['tube']}/{value.get('id') or value.get('task_id')}"
+    names = (value.get(key) for key in ("name", "tube", "session_id", "reason", "node"))
+    return next((str(name) for name in names if name), None)
+
+
+def _text_at(value: Any, path: str) -> str:  # noqa: ANN401 - any JSON value
+    """Return the text of the field at a path like "options.ttr_ms"; list elements by number.
+
+    Raises:
+        ValueError: the first name of the path is not a field.
+    """
+    first, *rest = path.split(".")
+    if first not in value:
+        raise ValueError(f"the template names {{{path}}}, which is not a field")
+    value = value[first]
+    for name in rest:
+        try:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+        except (LookupError, TypeError, ValueError):
+            return ""  # a field that is not set, which JSON leaves out
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def write(messages: Sequence[Message], output: str, only: Collection[str] | None = None) -> bool:
-    """Print messages as JSON if `output` asks for it; return whether it did.
+    """Print messages in the format `output`; return False for a table, which the caller prints.
 
     Args:
         messages: messages to print.
@@ -85,13 +143,15 @@ def write(messages: Sequence[Message], output: str, only: Collection[str] | None
     values = [
         {name: value for name, value in to_value(message).items() if only is None or name in only}
         for message in messages
+        if output not in TABLES
     ]
-    if output == "json":
-        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
-    elif output == "jsonl":
-        for value in values:
-            click.echo(json.dumps(value, ensure_ascii=False))
-    return output != "table"
+    return write_values(values, output)
+
+
+def write_payloads(tasks: Iterable[Task]) -> None:
+    """Print the payloads unchanged, with a newline after each."""
+    for task in tasks:
+        click.echo(task.payload)
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

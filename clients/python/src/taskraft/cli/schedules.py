@@ -14,6 +14,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +90,7 @@ def create(  # noqa: PLR0913 - one argument for each option
 
 
 @schedule.command("list", epilog=examples("taskraft schedule list -o jsonl"))
+@watch_option
 @output_option
 @cluster_options
 def list_schedules(*, output: str, target: str | None, timeout: float) -> None:

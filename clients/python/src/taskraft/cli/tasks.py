@@ -15,6 +15,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from taskraft._task_selection import TaskSelection
 
 PAYLOAD_CHARACTERS_MAX = 60
+
+raw_option = click.option(
+    "--raw", is_flag=True, help="Print only the payloads, unchanged, a newline after each."
+)
 
 
 @click.command(epilog=examples("taskraft kick emails 100", "taskraft kick emails --id 17 --id 18"))
@@ -71,16 +76,24 @@ def delete(
 @click.command(epilog=examples("taskraft peek emails 17 -o json"))
 @click.argument("tube")
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@raw_option
+@watch_option
 @output_option
 @cluster_options
 def peek(
-    *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    raw: bool,
+    output: str,
+    target: str | None,
+    timeout: float,
 ) -> None:
     """Show tasks of TUBE without changing them."""
     with connect(target, timeout) as client:
         handle = client.tube(tube)
         tasks = [handle.peek(task_id) for task_id in ids]
-    _show(tasks, output)
+    _show(tasks, output, raw=raw)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft task list emails"))
@@ -101,14 +114,17 @@ def task() -> None:
     show_default=True,
     help="Maximum number of tasks.",
 )
+@raw_option
+@watch_option
 @output_option
 @cluster_options
-def list_tasks(
+def list_tasks(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     where: str,
     order_by: str,
     limit: int,
+    raw: bool,
     output: str,
     target: str | None,
     timeout: float,
@@ -116,21 +132,28 @@ def list_tasks(
     """List tasks of TUBE."""
     with connect(target, timeout) as client:
         tasks = list(islice(client.tube(tube).list(where, order_by=order_by), limit))
-    _show(tasks, output)
+    _show(tasks, output, raw=raw)
 
 
 @task.command(epilog=examples("taskraft task show emails 17"))
 @click.argument("tube")
 @click.argument("task_id", metavar="ID", type=int)
+@raw_option
+@watch_option
 @output_option
 @cluster_options
-def show(*, tube: str, task_id: int, output: str, target: str | None, timeout: float) -> None:
+def show(
+    *, tube: str, task_id: int, raw: bool, output: str, target: str | None, timeout: float
+) -> None:
     """Show one task of TUBE with its last failures."""
-    from taskraft.cli.output import write
+    from taskraft.cli.output import write, write_payloads
     from taskraft.cli.task_details import print_details
 
     with connect(target, timeout) as client:
         found = client.tube(tube).peek(task_id)
+    if raw:
+        write_payloads([found])
+        return
     if not write([found.message], output):
         print_details(found)
 
@@ -243,10 +266,40 @@ def selection_from(ids: tuple[int, ...], where: str) -> TaskSelection:
     return Where(where) if where else ids
 
 
-def _show(tasks: Sequence[Task], output: str) -> None:
-    from taskraft.cli.output import show_payload, write, write_table
+def _show(tasks: Sequence[Task], output: str, *, raw: bool) -> None:
+    from taskraft.cli.output import show_instant, show_payload, write, write_payloads, write_table
 
+    if raw:
+        write_payloads(tasks)
+        return
     if write([task.message for task in tasks], output):
+        return
+    if output == "wide":
+        write_table(
+            (
+                *("ID", "STATE", "SINCE", "ATTEMPT", "PRIORITY", "TYPE", "KEY", "SUBQUEUE"),
+                *("GROUP", "PUT", "VISIBLE AT", "LEASE UNTIL", "PAYLOAD", "ERROR"),
+            ),
+            (
+                (
+                    str(task),
+                    task.state,
+                    show_instant(task.message.since_ms),
+                    task.attempt,
+                    task.priority,
+                    task.message.spec.type,
+                    "/".join(task.message.spec.unique_key),
+                    task.message.spec.subqueue,
+                    task.message.spec.group,
+                    show_instant(task.message.created_ms),
+                    show_instant(task.message.visible_at_ms),
+                    show_instant(task.message.lease_until_ms),
+                    show_payload(task.payload),
+                    task.failure,
+                )
+                for task in tasks
+            ),
+        )
         return
     write_table(
         ("ID", "STATE", "ATTEMPT", "PRIORITY", "PAYLOAD", "ERROR"),

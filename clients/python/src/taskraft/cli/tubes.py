@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,7 @@ from taskraft.cli.options import (
     output_option,
 )
 from taskraft.cli.tube_settings import settings_of, settings_options
+from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,6 +157,7 @@ def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: 
 
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
 @click.argument("names", metavar="[PATTERN]...", nargs=-1)
+@watch_option
 @output_option
 @cluster_options
 def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
@@ -205,16 +207,17 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 
 @click.command(epilog=examples("taskraft stats emails"))
 @click.argument("tubes", metavar="[TUBE]...", nargs=-1)
+@watch_option
 @output_option
 @cluster_options
 def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
     """Count the tasks of tubes per state; FAILED counts failed attempts."""
-    from taskraft.cli.output import show_duration, show_retry, write, write_table
+    from taskraft.cli.output import TABLES, show_duration, show_retry, write, write_table
 
     with connect(target, timeout) as client:
         answer = client.stats(tubes)
         shown = [each.tube for each in answer.tubes]
-        listed = client.list_tubes(tubes) if shown and output == "table" else []
+        listed = client.list_tubes(tubes) if shown and output in TABLES else []
         retries = {each.name: show_retry(each.options.retry) for each in listed}
     check_tubes((name for name in tubes if "*" not in name), shown)
     if write([each.message for each in answer.tubes], output):
@@ -267,8 +270,9 @@ def _show(tubes: Sequence[TubeInfo], output: str) -> None:
     def limit(value_ms: int | None) -> str:
         return "-" if value_ms is None else show_duration(value_ms)
 
+    is_wide = output == "wide"
     write_table(
-        ("NAME", "KIND", "PRIORITY", "DELAY", "TTL", "TTR", "RETRY"),
+        ("NAME", "KIND", "PRIORITY", "DELAY", "TTL", "TTR", "RETRY", *(_WIDE if is_wide else ())),
         (
             (
                 each.name,
@@ -278,7 +282,24 @@ def _show(tubes: Sequence[TubeInfo], output: str) -> None:
                 limit(each.options.ttl_ms),
                 limit(each.options.ttr_ms),
                 show_retry(each.options.retry),
+                *(_wide_columns(each) if is_wide else ()),
             )
             for each in tubes
         ),
+    )
+
+
+_WIDE: Final = ("PAUSED", "CONCURRENCY", "CAPACITY", "DEAD LETTERS", "DURABILITY", "PROFILE")
+
+
+def _wide_columns(tube: TubeInfo) -> tuple[object, ...]:
+    options = tube.options
+    paused = [name for name in ("put", "take") if getattr(options, f"{name}_paused")]
+    return (
+        ",".join(paused) or "-",
+        options.concurrency or "-",
+        options.capacity_tasks or "-",
+        options.dead_letter_tube or "-",
+        options.durability,
+        tube.profile or "-",
     )
