@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Iterator
 
 from taskraft_replication.beacons import Beacons, NoBeacons
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Roster
+from taskraft_replication.damage import Damage
 from taskraft_replication.driver.driver import build_driver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import (
@@ -36,6 +38,7 @@ from taskraft_replication.peers.contract import Membership, Transport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failing_machine import machine_with_failpoints
 from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.log_scrub import Read
 
 _log = logging.getLogger(__name__)
 
@@ -295,6 +298,13 @@ class Node:
         """Counters of this member since its start."""
         self._driver.counters.sync_us = self._worker.busy_us
         return self._driver.counters
+
+    def scrub(self, read: Read) -> Iterator[int | Damage]:
+        """Check the stored log and the files beside it, on the caller's thread.
+
+        Yields the bytes that a step has read, or damage; see ``taskraft_replication.damage``.
+        """
+        yield from self._storage.scrub(read)
 
     # Control
 

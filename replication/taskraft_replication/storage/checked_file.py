@@ -54,11 +54,16 @@ def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
             one: that would lose a vote (as PySyncObj does).
         FormatUnknown: another version wrote the file.
     """
-    kind = name.rpartition("/")[2]
     try:
         raw = fs.read(name)
     except FileNotFoundError as error:
         raise LogDamaged(f"{name} is missing") from error
+    return parse_checked(name, raw)
+
+
+def parse_checked(name: str, raw: bytes) -> dict[str, JsonValue]:
+    """Return the content of a file from its bytes; raises the errors of ``read_checked``."""
+    kind = name.rpartition("/")[2]
     header, _, body = raw.partition(b"\n")
     words = header.decode(errors="replace").split(" ")
     if len(words) != 4 or words[:2] != ["taskraft", kind]:

@@ -6,7 +6,7 @@ on the event loop after the worker has finished.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from taskraft_replication.core.types import (
@@ -18,9 +18,11 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
+from taskraft_replication.damage import Damage
 from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
 from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.storage.log_scrub import Read, scrub_log, scrub_small_files
 from taskraft_replication.storage.mark import Mark, MarkFile
 from taskraft_replication.storage.membership_history import (
     BOOTSTRAP_INDEX,
@@ -220,6 +222,13 @@ class GroupStorage:
         self.metadata.save_memberships([(last, ConfState(voters=(member,), roster=roster))])
         self._commit = last
         return tuple(other.member for other in before.members if other.member != member)
+
+    # On a thread of its own, while the other methods run.
+
+    def scrub(self, read: Read) -> Iterator[int | Damage]:
+        """Check all stored data of the group; see ``log_scrub``."""
+        yield from scrub_small_files(self.metadata.directory, read)
+        yield from scrub_log(self._log, read)
 
     # On the event loop.
 

@@ -110,6 +110,11 @@ def read_segment(fs: FileSystem, directory: str, name: str) -> tuple[Segment, by
         LogDamaged: the header is unreadable or contradicts the name.
     """
     raw = fs.read(f"{directory}/{name}")
+    return parse_header(directory, name, raw), raw
+
+
+def parse_header(directory: str, name: str, raw: bytes) -> Segment:
+    """Return a segment from the first bytes of its file; raises the errors of ``read_segment``."""
     if len(raw) < RECORDS_OFFSET or raw[:8] != _MAGIC:
         raise LogDamaged(f"{directory}/{name} has no readable header")
     _, generation, first_index, crc_before, crc = _HEADER.unpack_from(raw)
@@ -118,4 +123,4 @@ def read_segment(fs: FileSystem, directory: str, name: str) -> tuple[Segment, by
     segment = Segment(name, generation, LogIndex(first_index), crc_before)
     if segment_name(generation, segment.first_index) != name:
         raise LogDamaged(f"{directory}/{name} holds entries from {first_index}")
-    return segment, raw
+    return segment

@@ -46,16 +46,16 @@ class SegmentLog:
         self._fs = fs
         self._metadata = metadata
         self._mark = mark
-        self._directory = f"{metadata.directory}/{LOG_DIRECTORY}"
+        self.directory = f"{metadata.directory}/{LOG_DIRECTORY}"
         self._segment_bytes = segment_bytes
-        self._salt = metadata.salt()
+        self.salt = metadata.salt()
         self._active: File | None = None
         self.start = metadata.log_start()
         self.segments = segments
         self.last_index = segments[-1].last_index if segments else self.start.index
         self._last_crc = mark.current.crc
         if segments:
-            self._active = fs.open(f"{self._directory}/{segments[-1].name}")
+            self._active = fs.open(f"{self.directory}/{segments[-1].name}")
 
     def append(self, entries: Sequence[Entry], commit: LogIndex) -> int:
         """Store ``entries`` with one fsync; return the number of bytes written.
@@ -68,7 +68,7 @@ class SegmentLog:
         assert first == self.last_index + 1, "the entries must follow the log"
         batch = encode_batch(
             entries,
-            salt=self._salt,
+            salt=self.salt,
             crc_before=self._last_crc,
             synced=self.last_index,
             commit=commit,
@@ -163,7 +163,7 @@ class SegmentLog:
         segment = segments[place]
         begin, size = segment.extent(lo, hi, bytes_max)
         try:
-            file = self._fs.open(f"{self._directory}/{segment.name}")
+            file = self._fs.open(f"{self.directory}/{segment.name}")
         except FileNotFoundError as error:
             raise Compacted from error
         try:
@@ -173,9 +173,9 @@ class SegmentLog:
         records: list[Record] = []
         offset = 0
         while offset < size:
-            record = decode_record(raw, offset, self._salt)
+            record = decode_record(raw, offset, self.salt)
             if record is None or record.entry.index != lo + len(records):
-                path = f"{self._directory}/{segment.name}"
+                path = f"{self.directory}/{segment.name}"
                 raise LogDamaged(f"{path}: entry {lo + len(records)} is unreadable")
             records.append(record)
             offset += record.size
@@ -194,7 +194,7 @@ class SegmentLog:
         self._close_active()
         self._active = create_segment(
             self._fs,
-            self._directory,
+            self.directory,
             segment,
             bytes_reserved=self._segment_bytes,
             records=records,
@@ -220,7 +220,7 @@ class SegmentLog:
             self._remove([newest])
         if self.segments:
             segment = self.segments[-1]
-            self._active = self._fs.open(f"{self._directory}/{segment.name}")
+            self._active = self._fs.open(f"{self.directory}/{segment.name}")
             if segment.last_index > index:
                 segment.forget_after(index)
                 # Also remove the bytes, so that recovery does not find records of the old suffix.
@@ -239,9 +239,9 @@ class SegmentLog:
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            self._fs.remove(f"{self._directory}/{segment.name}")
+            self._fs.remove(f"{self.directory}/{segment.name}")
         if segments:
-            self._fs.sync_directory(self._directory)
+            self._fs.sync_directory(self.directory)
 
     def _close_active(self) -> None:
         if self._active is not None:

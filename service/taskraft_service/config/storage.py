@@ -28,6 +28,12 @@ class StorageSettings(BaseSettings):
     disk_hang_ms: int = Field(default=30_000, ge=1_000, le=3_600_000)
     """Time without an answer of the disk after which the node stops with exit status 70."""
 
+    # -------------------------------------------------------------------- Scrubber
+
+    scrub_period_ms: int = Field(default=21_600_000, ge=1_000, le=31 * 86_400_000)
+    """Time from the end of one pass of the scrubber to the start of the next. A pass reads the log
+    and the state again and checks them, with at most 2 % of a core and 32 MiB per second."""
+
     # -------------------------------------------------------------------- Log
 
     entry_bytes_max: int = Field(default=4 * MIB, ge=1024, le=ENTRY_COMMANDS_BYTES_MAX)

@@ -27,6 +27,9 @@ class Database(Store, Protocol):
     def write(self, writes: Iterable[Write]) -> None:
         """Apply writes in order, as one batch."""
 
+    def tables(self) -> Mapping[str, int]:
+        """Return name and size in bytes of each table file in use."""
+
     def flush(self) -> None:
         """Make all writes so far durable."""
 

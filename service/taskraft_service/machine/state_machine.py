@@ -256,6 +256,17 @@ class QueueMachine:
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
+    def live_tables(self) -> tuple[Path, Mapping[str, int]]:
+        """Return the directory of the database, and name and size in bytes of each table in use.
+
+        May be called on any thread.
+
+        Raises:
+            StateClosed: a snapshot has just replaced the database.
+        """
+        state = self._state
+        return state.place, state.store.tables()
+
     def flush_durably(self) -> LogIndex:
         """Make the written batches durable; on a worker thread, while ``apply`` may run."""
         with self._flushing:

@@ -42,7 +42,9 @@ from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBea
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
+from taskraft_service.process.scrubbing import build_scrubber
 from taskraft_service.storage.disk_monitor import DiskMonitor
+from taskraft_service.storage.state_scrub import UnknownTables
 
 
 class NodeComponents:
@@ -85,6 +87,8 @@ class NodeComponents:
         )
         self.clock = GroupClock(member_id, group, clocks.wall_ms, clocks.monotonic_ms)
         node.beacons = JoinedBeacons(self.clock, DriverAgreement(member_id, group, machine))
+        self.unknown_tables = UnknownTables()
+        self.scrubber = build_scrubber(config, node, machine, self.unknown_tables, clocks.wall_ms)
         self._wall_offset_ms = machine.queue.wall_offset_ms
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)

@@ -17,6 +17,7 @@ from taskraft_service.process.metrics.clock import ClockCollector
 from taskraft_service.process.metrics.node import NodeCollector
 from taskraft_service.process.metrics.page import MetricsPage
 from taskraft_service.process.metrics.raft import RaftCollector
+from taskraft_service.process.metrics.scrub import ScrubCollector
 from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.probes import (
     Answer,
@@ -80,6 +81,8 @@ class Readiness:
     async def readyz(self, _request: HttpRequest) -> Answer:
         """Return whether the node is ready."""
         text = self._with_disk(self._components.phases.phase.name)
+        for damage in self._components.scrubber.progress.damage:
+            text += f"; {damage}"
         problem = self._components.clock_keeper.problem
         return probe_answer(f"{text}; {problem}" if problem else text, ok=self.is_ready)
 
@@ -153,6 +156,7 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
             components.disk,
             components.machine,
         ),
+        ScrubCollector(components.scrubber, components.unknown_tables),
         ClockCollector(components.clock, lambda: components.machine.queue.wall_offset_ms),
         CertificateCollector(components.security),
     ):

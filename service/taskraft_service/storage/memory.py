@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sortedcontainers import SortedDict
@@ -61,6 +61,10 @@ class MemoryStore:
                 self._remove(key)
             else:
                 self._set(key, value)
+
+    def tables(self) -> Mapping[str, int]:
+        """Return no files, because the pairs are in memory only."""
+        return {}
 
     def _set(self, key: bytes, value: bytes) -> None:
         before = self._pairs.get(key)

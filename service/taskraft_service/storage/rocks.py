@@ -7,7 +7,7 @@ in the store. In raw mode keys and values are bytes, and nothing is ever unpickl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
@@ -17,6 +17,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    ChecksumType,
     DbClosedError,
     DBCompressionType,
     Options,
@@ -61,6 +62,8 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -
     table = BlockBasedOptions()
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, block_based=False)
     table.set_block_cache(Cache(block_cache_bytes))
+    # The scrubber checks the blocks itself, with the checksum of the log (``table_check``).
+    table.set_checksum_type(ChecksumType.crc32c())
     table.set_cache_index_and_filter_blocks(v=True)
     options = Options(raw_mode=True)
     options.create_if_missing(create_if_missing=True)
@@ -236,6 +239,13 @@ class RocksStore:
             or bool(number("rocksdb.is-write-stopped"))
             or bool(number("rocksdb.actual-delayed-write-rate"))
         )
+
+    def tables(self) -> Mapping[str, int]:
+        """Return name and size in bytes of each table in use; may be called on any thread."""
+        with self._damage_named():
+            return {
+                str(each["name"]).lstrip("/"): each["size"] for each in self._rocks.live_files()
+            }
 
     def flush(self) -> None:
         """Flush and sync all writes so far; may be called on another thread."""
