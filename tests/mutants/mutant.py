@@ -69,7 +69,11 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/node/test_membership.py",
     ),
     "founding": ("tests/sim/test_founding.py", "tests/replication/node/test_bootstrap.py"),
-    "service": ("tests/service/machine/test_state_machine.py",),
+    "service": (
+        "tests/service/machine/test_state_machine.py",
+        "tests/service/machine",
+        "tests/service/api/rpc",
+    ),
     "entries": ("tests/service/entries", "tests/service/machine"),
     "command_codecs": (
         "tests/service/command_codecs",
