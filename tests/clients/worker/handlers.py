@@ -13,11 +13,14 @@ from taskraft.worker import (
     Snooze,
     TaskInterrupted,
 )
+from tests.turns import turns_until
 
 begun: asyncio.Event
 """Set by a handler that has begun; a new one for each worker, as each has its own event loop."""
 released = threading.Event()
 events = []
+blocked: set[int] = set()
+"""Identifiers of the threads that run ``block``; a worker does not wait for stuck threads."""
 
 
 async def add(a: int, b: int = 2) -> int:
@@ -62,13 +65,16 @@ async def hang(ctx: Context) -> str:
 
 
 def block(ctx: Context) -> None:
-    events.append("begun")
-    ctx._loop.call_soon_threadsafe(begun.set)
-    released.wait(60)
+    blocked.add(threading.get_ident())
     try:
+        events.append("begun")
+        ctx._loop.call_soon_threadsafe(begun.set)
+        released.wait(60)
         ctx.check()
     except TaskInterrupted as error:
         events.append(type(error).__name__)
+    finally:
+        blocked.discard(threading.get_ident())
 
 
 async def connection(ctx: Context):
@@ -121,7 +127,7 @@ async def hang_all(rows: list[int]) -> None:
 
 @asynccontextmanager
 async def running(app, **options):
-    """Run a worker inside the block; at the end it drains."""
+    """Run a worker inside the block; at the end it drains, and the threads of handlers end."""
     global begun  # noqa: PLW0603 - handlers are module-level functions
     begun = asyncio.Event()
     released.clear()
@@ -134,3 +140,5 @@ async def running(app, **options):
         released.set()
         app.stop()
         await worker
+        # A stuck thread would add its events to those of the next test.
+        await turns_until(lambda: not blocked)
