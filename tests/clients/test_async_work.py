@@ -81,7 +81,7 @@ async def test_an_exception_of_a_handler_is_logged_and_the_worker_continues(
 
 
 async def test_a_failed_acknowledgement_is_not_logged_as_a_failed_task(cluster, caplog):
-    async with AsyncClient(cluster.target, timeout="200ms") as client:
+    async with AsyncClient(cluster.target, timeout="1s") as client:
         await client.tube("emails").put("a")
         cluster.refuse("StreamSettle", "NO_LEADER", times=1_000)
 

@@ -88,7 +88,7 @@ async def test_an_unknown_outcome_comes_before_failed_connections(three):
 
 async def test_the_last_error_of_a_read_does_not_speak_of_changes(three):
     three.refuse("GetTasks", "NO_LEADER", times=100)
-    async with AsyncClient(three.target, timeout="300ms") as client:
+    async with AsyncClient(three.target, timeout="1s") as client:
         with pytest.raises(errors.NoLeader) as told:
             await client.tube("emails").peek(1)
     assert "changed" not in told.value.advice

@@ -83,7 +83,7 @@ async def test_a_failure_in_a_process_settles_its_task_only(app, kind, state, fa
 async def test_the_time_limit_ends_the_process(real_app, tmp_path, monkeypatch, is_deaf):
     monkeypatch.setattr(process_tasks.hang, "time_limit", 1.0)
     path = tmp_path / "cleaned"
-    async with running(real_app, processes=1, cancel_grace="200ms"):
+    async with running(real_app, processes=1, cancel_grace="1s"):
         handle = await process_tasks.hang.aput(str(path), is_deaf=is_deaf)
         found = await when(handle, lambda task: task.state == "DELAYED")
         assert found.failure == "TimeLimitExceeded: the time limit of 1 s is over"
@@ -105,7 +105,7 @@ async def test_a_handler_in_a_process_is_handed_back_uncounted_after_the_grace(r
 
 @pytest.mark.cluster
 async def test_a_cancelled_task_ends_its_process(real_app, tmp_path):
-    async with running(real_app, processes=1, cancel_grace="100ms"):
+    async with running(real_app, processes=1, cancel_grace="1s"):
         handle = await process_tasks.hang.aput(str(tmp_path / "cleaned"))
         await begun(handle)
         await handle.acancel()

@@ -96,8 +96,7 @@ def test_a_second_signal_ends_a_worker_at_once(node, tmp_path):
         worker.put("hang")
         assert worker.line() == "began hang"
         worker.process.send_signal(signal.SIGTERM)
-        later = worker.put("later")
-        worker.tube.wait(later, wait="100ms")
+        worker.logged("draining")
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait(30) == -signal.SIGTERM
 
