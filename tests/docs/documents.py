@@ -52,7 +52,9 @@ class Block:
 
 def pages() -> list[Path]:
     """Return every page of the documentation."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    folders = (ROOT / "docs", ROOT / "examples")
+    below = [page for folder in folders for page in sorted(folder.rglob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
 
 def blocks(page: str, content: str) -> list[Block]:

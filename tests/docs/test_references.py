@@ -24,6 +24,7 @@ FOLDERS = (
     "bench",
     "tools",
     "docs",
+    "examples",
     "k8s",
 )
 MODULE = re.compile(r"(?:taskraft_service|taskraft_replication|tests|tools|bench)(?:\.\w+)+")

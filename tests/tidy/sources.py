@@ -15,6 +15,7 @@ FOLDERS_OF_CODE = (
     "pipeline",
     "bench",
     "demo",
+    "examples",
     "tools",
     "tests",
 )

@@ -1,11 +1,13 @@
 """Handlers run in processes of the pool, and one that dies fails its own task only."""
 
 import os
+import sys
 import uuid
 
 import pytest
 
 from taskraft.worker import App, InvalidTask, ResultNotKept
+from taskraft.worker.child_process import reference_of
 from taskraft.worker.clients import AppClients
 from taskraft.worker.worker import ExitReason
 from tests.clients.worker import handlers, process_tasks
@@ -128,3 +130,8 @@ async def test_an_app_that_a_process_cannot_import_is_refused_at_the_start():
     other.task(pool="process")(handlers.subtract)
     with pytest.raises(InvalidTask, match="the app other is no global"):
         await other.run(signals=False)
+
+
+def test_processes_import_the_module_of_an_app_and_not_the_main_module(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "imported", process_tasks.app, raising=False)
+    assert reference_of(process_tasks.app) == ("tests.clients.worker.process_tasks", "app")

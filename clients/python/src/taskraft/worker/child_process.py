@@ -311,7 +311,10 @@ def reference_of(app: App) -> Reference:
     Raises:
         InvalidTask: no module has the app as a global, so a process could not import the app.
     """
-    for name, module in list(sys.modules.items()):
+    # A program that imports the app from a module has it as a global too. Processes import the
+    # module, because they have no `__main__` of a package that was started with `python -m`.
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")
+    for name, module in modules:
         for attribute, value in list(vars(module).items()):
             if value is app:
                 return name, attribute

@@ -1,0 +1,1 @@
+"""Three applications to copy from; each folder has a README."""

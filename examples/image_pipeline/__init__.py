@@ -1,0 +1,1 @@
+"""An image pipeline: pictures are scaled in processes, and combined on a contact sheet."""
