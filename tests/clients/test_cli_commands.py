@@ -58,7 +58,7 @@ def test_a_mistyped_command_suggests_similar_commands(run):
     assert "Did you mean" not in run("xyzzy").output
 
 
-OWN_OPTIONS = {("token",), ("worker",), ("cluster", "recover")} | {
+OWN_OPTIONS = {("token",), ("completion",), ("worker",), ("cluster", "recover")} | {
     ("app", name) for name in ("list", "check", "apply")
 }
 NO_CLUSTER = {("explain",)} | {

@@ -58,13 +58,21 @@ def serve(config: Path | None, join: str | None) -> None:
     type=click.IntRange(1, 65_000),
     help="Client port of the first node; each further node adds 10.",
 )
-def dev(nodes: int, data: Path | None, port: int) -> None:
+@click.option(
+    "--restart/--no-restart",
+    "restarts",
+    default=True,
+    show_default=True,
+    help="Start a node again after its process was killed, or run on with the other nodes.",
+)
+def dev(*, nodes: int, data: Path | None, port: int, restarts: bool) -> None:
     """Run a cluster on this machine, for development.
 
-    The first put creates a missing tube. Ctrl-C stops the cluster.
+    The first put creates a missing tube. A node whose process exits is started again with its data.
+    Ctrl-C stops the cluster.
 
     Example: taskraft dev --nodes 3
     """
     from taskraft_service.process.dev import run_dev
 
-    raise SystemExit(run_dev(nodes, data, port))
+    raise SystemExit(run_dev(nodes, data, port, restarts=restarts))

@@ -27,6 +27,8 @@ PEER_OFFSET: Final = 1
 HTTP_OFFSET: Final = 79
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 15.0
+FAILED_STARTS_MAX: Final = 3
+"""Starts of a node in succession, none of which made it ready, after which the cluster stops."""
 _HOST: Final = "127.0.0.1"
 
 
@@ -82,8 +84,15 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise _Interrupted
 
 
-def run_dev(count: int, data: Path | None, port: int) -> int:
-    """Run a cluster until Ctrl-C; return the exit status: not 0 if a node exited by itself."""
+def run_dev(count: int, data: Path | None, port: int, *, restarts: bool = True) -> int:
+    """Run a cluster until Ctrl-C; return the exit status: not 0 if nodes failed for good.
+
+    Args:
+        count: number of nodes.
+        data: directory that keeps the data; None: a temporary one.
+        port: client port of the first node.
+        restarts: True: start a node again after its process exited. False: the other nodes run on.
+    """
     nodes = dev_nodes(count, port)
     taken = _taken_address(nodes)
     if taken is not None:
@@ -100,7 +109,7 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
                 _say("a node did not start; its error message is above")
                 return 1
             _tell(nodes, place, keeps=data is not None)
-            return _watch(processes)
+            return _watch(nodes, processes, place, restarts=restarts)
         except (KeyboardInterrupt, _Interrupted):
             _say("stopping")
             return 0
@@ -152,14 +161,41 @@ def _tell(nodes: Sequence[DevNode], data: Path, *, keeps: bool) -> None:
     _say("ready; Ctrl-C stops the cluster")
 
 
-def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait until a node process exits, which is always an error; return the exit status."""
-    while True:
-        for process in processes:
-            if process.poll() is not None:
-                _say(f"node process {process.pid} exited with status {process.returncode}")
+def _watch(
+    nodes: Sequence[DevNode],
+    processes: list[subprocess.Popen[bytes]],
+    data: Path,
+    *,
+    restarts: bool,
+) -> int:
+    """Restart nodes whose processes exit; return the exit status when that makes no sense.
+
+    A node that exits `FAILED_STARTS_MAX` times without having become ready cannot start. Without
+    restarts, the other nodes run on until the last one has exited.
+    """
+    failed_starts = [0] * len(nodes)
+    gone: set[int] = set()
+    while len(gone) < len(nodes):
+        for place, node in enumerate(nodes):
+            status = processes[place].poll()
+            if failed_starts[place] and status is None and _is_ready(node):
+                failed_starts[place] = 0
+                _say(f"{node.name} is ready again")
+            if status is None or place in gone:
+                continue
+            told = f"{node.name} (process {processes[place].pid}) exited with status {status}"
+            if not restarts:
+                gone.add(place)
+                _say(f"{told}; {len(nodes) - len(gone)} of {len(nodes)} nodes run")
+                continue
+            if failed_starts[place] == FAILED_STARTS_MAX:
+                _say(f"{told}; it does not start, so the cluster stops")
                 return 1
+            failed_starts[place] += 1
+            _say(f"{told}; starting it again")
+            processes[place] = _start(node, nodes, data)
         time.sleep(0.2)
+    return 1
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,9 +1,11 @@
 """The development cluster: addresses, and a real run from start to Ctrl-C."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import grpc
 import pytest
@@ -54,11 +56,12 @@ def test_a_port_in_use_stops_the_start(tmp_path, capsys):
 
 
 @pytest.fixture
-def development(tmp_path):
+def development(tmp_path, request):
     """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
     # The port is below the ephemeral ports of the kernel, which may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
+    arguments += getattr(request, "param", [])
     script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -100,3 +103,38 @@ def test_no_node_survives_a_killed_development_cluster(development):
     process.kill()
     process.stdout.read()  # The nodes inherit the pipe, so the pipe ends with the last node.
     assert are_free(port)
+
+
+def killed_node(process, said):
+    """Kill the process of the second node; return the lines that the cluster then prints."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    for line in process.stdout:
+        said.append(line.strip())
+        if line.startswith("dev-1") and ("ready again" in line or "nodes run" in line):
+            return said
+    raise AssertionError(said)
+
+
+@pytest.mark.cluster
+def test_a_killed_node_is_started_again_with_its_data(development, tmp_path):
+    process, port, said = development
+    before = (tmp_path / "dev-1").stat().st_ino
+    lines = killed_node(process, said)
+    assert any("exited with status -9; starting it again" in line for line in lines)
+    assert lines[-1] == "dev-1 is ready again"
+    assert (tmp_path / "dev-1").stat().st_ino == before
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert are_free(port)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("development", [["--no-restart"]], indirect=True)
+def test_the_other_nodes_run_on_without_restarts(development):
+    process, port, said = development
+    assert killed_node(process, said)[-1].endswith("exited with status -9; 1 of 2 nodes run")
+    assert process.poll() is None
+    assert not is_free(f"127.0.0.1:{port}")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "kick": LazyCommand("tasks", "kick", "Make buried tasks READY again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
-    "task": LazyCommand("moves", "task", "List, await, restart, move and cancel tasks."),
+    "task": LazyCommand("task_explain", "task", "List, await, restart, move and cancel tasks."),
     "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
     "context": LazyCommand("context", "context", "Name clusters, and choose the one to use."),
+    "completion": LazyCommand("completion", "completion", "Print a completion script for a shell."),
     "token": LazyCommand("token", "token", "Generate a token for a principal."),
     "explain": LazyCommand("explain", "explain", "Explain an error reason."),
 }

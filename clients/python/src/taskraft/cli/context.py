@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.names import CONTEXT
 from taskraft.cli.options import SuggestingGroup, examples, output_option
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def add(*, name: str, target: str, replace: bool, output: str, **given: str) -> 
 
 
 @context.command(epilog=examples("taskraft context use prod", "taskraft context use -"))
-@click.argument("name")
+@click.argument("name", type=CONTEXT)
 @output_option
 def use(*, name: str, output: str) -> None:
     """Make NAME the current context, or with "-" the previous one."""
@@ -91,7 +92,7 @@ def list_contexts(*, output: str) -> None:
 
 
 @context.command(epilog=examples("taskraft context show", "taskraft context show prod -o json"))
-@click.argument("name", default="")
+@click.argument("name", type=CONTEXT, default="")
 @output_option
 def show(*, name: str, output: str) -> None:
     """Show the context NAME, or the one that commands use."""
@@ -106,7 +107,7 @@ def show(*, name: str, output: str) -> None:
 
 
 @context.command(epilog=examples("taskraft context remove old"))
-@click.argument("name")
+@click.argument("name", type=CONTEXT)
 @output_option
 def remove(*, name: str, output: str) -> None:
     """Remove the context NAME; files of credentials stay."""

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
-from taskraft.cli.tasks import print_count, selection_from, task
+from taskraft.cli.selection import dry_run_option, preview, selection_from, where_option
+from taskraft.cli.tasks import print_count, task
 
 if TYPE_CHECKING:
     from taskraft._retry import Position
 
 __all__ = ["task"]
+MOVABLE: Final = ("READY", "DELAYED", "BURIED")
 
 
 @task.command(epilog=examples("taskraft task move dead --where 'origin = emails' --to parked"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--to", required=True, help="Name of the other tube.")
-@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
+@click.option("--to", type=TUBE, required=True, help="Name of the other tube.")
+@where_option
+@dry_run_option
 @click.option("--delay", type=DURATION, help="Delay in the other tube; 0s: no task is delayed.")
 @click.option(
     "--position", type=click.Choice(["front", "back"]), help="Before or behind all READY tasks."
@@ -33,6 +37,7 @@ def move(  # noqa: PLR0913 - one argument for each option
     ids: tuple[int, ...],
     to: str,
     where: str,
+    dry_run: bool,
     delay: float | None,
     position: Position | None,
     renew_times: bool,
@@ -46,27 +51,33 @@ def move(  # noqa: PLR0913 - one argument for each option
     """
     from taskraft.v1 import task_service_pb2
 
+    selection = selection_from(ids, where)
     with connect(target, timeout) as client:
+        if dry_run:
+            preview(client.tube(tube), ids, where, "moved", output, MOVABLE)
+            return
         count = client.tube(tube).move(
-            selection_from(ids, where), to, delay=delay, position=position, renew_times=renew_times
+            selection, to, delay=delay, position=position, renew_times=renew_times
         )
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
 
 
 @task.command(epilog=examples("taskraft task redrive dead", "taskraft task redrive dead 17 18"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @click.option(
     "--where", default="", help="Filter that selects the tasks; default: all dead letters."
 )
+@dry_run_option
 @click.option("--delay", type=DURATION, help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
-def redrive(
+def redrive(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
+    dry_run: bool,
     delay: float | None,
     output: str,
     target: str | None,
@@ -79,6 +90,10 @@ def redrive(
     from taskraft.v1 import task_service_pb2
 
     everything = "origin:*" if not ids and not where else where
+    selection = selection_from(ids, everything)
     with connect(target, timeout) as client:
-        count = client.tube(tube).redrive(selection_from(ids, everything), delay=delay)
+        if dry_run:
+            preview(client.tube(tube), ids, everything, "moved back", output, MOVABLE)
+            return
+        count = client.tube(tube).redrive(selection, delay=delay)
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)

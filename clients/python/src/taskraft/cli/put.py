@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     DURATION,
     client_id_option,
@@ -34,7 +35,7 @@ TEXT = "text/plain; charset=utf-8"
         "taskraft put orders 'order 7' --client-id shop --request-id order-7",
     )
 )
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("payload", required=False)
 @click.option("--priority", type=int, help="Priority; a lower number is more urgent.")
 @click.option("--delay", type=DURATION, help="Time before the task can be taken.")

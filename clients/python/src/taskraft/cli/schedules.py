@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from taskraft.cli.names import SCHEDULE, TUBE
 from taskraft.cli.options import (
     DURATION,
     SuggestingGroup,
@@ -34,7 +35,7 @@ def schedule() -> None:
 )
 @click.argument("name")
 @click.argument("cron")
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("payload")
 @click.option(
     "--time-zone", default="", help='Time zone, for example "Europe/Vienna"; default: UTC.'
@@ -101,7 +102,7 @@ def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
 
 
 @schedule.command(epilog=examples("taskraft schedule pause nightly"))
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @output_option
 @cluster_options
 def pause(*, name: str, output: str, target: str | None, timeout: float) -> None:
@@ -110,7 +111,7 @@ def pause(*, name: str, output: str, target: str | None, timeout: float) -> None
 
 
 @schedule.command(epilog=examples("taskraft schedule resume nightly"))
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @output_option
 @cluster_options
 def resume(*, name: str, output: str, target: str | None, timeout: float) -> None:
@@ -119,7 +120,7 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
 
 
 @schedule.command(epilog=examples("taskraft schedule delete nightly"))
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @output_option
 @cluster_options
 def delete(*, name: str, output: str, target: str | None, timeout: float) -> None:

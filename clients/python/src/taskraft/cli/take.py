@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
         "taskraft take emails", "taskraft take emails --max 100 --wait 0s --ack -o jsonl"
     )
 )
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.option(
     "--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait for a task."
 )

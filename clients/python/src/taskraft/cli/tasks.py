@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     DURATION,
     SuggestingGroup,
@@ -15,35 +17,54 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.selection import (
+    confirm_removal,
+    dry_run_option,
+    preview,
+    selection_from,
+    where_option,
+)
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft import Task
-    from taskraft._task_selection import TaskSelection
 
 PAYLOAD_CHARACTERS_MAX = 60
+RESTARTABLE: Final = ("DELAYED", "BURIED", "DONE", "ZOMBIE")
 
 raw_option = click.option(
     "--raw", is_flag=True, help="Print only the payloads, unchanged, a newline after each."
 )
 
 
-@click.command(epilog=examples("taskraft kick emails 100", "taskraft kick emails --id 17 --id 18"))
-@click.argument("tube")
+@click.command(
+    epilog=examples(
+        "taskraft kick emails 100",
+        "taskraft kick emails --id 17 --id 18",
+        "taskraft kick emails --where 'attempt > 3' --dry-run",
+    )
+)
+@click.argument("tube", type=TUBE)
 @click.argument("count", type=click.IntRange(1), default=1)
 @click.option(
     "--id", "ids", type=int, multiple=True, help="Id of a task to kick, instead of the first COUNT."
 )
+@where_option
+@dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
-def kick(
+@click.pass_context
+def kick(  # noqa: PLR0913 - one argument for each option
+    ctx: click.Context,
     *,
     tube: str,
     count: int,
     ids: tuple[int, ...],
+    where: str,
+    dry_run: bool,
     delay: float,
     output: str,
     target: str | None,
@@ -52,29 +73,63 @@ def kick(
     """Make the first COUNT buried tasks of TUBE READY again."""
     from taskraft.v1 import task_service_pb2
 
+    is_counted = ctx.get_parameter_source("count") is ParameterSource.COMMANDLINE
+    if is_counted + bool(ids) + bool(where) > 1:
+        raise click.UsageError("Give only one of COUNT, --id and --where.")
+    selection = selection_from(ids, where) if ids or where else None
     with connect(target, timeout) as client:
-        kicked = client.tube(tube).kick(count, ids=ids or None, delay=delay)
+        handle = client.tube(tube)
+        if dry_run:
+            if selection is None:
+                buried = handle.list("state = BURIED")
+                ids = tuple(task.id for task in islice(buried, count))
+                where = "" if ids else "state = BURIED"
+            preview(handle, ids, where, "kicked", output, ("BURIED",))
+            return
+        kicked = handle.kick(count, ids=selection, delay=delay)
     print_count(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
 
 
-@click.command(epilog=examples("taskraft delete emails 17 18"))
-@click.argument("tube")
-@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.command(
+    epilog=examples(
+        "taskraft delete emails 17 18", "taskraft delete emails --where 'state = DONE' --yes"
+    )
+)
+@click.argument("tube", type=TUBE)
+@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@where_option
+@dry_run_option
+@click.option("--yes", is_flag=True, help="With --where: do not ask for confirmation.")
 @output_option
 @cluster_options
-def delete(
-    *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
+def delete(  # noqa: PLR0913 - one argument for each option
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    where: str,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    target: str | None,
+    timeout: float,
 ) -> None:
     """Remove tasks of TUBE in any state."""
     from taskraft.v1 import task_service_pb2
 
+    selection = selection_from(ids, where)
     with connect(target, timeout) as client:
-        deleted = client.tube(tube).delete(ids)
+        handle = client.tube(tube)
+        if dry_run:
+            preview(handle, ids, where, "deleted", output)
+            return
+        if where:
+            confirm_removal(handle, where, yes=yes)
+        deleted = handle.delete(selection)
     print_count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
 
 
 @click.command(epilog=examples("taskraft peek emails 17 -o json"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
 @raw_option
 @watch_option
@@ -104,7 +159,7 @@ def task() -> None:
 @task.command(
     "list", epilog=examples("taskraft task list emails --where 'state = BURIED' --limit 20")
 )
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.option("--where", default="", help="Filter, for example: state = BURIED AND attempt > 3.")
 @click.option("--order-by", default="", help='Order: "id", "id desc" or "taking" (order of takes).')
 @click.option(
@@ -136,7 +191,7 @@ def list_tasks(  # noqa: PLR0913 - one argument for each option
 
 
 @task.command(epilog=examples("taskraft task show emails 17"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("task_id", metavar="ID", type=int)
 @raw_option
 @watch_option
@@ -159,7 +214,7 @@ def show(
 
 
 @task.command(epilog=examples("taskraft task wait sums 17 18 --wait 1m -o jsonl"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
 @click.option("--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait.")
 @output_option
@@ -202,17 +257,19 @@ def wait(
 
 
 @task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED'"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
+@where_option
+@dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
-def restart(
+def restart(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
+    dry_run: bool,
     delay: float,
     output: str,
     target: str | None,
@@ -224,15 +281,20 @@ def restart(
     """
     from taskraft.v1 import task_service_pb2
 
+    selection = selection_from(ids, where)
     with connect(target, timeout) as client:
-        count = client.tube(tube).restart(selection_from(ids, where), delay=delay)
+        if dry_run:
+            preview(client.tube(tube), ids, where, "restarted", output, RESTARTABLE)
+            return
+        count = client.tube(tube).restart(selection, delay=delay)
     print_count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
 
 
 @task.command(epilog=examples("taskraft task cancel emails 17 18"))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
+@where_option
+@dry_run_option
 @output_option
 @cluster_options
 def cancel(
@@ -240,6 +302,7 @@ def cancel(
     tube: str,
     ids: tuple[int, ...],
     where: str,
+    dry_run: bool,
     output: str,
     target: str | None,
     timeout: float,
@@ -251,19 +314,14 @@ def cancel(
     from taskraft.cli.output import write
     from taskraft.v1 import task_service_pb2
 
+    selection = selection_from(ids, where)
     with connect(target, timeout) as client:
-        asked, removed = client.tube(tube).cancel(selection_from(ids, where))
+        if dry_run:
+            preview(client.tube(tube), ids, where, "asked to stop, or removed", output)
+            return
+        asked, removed = client.tube(tube).cancel(selection)
     if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):
         click.echo(f"{asked} holders asked, {removed} removed")
-
-
-def selection_from(ids: tuple[int, ...], where: str) -> TaskSelection:
-    """Return the selection of the arguments: either ids or a filter."""
-    from taskraft import Where
-
-    if bool(ids) is bool(where):
-        raise click.UsageError("Give either ids or a filter with --where.")
-    return Where(where) if where else ids
 
 
 def _show(tasks: Sequence[Task], output: str, *, raw: bool) -> None:

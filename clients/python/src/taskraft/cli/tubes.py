@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     SuggestingGroup,
     check_tubes,
@@ -99,7 +100,7 @@ def create(  # noqa: PLR0913 - one argument for each option
         "taskraft tube update emails --resume-takes --reset ttr",
     )
 )
-@click.argument("name")
+@click.argument("name", type=TUBE)
 @settings_options
 @click.option(
     "--pause-puts/--resume-puts",
@@ -139,7 +140,7 @@ def update(
 
 
 @tube.command(epilog=examples("taskraft tube truncate emails --yes"))
-@click.argument("name")
+@click.argument("name", type=TUBE)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @cluster_options
@@ -155,8 +156,26 @@ def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: 
         click.echo(f"{name}  {removed} tasks removed")
 
 
+@tube.command(epilog=examples("taskraft tube show emails", "taskraft tube show emails -o yaml"))
+@click.argument("name", type=TUBE)
+@watch_option
+@output_option
+@cluster_options
+def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Show the tube NAME with its options and counts."""
+    from taskraft.cli.output import write_values
+    from taskraft.cli.tube_details import print_details, value_of
+
+    with connect(target, timeout) as client:
+        answer = client.stats([name])
+        found = client.list_tubes([name])
+    check_tubes([name], (each.name for each in found if each.name == name))
+    if not write_values([value_of(found[0], answer.tubes[0])], output):
+        print_details(found[0], answer.tubes[0], answer.now_ms)
+
+
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
-@click.argument("names", metavar="[PATTERN]...", nargs=-1)
+@click.argument("names", metavar="[PATTERN]...", type=TUBE, nargs=-1)
 @watch_option
 @output_option
 @cluster_options
@@ -168,7 +187,7 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
 
 
 @tube.command(epilog=examples("taskraft tube drop emails --yes"))
-@click.argument("name")
+@click.argument("name", type=TUBE)
 @click.option(
     "--force", is_flag=True, help="Drop the tube even if it has TAKEN tasks or waiting consumers."
 )
@@ -206,7 +225,7 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 
 
 @click.command(epilog=examples("taskraft stats emails"))
-@click.argument("tubes", metavar="[TUBE]...", nargs=-1)
+@click.argument("tubes", metavar="[TUBE]...", type=TUBE, nargs=-1)
 @watch_option
 @output_option
 @cluster_options
